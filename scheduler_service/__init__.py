@@ -1,0 +1,1 @@
+"""Decides where things go: DNS zones to pools, instances to hosts."""

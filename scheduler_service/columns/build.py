@@ -1,0 +1,266 @@
+"""Make host tables: from documents, and from a table and what changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler_service.columns.codes import Coded
+from scheduler_service.columns.instances import InstanceIndex, Placed
+from scheduler_service.columns.table import (
+    HostTable,
+    ResourceColumns,
+    Topology,
+)
+from scheduler_service.model import (
+    Aggregate,
+    Host,
+    Instance,
+    Resource,
+    ServerGroup,
+)
+
+_STANDARD = {
+    'VCPU': ('vcpus', 'vcpus_used', 'cpu_allocation_ratio'),
+    'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
+    'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
+}
+_CODED = (
+    'hypervisor_type',
+    'hypervisor_version',
+    'host_ip',
+    'cell_uuid',
+    'disabled_reason',
+)
+_DOCUMENTS = (
+    'supported_instances',
+    'cpu_info',
+    'stats',
+    'metrics',
+    'pci_device_pools',
+    'numa_topology',
+)
+
+
+def build_table(
+    hosts: Sequence[tuple[int, Host]],
+    aggregates: Iterable[Aggregate] = (),
+    instances: Iterable[Placed] = (),
+    groups: Iterable[ServerGroup] = (),
+) -> HostTable:
+    """Build a table from scratch.
+
+    :param hosts: (store id, document) pairs, ids different
+    """
+    ordered = sorted(hosts, key=lambda pair: pair[0])
+    index = InstanceIndex.of(instances)
+    documents = [host for _, host in ordered]
+    table = HostTable(
+        ids=np.array([store_id for store_id, _ in ordered], np.int64),
+        numbers=_numbers(documents),
+        coded=_coded(documents),
+        resources=_resources(documents),
+        topology=Topology({}),
+        instances=index,
+        groups={group.uuid: group for group in groups},
+    )
+    return with_aggregates(table, aggregates)
+
+
+def placed(instance: Instance, claimed: bool = False) -> Placed:
+    """Return what the index keeps of an instance document."""
+    properties = instance.image_meta.get('properties') or {}
+    flavorid = instance.flavor.get('flavorid')
+    return Placed(
+        uuid=instance.uuid,
+        host=instance.host,
+        node=instance.hypervisor_hostname,
+        project_id=instance.project_id,
+        flavorid=None if flavorid is None else str(flavorid),
+        image=frozenset((key, str(v)) for key, v in properties.items()),
+        task_state=instance.task_state,
+        claimed=claimed,
+    )
+
+
+def with_aggregates(
+    table: HostTable, aggregates: Iterable[Aggregate]
+) -> HostTable:
+    """Return the table with these aggregates instead of the old ones."""
+    by_id = {one.id: one for one in sorted(aggregates, key=lambda a: a.id)}
+    members: dict[str, list[int]] = {}
+    for aggregate in by_id.values():
+        for host in dict.fromkeys(aggregate.hosts):
+            members.setdefault(host, []).append(aggregate.id)
+    hosts = table.coded['host']
+    sets = Coded.of(frozenset(members.get(h, ())) for h in hosts.values)
+    codes = hosts.spread(sets.codes).astype(np.int32)
+    return dataclasses.replace(
+        table,
+        coded={**table.coded, 'aggregate_set': Coded(codes, sets.values)},
+        topology=Topology(by_id),
+    )
+
+
+def with_hosts(
+    table: HostTable,
+    changed: Sequence[tuple[int, Host]],
+    gone: Iterable[int] = (),
+) -> HostTable:
+    """Return the table with some hosts added, replaced or removed."""
+    touched = np.array([i for i, _ in changed] + list(gone), np.int64)
+    kept = np.flatnonzero(~np.isin(table.ids, touched))
+    tail = build_table(changed)
+    joined = _concat(_take(table, kept), tail)
+    ordered = _take(joined, np.argsort(joined.ids, kind='stable'))
+    whole = dataclasses.replace(
+        ordered, instances=table.instances, groups=table.groups
+    )
+    return with_aggregates(whole, table.topology.aggregates.values())
+
+
+def with_load(
+    table: HostTable,
+    used: Mapping[str, Mapping[int, int]],
+    numbers: Mapping[str, Mapping[int, float]],
+) -> HostTable:
+    """Return the table with new figures of use; topology stays as it is.
+
+    :param used: resource class -> row -> used
+    :param numbers: column -> row -> value
+    """
+    resources = dict(table.resources)
+    for name, by_row in used.items():
+        column = resources[name].used.copy()
+        column[list(by_row)] = list(by_row.values())
+        resources[name] = dataclasses.replace(resources[name], used=column)
+    columns = dict(table.numbers)
+    for name, values in numbers.items():
+        columns[name] = columns[name].copy()
+        columns[name][list(values)] = list(values.values())
+    return dataclasses.replace(table, resources=resources, numbers=columns)
+
+
+def _numbers(hosts: Sequence[Host]) -> dict[str, Any]:
+    count = len(hosts)
+    least = [
+        np.nan if h.disk_available_least is None else h.disk_available_least
+        for h in hosts
+    ]
+
+    def ints(values: Iterable[int]) -> Any:
+        return np.fromiter(values, np.int64, count)
+
+    def bools(values: Iterable[bool]) -> Any:
+        return np.fromiter(values, np.bool_, count)
+
+    return {
+        'enabled': bools(h.status == 'enabled' for h in hosts),
+        'up': bools(h.state == 'up' for h in hosts),
+        'disk_available_least': np.array(least, np.float64),
+        'num_io_ops': ints(h.num_io_ops for h in hosts),
+        'failed_builds': ints(h.failed_builds for h in hosts),
+        'num_instances': ints(h.num_instances or 0 for h in hosts),
+    }
+
+
+def _coded(hosts: Sequence[Host]) -> dict[str, Coded]:
+    coded = {
+        'host': Coded.of(h.host for h in hosts),
+        'node': Coded.of(h.hypervisor_hostname for h in hosts),
+        'uuid': Coded.of(h.uuid for h in hosts),
+        'trait_set': Coded.of(frozenset(h.traits) for h in hosts),
+        'aggregate_set': Coded.of(frozenset[int]() for _ in hosts),
+    }
+    for name in _CODED:
+        coded[name] = Coded.of(getattr(h, name) for h in hosts)
+    for name in _DOCUMENTS:
+        coded[name] = _documents([getattr(h, name) for h in hosts])
+    return coded
+
+
+def _documents(values: Sequence[Any]) -> Coded:
+    """Encode nested values as their JSON text, so that equal ones are one."""
+    encode = msgspec.json.Encoder(order='deterministic').encode
+    return Coded.of(None if v is None else encode(v) for v in values)
+
+
+def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:
+    found = {
+        name: _standard(hosts, *fields) for name, fields in _STANDARD.items()
+    }
+    named = sorted({name for host in hosts for name in host.resources})
+    for name in named:
+        found[name] = _custom([h.resources.get(name) for h in hosts])
+    return found
+
+
+def _standard(
+    hosts: Sequence[Host], total: str, used: str, ratio: str
+) -> ResourceColumns:
+    columns = ResourceColumns.absent(len(hosts))
+    ratios = [getattr(h, ratio) for h in hosts]
+    return dataclasses.replace(
+        columns,
+        total=np.array([getattr(h, total) for h in hosts], np.int64),
+        used=np.array([getattr(h, used) for h in hosts], np.int64),
+        ratio=np.array(
+            [np.nan if r is None else r for r in ratios], np.float64
+        ),
+    )
+
+
+def _custom(offers: Sequence[Resource | None]) -> ResourceColumns:
+    columns = ResourceColumns.absent(len(offers)).map(np.copy)
+    for row, offer in enumerate(offers):
+        if offer is not None:
+            columns.total[row] = offer.total
+            columns.reserved[row] = offer.reserved
+            columns.used[row] = offer.used
+            columns.ratio[row] = offer.allocation_ratio
+            columns.min_unit[row] = offer.min_unit
+            columns.max_unit[row] = offer.max_unit or 2**53
+            columns.step_size[row] = offer.step_size
+    return columns
+
+
+def _take(table: HostTable, rows: Any) -> HostTable:
+    return dataclasses.replace(
+        table,
+        ids=table.ids[rows],
+        numbers={k: v[rows] for k, v in table.numbers.items()},
+        coded={k: v.take(rows) for k, v in table.coded.items()},
+        resources={
+            k: v.map(lambda column: column[rows])
+            for k, v in table.resources.items()
+        },
+    )
+
+
+def _concat(head: HostTable, tail: HostTable) -> HostTable:
+    resources = {}
+    for name in [*head.resources, *tail.resources]:
+        one = head.resources.get(name) or ResourceColumns.absent(len(head))
+        two = tail.resources.get(name) or ResourceColumns.absent(len(tail))
+        resources[name] = ResourceColumns(
+            **{
+                field.name: np.concatenate(
+                    [getattr(one, field.name), getattr(two, field.name)]
+                )
+                for field in dataclasses.fields(one)
+            }
+        )
+    return dataclasses.replace(
+        head,
+        ids=np.concatenate([head.ids, tail.ids]),
+        numbers={
+            k: np.concatenate([v, tail.numbers[k]])
+            for k, v in head.numbers.items()
+        },
+        coded={k: v.concat(tail.coded[k]) for k, v in head.coded.items()},
+        resources=resources,
+    )

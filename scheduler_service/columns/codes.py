@@ -1,0 +1,87 @@
+"""Dictionary encoding: each distinct value once, hosts by small integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+
+class Coded:
+    """A column of hashable values, each distinct one stored once.
+
+    ``codes``: int32, one per row. ``values``: what each code stands for. A
+    predicate runs once per distinct value and is spread to the rows.
+    """
+
+    __slots__ = ('_index', 'codes', 'values')
+
+    def __init__(
+        self,
+        codes: Codes,
+        values: tuple[Any, ...],
+        index: dict[Any, int] | None = None,
+    ) -> None:
+        self.codes = codes
+        self.values = values
+        self._index = index
+
+    @classmethod
+    def of(cls, items: Iterable[Hashable]) -> Coded:
+        """Encode *items* in their order."""
+        index: dict[Any, int] = {}
+        codes = [index.setdefault(item, len(index)) for item in items]
+        return cls(np.array(codes, np.int32), tuple(index), index)
+
+    @property
+    def index(self) -> dict[Any, int]:
+        """Value to code."""
+        if self._index is None:
+            self._index = {v: code for code, v in enumerate(self.values)}
+        return self._index
+
+    def code(self, value: Hashable) -> int:
+        """Return the code of *value*, -1 where no row ever had it."""
+        return self.index.get(value, -1)
+
+    def where(self, predicate: Callable[[Any], bool]) -> Mask:
+        """Return the rows whose value satisfies *predicate*; bool[n]."""
+        verdicts = np.fromiter(
+            (predicate(value) for value in self.values),
+            np.bool_,
+            len(self.values),
+        )
+        return self.spread(verdicts)
+
+    def spread(self, by_value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return an array by distinct value as an array by row."""
+        if not len(by_value):
+            return np.zeros(len(self.codes), by_value.dtype)
+        spread: npt.NDArray[Any] = by_value.take(self.codes)
+        return spread
+
+    def at(self, row: int) -> Any:
+        """Return the value of one row."""
+        return self.values[self.codes[row]]
+
+    def take(self, rows: npt.NDArray[Any]) -> Coded:
+        """Return the column of the given rows, over the same values."""
+        return Coded(self.codes[rows], self.values, self._index)
+
+    def concat(self, other: Coded) -> Coded:
+        """Return this column with *other*'s rows behind it."""
+        new = [value for value in other.values if value not in self.index]
+        values, index = self.values, self.index
+        if new:
+            values = (*values, *new)
+            index = {value: code for code, value in enumerate(values)}
+        remap = np.array([index[value] for value in other.values], np.int32)
+        tail = other.spread(remap)
+        codes = np.concatenate([self.codes, tail]).astype(np.int32)
+        return Coded(codes, values, index)

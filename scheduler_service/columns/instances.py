@@ -1,0 +1,114 @@
+"""Which instance is where: a frozen index that is cheap to extend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+_MERGE_AT = 2048
+
+
+class Placed(NamedTuple):
+    """What filters and weighers may know of an instance on a host.
+
+    ``image`` holds the (property, value) pairs of its image as text.
+    ``claimed`` says that the place was promised by a claim of ours.
+    """
+
+    uuid: str
+    host: str
+    node: str
+    project_id: str | None = None
+    flavorid: str | None = None
+    image: frozenset[tuple[str, str]] = frozenset()
+    task_state: str | None = None
+    claimed: bool = False
+
+
+class InstanceIndex:
+    """Instances by uuid and by service host.
+
+    A change makes a new index that shares the large base with the old one
+    and copies only the small delta, so readers keep what they hold. Service
+    host alone is the key: two nodes of one host see the same instances.
+    """
+
+    __slots__ = ('_base', '_base_by_host', '_by_host', '_delta')
+
+    def __init__(
+        self,
+        base: Mapping[str, Placed],
+        delta: Mapping[str, Placed | None] | None = None,
+    ) -> None:
+        self._base = base
+        self._delta: Mapping[str, Placed | None] = delta or {}
+        self._base_by_host: dict[str, set[str]] | None = None
+        self._by_host: dict[str, set[str]] | None = None
+
+    @classmethod
+    def of(cls, placed: Iterable[Placed]) -> InstanceIndex:
+        """Build an index from scratch."""
+        return cls({item.uuid: item for item in placed})
+
+    def get(self, uuid: str) -> Placed | None:
+        """Return where an instance is, None where it is not known."""
+        if uuid in self._delta:
+            return self._delta[uuid]
+        return self._base.get(uuid)
+
+    def __len__(self) -> int:
+        gone = sum(
+            (uuid in self._base) if item is None else -(uuid not in self._base)
+            for uuid, item in self._delta.items()
+        )
+        return len(self._base) - gone
+
+    def __iter__(self) -> Iterator[Placed]:
+        for uuid, item in self._base.items():
+            if uuid not in self._delta:
+                yield item
+        for changed in self._delta.values():
+            if changed is not None:
+                yield changed
+
+    def on_host(self, host: str) -> list[Placed]:
+        """Return the instances on a service host, in no useful order."""
+        found = []
+        for uuid in self.by_host().get(host, ()):
+            item = self.get(uuid)
+            if item is not None and item.host == host:
+                found.append(item)
+        found += [
+            item
+            for item in self._delta.values()
+            if item is not None and item.host == host
+        ]
+        return list({item.uuid: item for item in found}.values())
+
+    def by_host(self) -> dict[str, set[str]]:
+        """Return uuids by service host, of the base alone."""
+        if self._base_by_host is None:
+            by_host: dict[str, set[str]] = {}
+            for uuid, item in self._base.items():
+                by_host.setdefault(item.host, set()).add(uuid)
+            self._base_by_host = by_host
+        return self._base_by_host
+
+    def changed(
+        self, placed: Iterable[Placed], gone: Iterable[str] = ()
+    ) -> InstanceIndex:
+        """Return an index with some instances put elsewhere or removed."""
+        delta = dict(self._delta)
+        delta.update((item.uuid, item) for item in placed)
+        delta.update(dict.fromkeys(gone))
+        if len(delta) > max(_MERGE_AT, len(self._base) // 16):
+            merged = dict(self._base)
+            for uuid, item in delta.items():
+                if item is None:
+                    merged.pop(uuid, None)
+                else:
+                    merged[uuid] = item
+            return InstanceIndex(merged)
+        index = InstanceIndex(self._base, delta)
+        index._base_by_host = self._base_by_host
+        return index

@@ -1,0 +1,99 @@
+"""What a batch has taken so far, on top of the snapshot it started from."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.table import HostTable
+
+_MOVING = ('num_instances', 'num_io_ops', 'disk_available_least')
+
+
+class Overlay:
+    """A table that this batch may take from.
+
+    The first ``take`` copies the columns of use, later ones write into the
+    copies: a batch copies once, however much it places. ``table`` is what
+    the next request of the batch looks at.
+    """
+
+    def __init__(self, base: HostTable) -> None:
+        self.table = base
+        self._owned: set[str] | None = None
+        self._taken: list[tuple[int, Mapping[str, int]]] = []
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Give back, when the block raises, all that it took."""
+        start = len(self._taken)
+        instances, groups = self.table.instances, self.table.groups
+        try:
+            yield
+        except BaseException:
+            while len(self._taken) > start:
+                row, amounts = self._taken.pop()
+                self._move(row, amounts, -1)
+            self.table = dataclasses.replace(
+                self.table, instances=instances, groups=groups
+            )
+            raise
+
+    def take(
+        self,
+        row: int,
+        amounts: Mapping[str, int],
+        placed: Placed,
+        group: str | None = None,
+    ) -> None:
+        """Put an instance that takes *amounts* on the host of *row*."""
+        self._own(amounts)
+        self._move(row, amounts, 1)
+        self._taken.append((row, amounts))
+        self._place(placed, group)
+
+    def _place(self, placed: Placed, group: str | None) -> None:
+        """Let the instance be seen on its host, and in its group."""
+        groups = self.table.groups
+        old = groups.get(group) if group else None
+        if old is not None and placed.uuid not in old.members:
+            grown = msgspec.structs.replace(
+                old, members=[*old.members, placed.uuid]
+            )
+            groups = {**groups, old.uuid: grown}
+        self.table = dataclasses.replace(
+            self.table,
+            instances=self.table.instances.changed([placed]),
+            groups=groups,
+        )
+
+    def _move(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+        table = self.table
+        for name, amount in amounts.items():
+            table.resources[name].used[row] += sign * amount
+        table.numbers['num_instances'][row] += sign
+        table.numbers['num_io_ops'][row] += sign
+        disk = sign * amounts.get('DISK_GB', 0)
+        table.numbers['disk_available_least'][row] -= disk
+
+    def _own(self, amounts: Mapping[str, int]) -> None:
+        """Make the columns that are about to change this overlay's own."""
+        if self._owned is None:
+            self._owned = set()
+            numbers = dict(self.table.numbers)
+            for name in _MOVING:
+                numbers[name] = numbers[name].copy()
+            self.table = dataclasses.replace(self.table, numbers=numbers)
+        missing = [name for name in amounts if name not in self._owned]
+        if missing:
+            resources = dict(self.table.resources)
+            for name in missing:
+                resources[name] = dataclasses.replace(
+                    resources[name], used=resources[name].used.copy()
+                )
+            self.table = dataclasses.replace(self.table, resources=resources)
+            self._owned.update(missing)

@@ -1,0 +1,122 @@
+"""Options of the [filter_scheduler] group: filters and weighers of hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = 'filter_scheduler'
+
+
+def _old(name: str) -> list[Any]:
+    """Return the option's place in older files, [DEFAULT]."""
+    return [cfg.DeprecatedOpt(name, group='DEFAULT')]
+
+
+def _multiplier(name: str, what: str, default: float = 1.0) -> Any:
+    return cfg.FloatOpt(
+        name,
+        default=default,
+        deprecated_opts=_old(name),
+        help=f"""
+Multiplier of the weight for {what}.
+
+Metadata of the same name on a host's aggregates goes before it, the least
+of several.
+
+Possible values:
+
+* positive: prefer hosts with more of it; negative: with less; 0: ignore it
+""",
+    )
+
+
+OPTS = [
+    cfg.MultiStrOpt(
+        'available_filters',
+        default=['scheduler_service.filters.hosts.all_filters'],
+        deprecated_opts=_old('scheduler_available_filters'),
+        help="""
+Host filters that may be enabled.
+
+May be given several times. Filters that packages register under the entry
+point ``scheduler_service.filters.hosts`` are available without it.
+
+Possible values:
+
+* the dotted path of a filter class, or of a function that returns a list of
+  filter classes
+
+Related options:
+
+* ``enabled_filters``
+""",
+    ),
+    cfg.ListOpt(
+        'enabled_filters',
+        default=[
+            'RetryFilter',
+            'AvailabilityZoneFilter',
+            'ComputeFilter',
+            'RamFilter',
+            'CoreFilter',
+            'DiskFilter',
+        ],
+        deprecated_opts=_old('scheduler_default_filters'),
+        help="""
+Host filters that every request runs, in order.
+
+Put cheap ones that leave few hosts first. A name that does not load stops
+the start.
+
+Possible values:
+
+* names of available filters
+
+Related options:
+
+* ``available_filters``
+""",
+    ),
+    cfg.ListOpt(
+        'weight_classes',
+        default=['scheduler_service.weighers.all_weighers'],
+        deprecated_opts=_old('scheduler_weight_classes'),
+        help="""
+Weighers that order the hosts which pass the filters.
+
+Possible values:
+
+* dotted paths of weigher classes or of functions that return a list of them,
+  or names of weighers that come with the service or by the entry point
+  ``scheduler_service.weighers``
+""",
+    ),
+    cfg.IntOpt(
+        'host_subset_size',
+        default=1,
+        min=1,
+        deprecated_opts=_old('scheduler_host_subset_size'),
+        help="""
+Pick at random among this many best hosts.
+
+More than 1 lowers the number of claims that several daemons lose to each
+other, at the price of not always the best host.
+""",
+    ),
+    cfg.BoolOpt(
+        'shuffle_best_same_weighed_hosts',
+        default=False,
+        deprecated_opts=_old('shuffle_best_same_weighed_hosts'),
+        help='Pick at random among hosts that share the best weight.',
+    ),
+    _multiplier('ram_weight_multiplier', 'free memory'),
+    _multiplier('cpu_weight_multiplier', 'vCPUs left under the ratio'),
+    _multiplier('disk_weight_multiplier', 'free disk'),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register this module's options on *conf*."""
+    conf.register_opts(OPTS, group=GROUP)

@@ -1,0 +1,123 @@
+"""Options of the [scheduler] group: the daemon and its engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = 'scheduler'
+
+OPTS = [
+    cfg.IntOpt(
+        'max_attempts',
+        default=3,
+        min=1,
+        deprecated_opts=[
+            cfg.DeprecatedOpt('max_attempts', group='filter_scheduler'),
+            cfg.DeprecatedOpt('scheduler_max_attempts', group='DEFAULT'),
+        ],
+        help="""
+How many hosts a build may try.
+
+Each selection comes with up to one alternate less than this.
+""",
+    ),
+    cfg.StrOpt(
+        'topic',
+        default='scheduler',
+        help='The topic that requests are taken from.',
+    ),
+    cfg.StrOpt(
+        'server',
+        default=None,
+        sample_default='scheduler-1',
+        help="""
+The name of this daemon on the topic.
+
+By default the machine's host name with the process id, so that several
+daemons can run on one machine.
+""",
+    ),
+    cfg.IntOpt(
+        'inbox_size',
+        default=1000,
+        min=1,
+        help="""
+How many requests may wait in the daemon.
+
+One more is refused with ServiceBusy at once. The bus holds what the daemon
+does not take.
+""",
+    ),
+    cfg.IntOpt(
+        'batch_size',
+        default=64,
+        min=1,
+        max=1000,
+        help='How many requests are decided and claimed in one transaction.',
+    ),
+    cfg.IntOpt(
+        'claim_retries',
+        default=8,
+        min=1,
+        help="""
+How often a request is chosen again when another daemon was faster.
+
+After that it fails with MaxRetriesExceeded.
+""",
+    ),
+    cfg.FloatOpt(
+        'snapshot_max_age',
+        default=0.2,
+        min=0.0,
+        help="""
+How old the daemon's view of the store may be, in seconds.
+
+An older one is brought up to date from the change feed before the next
+decision. A claim checks the store itself in any case.
+""",
+    ),
+    cfg.IntOpt(
+        'request_max_bytes',
+        default=1024 * 1024,
+        min=1024,
+        help='Larger requests are refused with PayloadTooLarge.',
+    ),
+    cfg.IntOpt(
+        'decisions_kept',
+        default=100000,
+        min=0,
+        help="""
+How many decisions are kept with their reasons; 0 keeps none.
+
+``scheduler-manage decision show`` reads them.
+""",
+    ),
+    cfg.FloatOpt(
+        'graceful_shutdown_timeout',
+        default=30.0,
+        min=0.0,
+        help='How long a stopping daemon works on what it took, in seconds.',
+    ),
+]
+
+UPGRADE_GROUP = 'upgrade_levels'
+UPGRADE_OPTS = [
+    cfg.StrOpt(
+        'scheduler',
+        default=None,
+        sample_default='1.0',
+        help="""
+The version that clients may speak to schedulers, at most.
+
+Set it to the old version while old and new daemons share the topic.
+""",
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register this module's options on *conf*."""
+    conf.register_opts(OPTS, group=GROUP)
+    conf.register_opts(UPGRADE_OPTS, group=UPGRADE_GROUP)

@@ -1,0 +1,1 @@
+"""The engine: inbox, loop, snapshot, and what requests become."""

@@ -1,0 +1,1 @@
+"""Filters: which hosts, and which pools, a request may go to."""

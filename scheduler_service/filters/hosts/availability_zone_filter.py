@@ -1,0 +1,60 @@
+"""AvailabilityZoneFilter."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+
+
+class AvailabilityZoneFilter(HostFilter):
+    """Passes hosts in the availability zone asked for.
+
+    A host's zones are the ``availability_zone`` metadata of its aggregates,
+    split at commas; a host without any is in ``default_availability_zone``.
+    """
+
+    once = True
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Judge each distinct set of aggregates once."""
+        zone = request.availability_zone
+        if not zone:
+            return None
+        default = settings.default_availability_zone
+
+        def verdict(ids: frozenset[int]) -> bool:
+            return zone in _zones(table, ids, default)
+
+        return table.by_aggregates((self.name, zone, default), verdict)
+
+    def shape(self, request: Request, settings: Settings) -> Hashable:
+        """Zone asked and default zone."""
+        return request.availability_zone, settings.default_availability_zone
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Name both zones."""
+        ids = table.coded['aggregate_set'].at(row)
+        zones = _zones(table, ids, settings.default_availability_zone)
+        return (
+            f'zone {request.availability_zone} asked, the host is in '
+            f'{", ".join(sorted(zones))}'
+        )
+
+
+def _zones(
+    table: HostTable, aggregate_ids: frozenset[int], default: str
+) -> set[str]:
+    """Return the zones of a set of aggregates, the default one if none."""
+    values = table.values_of(aggregate_ids, 'availability_zone')
+    if not values:
+        return {default}
+    return {part.strip() for value in values for part in value.split(',')}

@@ -1,0 +1,42 @@
+"""CoreFilter."""
+
+from __future__ import annotations
+
+from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+
+
+class CoreFilter(CapacityFilter):
+    """Passes hosts with enough vCPUs left.
+
+    ``vcpus x cpu_allocation_ratio - vcpus_used >= flavor.vcpus``. A host
+    that reports no vCPUs at all passes: its figures are not collected.
+    """
+
+    resource = 'VCPU'
+    limit_name = 'vcpu'
+    unit = 'vCPUs'
+
+    def asked(self, request: Request) -> int:
+        """Return the flavor's vCPUs."""
+        return request.flavor.vcpus
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Let hosts without figures pass beside those with room."""
+        passed = super().mask(table, request, settings)
+        assert passed is not None
+        passed |= self.total(table) == 0
+        return passed
+
+    def limits(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> dict[str, float]:
+        """Report no limit where there are no figures."""
+        if self.total(table)[row] == 0:
+            return {}
+        return super().limits(table, row, request, settings)

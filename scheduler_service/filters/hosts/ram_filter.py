@@ -1,0 +1,22 @@
+"""RamFilter."""
+
+from __future__ import annotations
+
+from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.model import Request
+
+
+class RamFilter(CapacityFilter):
+    """Passes hosts with enough memory left.
+
+    ``memory_mb x ram_allocation_ratio - memory_mb_used >= flavor.memory_mb``:
+    the ratio multiplies the whole of the memory, not the free part.
+    """
+
+    resource = 'MEMORY_MB'
+    limit_name = 'memory_mb'
+    unit = 'MB'
+
+    def asked(self, request: Request) -> int:
+        """Return the flavor's memory."""
+        return request.flavor.memory_mb

@@ -1,0 +1,22 @@
+"""The ``random`` filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_service.filters.pools.base import Caller, PoolFilter
+from scheduler_service.model import Pool, ZoneRequest
+
+
+class RandomFilter(PoolFilter):
+    """Chooses one of the pools at random, where there are several."""
+
+    name = 'random'
+
+    def filter(
+        self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
+    ) -> Sequence[Pool]:
+        """Return one pool, or none where there are none."""
+        if not pools:
+            return pools
+        return [pools[self.storage.chance(len(pools))]]

@@ -1,0 +1,194 @@
+"""The inventory document: what can be chosen.
+
+Field for field the document of ``doc/source/reference/formats.rst``; a key
+that is absent takes the default shown here. Parsing lives in ``documents``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Uuid = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r'^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?'
+        r'[0-9a-fA-F]{12}$'
+    ),
+]
+ResourceClass = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}$')]
+Trait = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}$')]
+Scalar = str | int | float | bool | None
+
+STANDARD_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
+_NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
+
+
+class Document(
+    msgspec.Struct,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    omit_defaults=True,
+):
+    """Base of everything that is parsed: unknown keys are errors."""
+
+
+class Attributes(dict[str, str]):
+    """A pool's or zone's attributes; a dict that also answers ``to_dict``."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return a plain copy, as pool filters in the field ask for it."""
+        return dict(self)
+
+
+class Pool(Document):
+    """A DNS pool."""
+
+    id: Uuid
+    name: Name
+    description: str | None = ''
+    attributes: dict[Name, str] = {}
+
+    def __post_init__(self) -> None:
+        self.attributes = Attributes(self.attributes)
+
+
+class Resource(Document):
+    """A resource class that a host offers beside the three standard ones."""
+
+    total: Count
+    used: Count = 0
+    reserved: Count = 0
+    min_unit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] = 1
+    max_unit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
+    step_size: Annotated[int, msgspec.Meta(ge=1, le=2**53)] = 1
+    allocation_ratio: Ratio = 1.0
+
+
+class Metric(Document):
+    """One figure that a host reports of itself."""
+
+    name: str
+    value: float | None = None
+    source: str | None = None
+    timestamp: str | None = None
+
+
+class Host(Document):
+    """A compute host, or one node of it."""
+
+    host: Name
+    hypervisor_hostname: Name = ''
+    uuid: Uuid = ''
+    status: Literal['enabled', 'disabled'] = 'enabled'
+    disabled_reason: str | None = None
+    state: Literal['up', 'down'] = 'up'
+    vcpus: Count = 0
+    memory_mb: Count = 0
+    local_gb: Count = 0
+    vcpus_used: Count = 0
+    memory_mb_used: Count = 0
+    local_gb_used: Count = 0
+    disk_available_least: int | None = None
+    cpu_allocation_ratio: Ratio | None = None
+    ram_allocation_ratio: Ratio | None = None
+    disk_allocation_ratio: Ratio | None = None
+    hypervisor_type: str | None = None
+    hypervisor_version: int | None = None
+    host_ip: str | None = None
+    supported_instances: list[list[str | None]] | None = []
+    cpu_info: dict[str, Any] | str | None = {}
+    stats: dict[str, Scalar] | None = {}
+    metrics: list[Metric] | None = []
+    num_io_ops: Count = 0
+    failed_builds: Count = 0
+    num_instances: Count | None = None
+    traits: list[Trait] = []
+    resources: dict[ResourceClass, Resource] = {}
+    pci_device_pools: list[dict[str, Any]] | None = []
+    numa_topology: dict[str, Any] | None = None
+    cell_uuid: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.hypervisor_hostname:
+            self.hypervisor_hostname = self.host
+        if not self.uuid:
+            self.uuid = str(
+                uuid.uuid5(
+                    _NAMESPACE, f'{self.host}\0{self.hypervisor_hostname}'
+                )
+            )
+
+
+class Aggregate(Document):
+    """A named set of service hosts with metadata; zones live here too."""
+
+    id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    uuid: Uuid = ''
+    name: Name = ''
+    hosts: list[Name] = []
+    metadata: dict[Name, str] = {}
+
+    def __post_init__(self) -> None:
+        if not self.uuid:
+            self.uuid = str(uuid.uuid5(_NAMESPACE, f'aggregate\0{self.id}'))
+        if not self.name:
+            self.name = f'aggregate-{self.id}'
+
+
+class Instance(Document):
+    """An instance that runs, or is promised, on a host."""
+
+    uuid: Uuid
+    host: Name
+    hypervisor_hostname: Name = ''
+    project_id: str | None = None
+    image_id: str | None = None
+    availability_zone: str | None = None
+    task_state: str | None = None
+    image_meta: dict[str, Any] = {}
+    flavor: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.hypervisor_hostname:
+            self.hypervisor_hostname = self.host
+
+
+class ServerGroup(Document):
+    """Instances that belong together, or apart."""
+
+    uuid: Uuid
+    name: Name = ''
+    project_id: str | None = None
+    policy: Literal[
+        'affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity'
+    ] = 'anti-affinity'
+    rules: dict[
+        Literal['max_server_per_host'],
+        Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)],
+    ] = {}
+    members: list[Uuid] = []
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            self.name = self.uuid
+
+    @property
+    def max_server_per_host(self) -> int:
+        """How many members one host may hold under anti-affinity."""
+        return self.rules.get('max_server_per_host', 1)
+
+
+class Inventory(Document):
+    """Everything that can be chosen, as one document."""
+
+    pools: list[Pool] = []
+    hosts: list[Host] = []
+    aggregates: list[Aggregate] = []
+    instances: list[Instance] = []
+    server_groups: list[ServerGroup] = []

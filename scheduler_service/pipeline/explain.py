@@ -1,0 +1,161 @@
+"""Why: which filter keeps whom out, and who came nearest.
+
+Worked out when a request is refused or somebody asks, never on the way of a
+request that succeeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.codes import Mask
+from scheduler_service.filters.hosts.base import HostFilter, Miss
+from scheduler_service.model import Request
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.settings import Settings
+
+Verdicts = Sequence[tuple[HostFilter, Mask]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """What the reasons are worked out on."""
+
+    table: HostTable
+    request: Request
+    settings: Settings
+
+
+def refusal(
+    verdicts: Verdicts, view: View, funnel: Funnel, placed: int
+) -> errors.NoValidHost:
+    """Build the error for a request that finds no host.
+
+    :param placed: how many of its instances had found one before
+    """
+    causes = keepers(verdicts, view)
+    request = view.request
+    facts: dict[str, Any] = {
+        **funnel.to_dict(),
+        'request_id': request.request_id,
+        'num_instances': request.num_instances,
+        'placed': placed,
+        'filters': causes,
+    }
+    text = f'No valid host was found. {short(facts)}'
+    return errors.NoValidHost(text, **facts)
+
+
+def keepers(verdicts: Verdicts, view: View) -> list[dict[str, Any]]:
+    """Say of each filter that keeps hosts out how many, and why.
+
+    ``out``: hosts that it keeps out; ``alone``: those that every other
+    filter would let pass; ``closest``: the host that misses least, of those
+    alone where there are any; ``reason``: of the closest or first host.
+    """
+    failing = np.zeros(len(view.table), np.int32)
+    for _, mask in verdicts:
+        failing += ~mask
+    found = []
+    for one, mask in verdicts:
+        out = ~mask
+        if out.any():
+            alone = out & (failing == 1)
+            found.append(_keeper(one, view, out, alone))
+    return found
+
+
+def _keeper(
+    one: HostFilter, view: View, out: Mask, alone: Mask
+) -> dict[str, Any]:
+    table, request, settings = view.table, view.request, view.settings
+    among = np.flatnonzero(alone if alone.any() else out)
+    entry: dict[str, Any] = {
+        'filter': one.name,
+        'out': int(np.count_nonzero(out)),
+        'alone': int(np.count_nonzero(alone)),
+    }
+    row = int(among[0])
+    missed = one.miss(table, request, settings)
+    if missed is not None:
+        lacking, unit = missed
+        near = np.where(lacking[among] > 0, lacking[among], np.inf)
+        row = int(among[near.argmin()])
+        if np.isfinite(near.min()):
+            miss = Miss(float(lacking[row]), unit)
+            entry['closest'] = {
+                'host': table.host_at(row),
+                'node': table.node_at(row),
+                'lacks': miss.lacks,
+                'unit': unit,
+            }
+    entry['reason'] = one.reason(table, row, request, settings)
+    return entry
+
+
+def short(facts: dict[str, Any]) -> str:
+    """Word the facts of a refusal in one line."""
+    if not facts['hosts']:
+        return 'There are no hosts.'
+    told = []
+    if facts['num_instances'] > 1:
+        told.append(
+            f'{facts["placed"]} of {facts["num_instances"]} instances would '
+            'have found one'
+        )
+    steps = [
+        f'{step["filter"]} left {step["end"]} of {step["start"]}'
+        for step in facts['funnel']
+        if step['end'] < step['start']
+    ]
+    told.append(f'{facts["hosts"]} hosts: ' + (', '.join(steps) or 'none'))
+    told += [_short_cause(cause) for cause in facts['filters']]
+    return '; '.join(told)
+
+
+def _short_cause(cause: dict[str, Any]) -> str:
+    text = f'{cause["filter"]} alone keeps out {cause["alone"]}'
+    closest = cause.get('closest')
+    if closest:
+        miss = Miss(closest['lacks'], closest['unit'])
+        return f'{text} (closest: {closest["host"]} {miss})'
+    return f'{text} ({cause["reason"]})'
+
+
+def host_report(
+    verdicts: Verdicts, view: View, host: str
+) -> list[dict[str, Any]]:
+    """Say of each node of a host what every filter makes of it.
+
+    :raises HostNotFound: there is no such host
+    """
+    rows = view.table.rows_of_host(host)
+    if not len(rows):
+        raise errors.HostNotFound(host=host)
+    return [
+        {
+            'host': host,
+            'node': view.table.node_at(int(row)),
+            'filters': [
+                _host_verdict(one, mask, view, int(row))
+                for one, mask in verdicts
+            ],
+        }
+        for row in rows
+    ]
+
+
+def _host_verdict(
+    one: HostFilter, mask: Mask, view: View, row: int
+) -> dict[str, Any]:
+    passes = bool(mask[row])
+    why = ''
+    if not passes:
+        why = one.reason(view.table, row, view.request, view.settings)
+    return {'filter': one.name, 'passes': passes, 'reason': why}

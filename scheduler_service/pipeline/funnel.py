@@ -1,0 +1,26 @@
+"""How many hosts each filter was given and how many it left."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(slots=True)
+class Funnel:
+    """Hosts at the start, and (filter, before, after) in order."""
+
+    hosts: int
+    counts: list[tuple[str, int, int]] = dataclasses.field(
+        default_factory=list
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON can hold them."""
+        return {
+            'hosts': self.hosts,
+            'funnel': [
+                {'filter': name, 'start': start, 'end': end}
+                for name, start, end in self.counts
+            ],
+        }

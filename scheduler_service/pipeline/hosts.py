@@ -1,0 +1,295 @@
+"""One host request on one frozen table: filter, weigh, choose, explain.
+
+The order is cheap and selective first: the steps every request takes, the
+configured filters in their order, room for the claim, and last the filters
+that visit hosts one by one. Masks are ANDed, and the count after each is the
+funnel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.build import placed as as_placed
+from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.instances import Placed
+from scheduler_service.filters.hosts.base import HostFilter, OneHostFilter
+from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.model import Instance, Placement, Request, Selection
+from scheduler_service.pipeline import explain, steps
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.weigh import Ranking, rank
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@dataclasses.dataclass(slots=True)
+class Picked:
+    """One instance's place: the row, what it takes, and at which ratios."""
+
+    uuid: str
+    row: int
+    host_id: int
+    amounts: dict[str, int]
+    ratios: dict[str, float]
+    placement: Placement
+    placed: Placed
+
+
+@dataclasses.dataclass(slots=True)
+class Choice:
+    """What the pipeline chose for a request, and how it came to it."""
+
+    picked: list[Picked]
+    funnel: Funnel
+    ranking: Ranking
+
+    def explanation(self, table: HostTable) -> dict[str, Any]:
+        """Return the funnel and the finalists with their weights."""
+        return {**self.funnel.to_dict(), **self.ranking.to_dict(table)}
+
+
+class HostPipeline:
+    """The configured filters and weighers, in order.
+
+    :param check_room: whether hosts need room for what a claim takes; off
+        where no claim will follow and the filters alone decide
+    """
+
+    def __init__(
+        self,
+        filters: Sequence[HostFilter],
+        weighers: Sequence[Weigher],
+        settings: Settings,
+        check_room: bool = True,
+    ) -> None:
+        self.settings = settings
+        self.weighers = tuple(weighers)
+        self.resources = steps.Resources(filters)
+        self._room = (self.resources,) if check_room else ()
+        self._masks = tuple(one for one in filters if one.vectorised)
+        self._slow = tuple(one for one in filters if not one.vectorised)
+
+    def choose(
+        self, overlay: Overlay, request: Request, rng: Random
+    ) -> Choice:
+        """Choose a host for every instance of the request, or none at all.
+
+        What is chosen is taken from *overlay*; nothing is where it raises.
+
+        :raises NoValidHost: with the reasons, as :mod:`explain` words them
+        :raises FilterFault: a filter or weigher failed
+        """
+        with overlay.attempt():
+            return self._choose(overlay, request, rng)
+
+    def _choose(
+        self, overlay: Overlay, request: Request, rng: Random
+    ) -> Choice:
+        funnel = Funnel(len(overlay.table))
+        mask: Mask | None = None
+        first: Ranking | None = None
+        picked: list[Picked] = []
+        for index, uuid in enumerate(request.instance_uuids):
+            table = overlay.table
+            mask = self.narrow(
+                table, request, mask, funnel if index == 0 else None
+            )
+            ranking = self._rank(table, mask, request)
+            if ranking is None:
+                raise explain.refusal(
+                    self.verdicts(table, request),
+                    explain.View(table, request, self.settings),
+                    funnel,
+                    len(picked),
+                )
+            first = first or ranking
+            row = ranking.pick(self.settings, rng)
+            picked.append(self._pick(table, row, uuid, request))
+            overlay.take(
+                row,
+                picked[-1].amounts,
+                picked[-1].placed,
+                request.instance_group,
+            )
+        assert mask is not None
+        assert first is not None
+        self._add_alternates(overlay.table, request, mask, first, picked)
+        return Choice(picked, funnel, first)
+
+    def narrow(
+        self,
+        table: HostTable,
+        request: Request,
+        among: Mask | None = None,
+        funnel: Funnel | None = None,
+    ) -> Mask:
+        """Return bool[n]: hosts of *among* that pass every filter.
+
+        With *among*, filters that run once for a request are not run again.
+        """
+        again = among is not None
+        passed = np.ones(len(table), np.bool_) if among is None else among
+        left = int(np.count_nonzero(passed))
+        for one in self._active(request):
+            if again and one.once:
+                continue
+            mask = self._verdict(one, table, request, passed)
+            before = left
+            if mask is not None:
+                passed = passed & mask
+                left = int(np.count_nonzero(passed))
+            if funnel is not None:
+                funnel.counts.append((one.name, before, left))
+            if not left:
+                break
+        return passed
+
+    def verdicts(
+        self, table: HostTable, request: Request
+    ) -> list[tuple[HostFilter, Mask]]:
+        """Return what each filter says of every host, bool[n] each.
+
+        Room for the claim is blamed only where every capacity filter that
+        is configured lets the host pass: they say the same, and better.
+        """
+        whole = np.ones(len(table), np.bool_)
+        roomy = whole
+        found = []
+        for one in self._active(request):
+            mask = self._verdict(one, table, request, whole)
+            mask = whole if mask is None else mask
+            if isinstance(one, CapacityFilter):
+                roomy = roomy & mask
+            elif one is self.resources:
+                mask = mask | ~roomy
+            found.append((one, mask))
+        return found
+
+    def _active(self, request: Request) -> list[HostFilter]:
+        """Return the filters that run for the request, in order."""
+        if request.forced and not request.scheduler_hints.get(
+            '_nova_check_type'
+        ):
+            return [*steps.STEPS, *self._room]
+        chain = [*steps.STEPS, *self._masks, *self._room, *self._slow]
+        if request.is_rebuild:
+            return [one for one in chain if one.rebuild]
+        return chain
+
+    def _verdict(
+        self, one: HostFilter, table: HostTable, request: Request, among: Mask
+    ) -> Mask | None:
+        """Ask one filter; what it raises becomes an error that names it."""
+        try:
+            if isinstance(one, OneHostFilter):
+                return one.passing(table, request, among)
+            shape = one.shape(request, self.settings)
+            if shape is None:
+                return one.mask(table, request, self.settings)
+            found: Mask | None = table.topology.remember(
+                ('mask', one.name, shape),
+                lambda: one.mask(table, request, self.settings),
+            )
+            return found
+        except errors.SchedulerError:
+            raise
+        except Exception as fault:
+            raise errors.FilterFault(
+                f'{one.name} failed: {type(fault).__name__}: {fault}',
+                filter=one.name,
+                fault=type(fault).__name__,
+            ) from fault
+
+    def _rank(
+        self, table: HostTable, mask: Mask, request: Request
+    ) -> Ranking | None:
+        if not mask.any():
+            return None
+        return rank(table, mask, request, self.weighers, self.settings)
+
+    def _pick(
+        self, table: HostTable, row: int, uuid: str, request: Request
+    ) -> Picked:
+        limits: dict[str, int] = {}
+        ratios: dict[str, float] = {}
+        for one in self._active(request):
+            found = one.limits(table, row, request, self.settings)
+            limits.update((name, int(v)) for name, v in found.items())
+        for name in request.resources:
+            stated = self.resources.ratios(table, self.settings, name)
+            if stated is not None:
+                ratios[name] = float(stated[1][row])
+        selection = self._selection(table, row, limits)
+        image = request.image
+        instance = Instance(
+            uuid=uuid,
+            host=selection.host,
+            hypervisor_hostname=selection.node,
+            project_id=request.project_id,
+            image_id=image.id if image else None,
+            availability_zone=request.availability_zone,
+            image_meta={'properties': request.image_properties},
+            flavor={'flavorid': request.flavor.flavorid},
+        )
+        return Picked(
+            uuid=uuid,
+            row=row,
+            host_id=int(table.ids[row]),
+            amounts=dict(request.resources),
+            ratios=ratios,
+            placement=Placement(instance_uuid=uuid, selected=selection),
+            placed=as_placed(instance, claimed=True),
+        )
+
+    def _selection(
+        self, table: HostTable, row: int, limits: dict[str, int]
+    ) -> Selection:
+        return Selection(
+            host=table.host_at(row),
+            node=table.node_at(row),
+            uuid=table.coded['uuid'].at(row),
+            zone=table.zone_at(row, self.settings.default_availability_zone),
+            cell=table.coded['cell_uuid'].at(row),
+            limits=limits,
+        )
+
+    def _add_alternates(
+        self,
+        table: HostTable,
+        request: Request,
+        mask: Mask,
+        ranking: Ranking,
+        picked: list[Picked],
+    ) -> None:
+        """Offer the next best hosts of the same cell, not claimed, to all."""
+        wanted = self.settings.max_attempts - 1
+        if wanted < 1:
+            return
+        if len(picked) > 1:
+            mask = self.narrow(table, request, mask)
+            again = self._rank(table, mask, request)
+            if again is None:
+                return
+            ranking = again
+        taken = {one.row for one in picked}
+        cells = table.coded['cell_uuid']
+        spare = [
+            row
+            for row in ranking.best(wanted + len(taken))
+            if row not in taken
+        ]
+        offers = [self._selection(table, row, {}) for row in spare]
+        for one in picked:
+            one.placement.alternates = [
+                offer for offer in offers if offer.cell == cells.at(one.row)
+            ][:wanted]

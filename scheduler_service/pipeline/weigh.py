@@ -1,0 +1,191 @@
+"""Weigh the hosts that passed, and pick among the best."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scheduler_service import errors
+from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.table import Floats, HostTable
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import Rows, Weigher, least_number
+
+if TYPE_CHECKING:
+    from random import Random
+
+_FINALISTS = 5
+_FEW = 16
+
+
+@dataclasses.dataclass(slots=True)
+class Ranking:
+    """Hosts that passed and their weights.
+
+    :ivar rows: int64[m], rows of the table, ascending
+    :ivar totals: float64[m], sums of multiplier x normalised weight
+    :ivar parts: (weigher's name, float64[m]) of those that had an opinion
+    """
+
+    rows: np.ndarray[Any, Any]
+    totals: Floats
+    parts: list[tuple[str, Floats]]
+
+    def best(self, count: int) -> list[int]:
+        """Return the *count* best rows, best first; ties in row order."""
+        return [int(self.rows[at]) for at in self._best_at(count)]
+
+    def pick(self, settings: Settings, rng: Random) -> int:
+        """Return the row to take: the best, or one of the best at random."""
+        if settings.shuffle_best_same_weighed_hosts:
+            ties = np.flatnonzero(self.totals == self.totals.max())
+            order = [int(self.rows[at]) for at in ties]
+            rng.shuffle(order)
+            if settings.host_subset_size > len(order):
+                rest = [
+                    row
+                    for row in self.best(settings.host_subset_size)
+                    if row not in order
+                ]
+                order += rest
+        else:
+            order = self.best(settings.host_subset_size)
+        return rng.choice(order[: settings.host_subset_size])
+
+    def to_dict(self, table: HostTable) -> dict[str, Any]:
+        """Return the finalists with the parts of their weights."""
+        finalists = []
+        for at in self._best_at(_FINALISTS):
+            row = int(self.rows[at])
+            finalists.append(
+                {
+                    'host': table.host_at(row),
+                    'node': table.node_at(row),
+                    'weight': float(self.totals[at]),
+                    'weights': {
+                        name: float(part[at]) for name, part in self.parts
+                    },
+                }
+            )
+        return {'passed': len(self.rows), 'finalists': finalists}
+
+    def _best_at(self, count: int) -> list[int]:
+        count = min(count, len(self.totals))
+        if count > _FEW:
+            order = np.argsort(-self.totals, kind='stable')
+            return [int(at) for at in order[:count]]
+        left = self.totals
+        found: list[int] = []
+        for turn in range(count):
+            at = int(left.argmax())
+            found.append(at)
+            if turn + 1 < count:
+                left = left.copy() if turn == 0 else left
+                left[at] = -np.inf
+        return found
+
+
+def rank(
+    table: HostTable,
+    mask: Mask,
+    request: Request,
+    weighers: Sequence[Weigher],
+    settings: Settings,
+) -> Ranking:
+    """Weigh the hosts of *mask*, bool[n] with at least one true.
+
+    Each weigher in turn: raw weights, bounded, normalised to 0..1 over
+    these hosts, multiplied, added. One host alone is not weighed.
+
+    :raises FilterFault: a weigher failed
+    """
+    rows = np.flatnonzero(mask)
+    totals = np.zeros(len(rows))
+    parts: list[tuple[str, Floats]] = []
+    if len(rows) == 1:
+        return Ranking(rows, totals, parts)
+    index: Rows = slice(None) if len(rows) == len(table) else rows
+    for weigher in weighers:
+        part = weighed(weigher, table, index, request, settings)
+        if part is not None:
+            totals += part
+            parts.append((weigher.name, part))
+    return Ranking(rows, totals, parts)
+
+
+def weighed(
+    weigher: Weigher,
+    table: HostTable,
+    rows: Rows,
+    request: Request,
+    settings: Settings,
+) -> Floats | None:
+    """Return multiplier x normalised weight of *rows*, or None."""
+    multiplier = _multiplier(weigher, table, rows, settings)
+    if isinstance(multiplier, float) and multiplier == 0.0:
+        return None
+    raw = raw_weights(weigher, table, rows, request, settings)
+    if raw is None:
+        return None
+    low = raw.min() if weigher.minval is None else weigher.minval
+    high = raw.max() if weigher.maxval is None else weigher.maxval
+    if high == low:
+        return None
+    if low:
+        raw = raw - low
+    part: Floats = raw * (multiplier / (high - low))
+    return part
+
+
+def raw_weights(
+    weigher: Weigher,
+    table: HostTable,
+    rows: Rows,
+    request: Request,
+    settings: Settings,
+) -> Floats | None:
+    """Return a weigher's raw weights, inside its own bounds."""
+    try:
+        raw = weigher.weigh(table, rows, request, settings)
+    except errors.SchedulerError:
+        raise
+    except Exception as fault:
+        raise errors.FilterFault(
+            f'{weigher.name} failed: {type(fault).__name__}: {fault}',
+            filter=weigher.name,
+            fault=type(fault).__name__,
+        ) from fault
+    if raw is None or (weigher.minval is None and weigher.maxval is None):
+        return raw
+    bounded: Floats = np.clip(raw, weigher.minval, weigher.maxval)
+    return bounded
+
+
+def _multiplier(
+    weigher: Weigher, table: HostTable, rows: Rows, settings: Settings
+) -> Any:
+    """Return one multiplier, or one for each of *rows* by aggregate."""
+    default = weigher.multiplier(settings)
+    key = weigher.multiplier_option
+    if not key or not _any_has(table, key):
+        return default
+
+    def verdict(ids: frozenset[int]) -> float:
+        return least_number(table.values_of(ids, key), default, float)
+
+    return table.by_aggregates(('multiplier', key, default), verdict)[rows]
+
+
+def _any_has(table: HostTable, key: str) -> bool:
+    """Whether any aggregate's metadata has the key."""
+
+    def work() -> bool:
+        every = table.topology.aggregates.values()
+        return any(key in one.metadata for one in every)
+
+    found: bool = table.topology.remember(('has', key), work)
+    return found

@@ -1,0 +1,68 @@
+"""What a weigher is, and the rule for reading numbers from metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from scheduler_service.columns.table import Floats, HostTable
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+
+# All hosts, or the rows of some: either indexes a column.
+Rows = Any
+
+
+class Weigher:
+    """Base of weighers: raw weights for hosts; the pipeline does the rest.
+
+    :cvar name: the name that operators configure; the class's by default
+    :cvar multiplier_option: field of the settings that multiplies the
+        normalised weight, and metadata key that overrides it by aggregate
+    :cvar minval: raw weights below are this, and it is the low end of
+        normalising; None: the lowest raw weight is
+    :cvar maxval: likewise at the high end
+    """
+
+    name: ClassVar[str] = ''
+    multiplier_option: ClassVar[str] = ''
+    minval: ClassVar[float | None] = None
+    maxval: ClassVar[float | None] = None
+
+    def __init_subclass__(cls) -> None:
+        if 'name' not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def weigh(
+        self,
+        table: HostTable,
+        rows: Rows,
+        request: Request,
+        settings: Settings,
+    ) -> Floats | None:
+        """Return raw weights of *rows*, float64; None: no opinion.
+
+        :param rows: index array, or ``slice(None)`` for every host
+        """
+        return None
+
+    def multiplier(self, settings: Settings) -> float:
+        """Return the configured multiplier."""
+        if not self.multiplier_option:
+            return 1.0
+        value: float = getattr(settings, self.multiplier_option)
+        return value
+
+
+def least_number(
+    values: Iterable[str], default: float, cast: type[float] | type[int]
+) -> float:
+    """Return the least of some metadata values as a number.
+
+    One value that is no number makes the whole thing fall back to the
+    default, whatever the others say.
+    """
+    try:
+        return min((cast(value) for value in values), default=default)
+    except ValueError:
+        return default
