@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -59,9 +60,10 @@ def build_table(
     ordered = sorted(hosts, key=lambda pair: pair[0])
     index = InstanceIndex.of(instances)
     documents = [host for _, host in ordered]
+    counts = collections.Counter((one.host, one.node) for one in index)
     table = HostTable(
         ids=np.array([store_id for store_id, _ in ordered], np.int64),
-        numbers=_numbers(documents),
+        numbers=_numbers(documents, counts),
         coded=_coded(documents),
         resources=_resources(documents),
         topology=Topology({}),
@@ -145,7 +147,9 @@ def with_load(
     return dataclasses.replace(table, resources=resources, numbers=columns)
 
 
-def _numbers(hosts: Sequence[Host]) -> dict[str, Any]:
+def _numbers(
+    hosts: Sequence[Host], counts: Mapping[tuple[str, str], int]
+) -> dict[str, Any]:
     count = len(hosts)
     least = [
         np.nan if h.disk_available_least is None else h.disk_available_least
@@ -164,7 +168,12 @@ def _numbers(hosts: Sequence[Host]) -> dict[str, Any]:
         'disk_available_least': np.array(least, np.float64),
         'num_io_ops': ints(h.num_io_ops for h in hosts),
         'failed_builds': ints(h.failed_builds for h in hosts),
-        'num_instances': ints(h.num_instances or 0 for h in hosts),
+        'num_instances': ints(
+            counts.get((h.host, h.hypervisor_hostname), 0)
+            if h.num_instances is None
+            else h.num_instances
+            for h in hosts
+        ),
     }
 
 

@@ -23,6 +23,7 @@ class Overlay:
     """
 
     def __init__(self, base: HostTable) -> None:
+        self.base = base
         self.table = base
         self._owned: set[str] | None = None
         self._taken: list[tuple[int, Mapping[str, int]]] = []
@@ -55,6 +56,18 @@ class Overlay:
         self._move(row, amounts, 1)
         self._taken.append((row, amounts))
         self._place(placed, group)
+
+    def published(self) -> HostTable:
+        """Return the table once all that was taken is claimed.
+
+        A build counts as an I/O operation within its batch alone: how long
+        it goes on is for the host to say.
+        """
+        numbers = {
+            **self.table.numbers,
+            'num_io_ops': self.base.numbers['num_io_ops'],
+        }
+        return dataclasses.replace(self.table, numbers=numbers)
 
     def _place(self, placed: Placed, group: str | None) -> None:
         """Let the instance be seen on its host, and in its group."""

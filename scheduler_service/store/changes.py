@@ -1,0 +1,158 @@
+"""The change feed: what others wrote since, and the snapshot that follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.columns.build import (
+    with_aggregates,
+    with_hosts,
+    with_load,
+)
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import HostTable
+from scheduler_service.model import ServerGroup
+from scheduler_service.store import loading, schema
+from scheduler_service.store.connection import Touched
+
+_DECODER = msgspec.json.Decoder(Touched)
+_MAX_CHANGES = 10_000
+
+
+def since(
+    conn: Connection, revision: int, limit: int = _MAX_CHANGES
+) -> list[tuple[int, Touched]]:
+    """Return (revision, what it touched) after *revision*, in order."""
+    table = schema.changes
+    query = (
+        sa.select(table.c.revision, table.c.touched)
+        .where(table.c.revision > revision)
+        .order_by(table.c.revision)
+        .limit(limit)
+    )
+    return [
+        (found, _DECODER.decode(touched))
+        for found, touched in conn.execute(query)
+    ]
+
+
+def refresh(
+    conn: Connection, snapshot: Snapshot, own: Collection[int] = ()
+) -> Snapshot:
+    """Return the snapshot brought up to date.
+
+    :param own: revisions whose effect is in the snapshot already
+    """
+    found = since(conn, snapshot.revision)
+    if not found:
+        return snapshot
+    gap = found[0][0] != snapshot.revision + 1
+    touched = _merge(one for number, one in found if number not in own)
+    if gap or touched.everything or len(found) >= _MAX_CHANGES:
+        # Older changes were purged, or too much moved to go bit by bit.
+        return loading.snapshot(conn)
+    table = _apply(conn, snapshot.hosts, touched)
+    pools = loading.pools(conn) if touched.pools else snapshot.pools
+    return Snapshot(table, pools, found[-1][0])
+
+
+def purge(conn: Connection, before: float) -> int:
+    """Forget changes made before a time; return how many.
+
+    A reader that was away longer loads everything again.
+    """
+    table = schema.changes
+    last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
+    newest = conn.execute(sa.select(last)).scalar()
+    gone = conn.execute(
+        sa.delete(table).where(
+            table.c.created_at < before, table.c.revision < newest
+        )
+    )
+    return gone.rowcount
+
+
+def _merge(changes: Iterable[Touched]) -> Touched:
+    """Return one change that says what several touched."""
+    whole = Touched()
+    parts: dict[str, set[Any]] = {
+        name: set() for name in Touched.__struct_fields__
+    }
+    for one in changes:
+        for name in Touched.__struct_fields__:
+            value = getattr(one, name)
+            if isinstance(value, bool):
+                setattr(whole, name, getattr(whole, name) or value)
+            else:
+                parts[name].update(value)
+    for name, values in parts.items():
+        if values:
+            setattr(whole, name, sorted(values))
+    return whole
+
+
+def _apply(conn: Connection, table: HostTable, touched: Touched) -> HostTable:
+    """Return the table with what was touched read anew."""
+    if touched.instances or touched.instances_gone:
+        now = loading.instances(conn, touched.instances)
+        there = {one.uuid for one in now}
+        gone = {*touched.instances, *touched.instances_gone} - there
+        table = dataclasses.replace(
+            table, instances=table.instances.changed(now, gone)
+        )
+    if touched.groups:
+        table = dataclasses.replace(
+            table, groups=_groups(conn, table, touched.groups)
+        )
+    if touched.hosts or touched.hosts_gone:
+        wanted = {*touched.hosts, *touched.hosts_gone}
+        hosts = loading.hosts(conn, sorted(wanted))
+        table = with_hosts(table, list(hosts.items()), wanted - hosts.keys())
+    if touched.aggregates:
+        table = with_aggregates(table, loading.aggregates(conn))
+    load = sorted({*touched.load} - {*touched.hosts})
+    return _with_loads(conn, table, load) if load else table
+
+
+def _groups(
+    conn: Connection, table: HostTable, uuids: list[str]
+) -> dict[str, ServerGroup]:
+    groups = {
+        uuid: group
+        for uuid, group in table.groups.items()
+        if uuid not in set(uuids)
+    }
+    groups.update(loading.groups(conn, uuids))
+    return groups
+
+
+def _with_loads(
+    conn: Connection, table: HostTable, ids: list[int]
+) -> HostTable:
+    used: dict[str, dict[int, int]] = {}
+    numbers: dict[str, dict[int, float]] = {
+        'num_instances': {},
+        'num_io_ops': {},
+        'disk_available_least': {},
+    }
+    for store_id, load in loading.loads(conn, ids).items():
+        row = table.row_of_id(store_id)
+        if row is None:
+            continue
+        for name, amount in load.used.items():
+            if name in table.resources:
+                used.setdefault(name, {})[row] = amount
+        least = load.available_least
+        numbers['num_instances'][row] = load.num_instances
+        numbers['num_io_ops'][row] = load.num_io_ops
+        numbers['disk_available_least'][row] = (
+            np.nan if least is None else least
+        )
+    return with_load(table, used, numbers)

@@ -1,0 +1,296 @@
+"""Claims: capacity taken for consumers, all of a batch or nothing.
+
+The claim's own statement takes capacity only where it still fits; a row it
+did not change means somebody was faster. Rows are taken in one fixed order,
+so two batches wait for each other instead of locking each other out.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import rows, schema
+from scheduler_service.store.connection import Store, Writer
+
+_ASK = {
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+    'ratio': 'float',
+    'fallback': 'float',
+}
+_ALLOCATION = {
+    'consumer_uuid': 'text',
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+}
+_INSTANCE = {
+    'uuid': 'text',
+    'host': 'text',
+    'node': 'text',
+    'state': 'text',
+    'project_id': 'text',
+    'request_id': 'text',
+    'document': 'text',
+    'placement': 'text',
+    'created_at': 'float',
+}
+_TAKE = (
+    'used = i.used + a.amount, available_least = i.available_least - a.amount'
+)
+_SAME = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
+_LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
+# No vCPUs at all: the host's figures are not collected, nothing to check.
+_FITS = f"""
+    (i.used + a.amount <= (i.total - i.reserved) * {_LIMIT}
+     OR (i.resource_class = 'VCPU' AND i.total = 0))
+    AND (i.available_least IS NULL
+     OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
+"""
+
+
+class ClaimLost(Exception):
+    """Somebody was faster; nothing of the batch is claimed."""
+
+
+class Claim(NamedTuple):
+    """What one consumer takes of one host.
+
+    :ivar amounts: resource class -> amount
+    :ivar ratios: resource class -> ratio to check under instead of the host's
+    :ivar document: JSON, the instance's document less its place
+    :ivar placement: JSON, what is answered for it
+    :ivar known: whether the store has the instance already, without a claim
+    """
+
+    consumer: str
+    host_id: int
+    host: str
+    node: str
+    amounts: Mapping[str, int]
+    ratios: Mapping[str, float]
+    project_id: str | None
+    request_id: str | None
+    document: str
+    placement: str
+    known: bool = False
+
+
+def take(
+    writer: Writer, claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> None:
+    """Claim for every consumer, or raise with nothing claimed.
+
+    :param fallback: resource class -> configured ratio
+    :raises ClaimLost: one of them does not fit any more, or is there already
+    """
+    conn = writer.conn
+    dialect = _dialect(conn)
+    asked = _sums(claims, fallback)
+    if asked:
+        taken = conn.execute(_take(dialect), rows.pack(asked))
+        if taken.rowcount != len(asked):
+            raise ClaimLost
+    known = [one.consumer for one in claims if one.known]
+    if known:
+        table = schema.instances
+        conn.execute(sa.delete(table).where(table.c.uuid.in_(known)))
+    try:
+        _insert(conn, dialect, 'instances', _INSTANCE, _instances(claims))
+        held = _allocations(claims)
+        if held:
+            _insert(conn, dialect, 'allocations', _ALLOCATION, held)
+    except db_exception.DBDuplicateEntry:
+        raise ClaimLost from None
+    writer.touched.load += sorted({one.host_id for one in claims})
+    writer.touched.instances += [one.consumer for one in claims]
+
+
+def claim(
+    store: Store,
+    conn: Connection,
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+) -> int:
+    """Claim for every consumer in one transaction; return its revision.
+
+    :raises ClaimLost: nothing is claimed
+    :raises StoreUnavailable: it is not known whether anything is
+    """
+
+    def work(writer: Writer) -> Writer:
+        take(writer, claims, fallback)
+        return writer
+
+    return store.write(work, conn).revision
+
+
+def placements(
+    conn: Connection, consumers: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Return what was answered for consumers that hold a claim."""
+    table = schema.instances
+    query = sa.select(table.c.uuid, table.c.placement).where(
+        table.c.uuid.in_(consumers), table.c.placement.is_not(None)
+    )
+    return {
+        uuid: msgspec.json.decode(placement)
+        for uuid, placement in conn.execute(query)
+    }
+
+
+def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
+    """Give back what consumers claimed; return those that held something.
+
+    Doing it again changes nothing.
+    """
+    conn = writer.conn
+    table = schema.allocations
+    held = conn.execute(
+        sa.select(table)
+        .where(table.c.consumer_uuid.in_(consumers))
+        .order_by(table.c.host_id, table.c.resource_class)
+        .with_for_update()
+    ).all()
+    if held:
+        _give_back(conn, held)
+    inst = schema.instances
+    mine = inst.c.uuid.in_(consumers) & (inst.c.state == 'claimed')
+    gone = list(conn.execute(sa.select(inst.c.uuid).where(mine)).scalars())
+    conn.execute(sa.delete(table).where(table.c.consumer_uuid.in_(consumers)))
+    conn.execute(sa.delete(inst).where(mine))
+    writer.touched.load += sorted({row.host_id for row in held})
+    writer.touched.instances_gone += gone
+    return sorted({row.consumer_uuid for row in held}.union(gone))
+
+
+def _give_back(conn: Connection, held: Sequence[Any]) -> None:
+    amounts: dict[tuple[int, str], int] = {}
+    for row in held:
+        key = row.host_id, row.resource_class
+        amounts[key] = amounts.get(key, 0) - row.amount
+    asked = [
+        {'host_id': host, 'resource_class': name, 'amount': amount}
+        for (host, name), amount in sorted(amounts.items())
+    ]
+    conn.execute(_move(_dialect(conn)), rows.pack(asked))
+
+
+def _dialect(conn: Connection) -> str:
+    name = conn.dialect.name
+    return 'mysql' if name == 'mariadb' else name
+
+
+@functools.cache
+def _take(dialect: str) -> Any:
+    """Return the statement that takes what still fits."""
+    return sa.text(_update(dialect, f'AND {_FITS}'))
+
+
+@functools.cache
+def _move(dialect: str) -> Any:
+    """Return the statement that moves use without a check, to give back."""
+    return sa.text(_update(dialect, ''))
+
+
+def _update(dialect: str, fits: str) -> str:
+    source = rows.source(dialect, _ASK)
+    if dialect == 'mysql':
+        # The rows lead, in their order: that is the order of the locks.
+        return (
+            f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
+            f'ON {_SAME} {fits} SET i.used = i.used + a.amount, '
+            'i.available_least = i.available_least - a.amount'
+        )
+    if dialect == 'postgresql':
+        return (
+            f'WITH a AS (SELECT * FROM {source}), locked AS MATERIALIZED ('  # noqa: S608
+            f'SELECT i.host_id, i.resource_class FROM inventories AS i '
+            f'JOIN a ON {_SAME} ORDER BY i.host_id, i.resource_class '
+            f'FOR UPDATE OF i) UPDATE inventories AS i SET {_TAKE} FROM a, '
+            'locked AS l WHERE l.host_id = i.host_id AND '
+            f'l.resource_class = i.resource_class AND {_SAME} {fits}'
+        )
+    return (
+        f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
+        f'WHERE {_SAME} {fits}'
+    )
+
+
+@functools.cache
+def _statement(
+    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+) -> Any:
+    return rows.inserting(dialect, table, dict(columns))
+
+
+def _insert(
+    conn: Connection,
+    dialect: str,
+    table: str,
+    columns: Mapping[str, str],
+    values: Sequence[Mapping[str, Any]],
+) -> None:
+    statement = _statement(dialect, table, tuple(columns.items()))
+    conn.execute(statement, rows.pack(values))
+
+
+def _sums(
+    claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Add up what the claims take of each host and class, in fixed order."""
+    sums: dict[tuple[int, str], dict[str, Any]] = {}
+    for one in claims:
+        for name, amount in one.amounts.items():
+            row = sums.setdefault(
+                (one.host_id, name),
+                {
+                    'host_id': one.host_id,
+                    'resource_class': name,
+                    'amount': 0,
+                    'ratio': one.ratios.get(name),
+                    'fallback': fallback.get(name, 1.0),
+                },
+            )
+            row['amount'] += amount
+    return [sums[key] for key in sorted(sums)]
+
+
+def _allocations(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    return [
+        {
+            'consumer_uuid': one.consumer,
+            'host_id': one.host_id,
+            'resource_class': name,
+            'amount': amount,
+        }
+        for one in claims
+        for name, amount in one.amounts.items()
+    ]
+
+
+def _instances(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    now = time.time()
+    return [
+        {
+            'uuid': one.consumer,
+            'host': one.host,
+            'node': one.node,
+            'state': 'claimed',
+            'project_id': one.project_id,
+            'request_id': one.request_id,
+            'document': one.document,
+            'placement': one.placement,
+            'created_at': now,
+        }
+        for one in claims
+    ]

@@ -1,0 +1,85 @@
+"""Decisions with their reasons, kept for whoever asks afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Writer
+
+
+class Decision(NamedTuple):
+    """One decision: what was asked, what came of it, and why.
+
+    :ivar kind: select_destinations or schedule_zone
+    :ivar outcome: chosen, or the stable name of the error
+    :ivar document: JSON, the reasons
+    """
+
+    request_id: str
+    kind: str
+    outcome: str
+    document: str
+
+
+def record(writer: Writer, decisions: Sequence[Decision], keep: int) -> None:
+    """Keep decisions, and forget all but the newest *keep*."""
+    now = time.time()
+    table = schema.decisions
+    writer.conn.execute(
+        table.insert(),
+        [{**one._asdict(), 'created_at': now} for one in decisions],
+    )
+    newest = writer.conn.execute(
+        sa.select(sa.func.max(table.c.id))
+    ).scalar_one()
+    writer.conn.execute(sa.delete(table).where(table.c.id <= newest - keep))
+
+
+def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
+    """Return the newest decisions, newest first, without the reasons."""
+    table = schema.decisions
+    query = (
+        sa.select(
+            table.c.created_at,
+            table.c.request_id,
+            table.c.kind,
+            table.c.outcome,
+        )
+        .order_by(table.c.id.desc())
+        .limit(limit)
+    )
+    return [dict(row._mapping) for row in conn.execute(query)]
+
+
+def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
+    """Return what was decided under a request id, oldest first.
+
+    :raises DecisionNotFound: nothing is kept under it
+    """
+    table = schema.decisions
+    query = (
+        sa.select(table)
+        .where(table.c.request_id == request_id)
+        .order_by(table.c.id)
+    )
+    found = [
+        {
+            'created_at': row.created_at,
+            'request_id': row.request_id,
+            'kind': row.kind,
+            'outcome': row.outcome,
+            **msgspec.json.decode(row.document),
+        }
+        for row in conn.execute(query)
+    ]
+    if not found:
+        raise errors.DecisionNotFound(request_id=request_id)
+    return found

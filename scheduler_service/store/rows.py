@@ -1,0 +1,85 @@
+"""Many rows in one statement, on three databases.
+
+Rows travel as one JSON parameter that the database itself unfolds: one
+statement, one round trip, one cached plan, however many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store.connection import in_chunks
+
+_CHUNK = 500
+_TYPES = {
+    'postgresql': {
+        'int': 'bigint',
+        'float': 'double precision',
+        'text': 'text',
+    },
+    'mysql': {
+        'int': 'BIGINT',
+        'float': 'DOUBLE',
+        'text': 'LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin',
+    },
+}
+_encode = msgspec.json.Encoder().encode
+
+
+def source(dialect: str, columns: Mapping[str, str]) -> str:
+    """Return SQL for the rows in ``:rows``, named ``a``, to select from.
+
+    :param columns: name -> int, float or text
+    """
+    if dialect == 'postgresql':
+        types = _TYPES[dialect]
+        told = ', '.join(f'{n} {types[kind]}' for n, kind in columns.items())
+        return f'json_to_recordset(CAST(:rows AS json)) AS a({told})'
+    if dialect == 'mysql':
+        types = _TYPES[dialect]
+        told = ', '.join(
+            f"{n} {types[kind]} PATH '$.{n}'" for n, kind in columns.items()
+        )
+        return f"JSON_TABLE(:rows, '$[*]' COLUMNS ({told})) AS a"
+    told = ', '.join(
+        f"json_extract(value, '$.{name}') AS {name}" for name in columns
+    )
+    # No caller's text gets in here: names are the ones in our own code.
+    return f'(SELECT {told} FROM json_each(:rows)) AS a'  # noqa: S608
+
+
+def inserting(dialect: str, table: str, columns: Mapping[str, str]) -> Any:
+    """Return a statement that inserts all rows of ``:rows``."""
+    names = ', '.join(columns)
+    return sa.text(
+        f'INSERT INTO {table} ({names}) '  # noqa: S608
+        f'SELECT {names} FROM {source(dialect, columns)}'
+    )
+
+
+def pack(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the parameters of such a statement."""
+    return {'rows': _encode(rows).decode()}
+
+
+def insert(
+    conn: Connection, table: Any, values: Iterable[Mapping[str, Any]]
+) -> None:
+    """Insert rows, in as few statements as the driver can."""
+    listed = list(values)
+    if listed:
+        conn.execute(sa.insert(table), listed)
+
+
+def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
+    """Delete the rows whose column is one of *keys*; return how many."""
+    gone = 0
+    for part in in_chunks(keys, _CHUNK):
+        query = sa.delete(column.table).where(column.in_(part))
+        gone += conn.execute(query).rowcount
+    return gone

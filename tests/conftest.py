@@ -1,0 +1,100 @@
+"""Fixtures that many tests share: real servers, stores on three databases.
+
+A server that is not installed skips its tests, unless
+``SCHEDULER_TEST_REQUIRE_SERVICES`` is set: then it is a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import migrate
+from scheduler_service.store.connection import Store
+from tests import servers
+
+DATABASES = ['sqlite', 'postgresql', 'mariadb']
+
+
+def _run(start: Callable[[], Any]) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(start())
+        except servers.ServerMissing as missing:
+            if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
+                pytest.fail(str(missing), pytrace=False)
+            pytest.skip(str(missing))
+        yield running
+
+
+@pytest.fixture(scope='session')
+def postgresql() -> Iterator[tuple[servers.Server, str]]:
+    """A private PostgreSQL: (server, URL without the database)."""
+    yield from _run(servers.postgresql)
+
+
+@pytest.fixture(scope='session')
+def mariadb() -> Iterator[tuple[servers.Server, str]]:
+    """A private MariaDB: (server, URL without the database)."""
+    yield from _run(servers.mariadb)
+
+
+@pytest.fixture(scope='session')
+def rabbitmq() -> Iterator[tuple[servers.Server, str]]:
+    """A private RabbitMQ: (server, transport URL)."""
+    yield from _run(servers.rabbitmq)
+
+
+def new_database(base: str) -> str:
+    """Make a database of its own on a server; return its URL."""
+    name = f't{uuid.uuid4().hex[:12]}'
+    home = 'postgres' if base.startswith('postgresql') else ''
+    engine = sa.create_engine(base + home, isolation_level='AUTOCOMMIT')
+    with engine.connect() as conn:
+        conn.exec_driver_sql(f'CREATE DATABASE {name}')
+    engine.dispose()
+    return base + name
+
+
+@pytest.fixture
+def make_url(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Callable[[str], str]:
+    """Give a function that makes an empty database of a kind."""
+
+    def make(kind: str) -> str:
+        if kind == 'sqlite':
+            return f'sqlite:///{tmp_path}/{uuid.uuid4().hex}.sqlite'
+        return new_database(request.getfixturevalue(kind)[1])
+
+    return make
+
+
+@pytest.fixture
+def make_store(make_url: Callable[[str], str]) -> Iterator[Any]:
+    """Give a function that makes a store with its tables, by kind."""
+    made: list[Store] = []
+
+    def make(kind: str = 'sqlite') -> Store:
+        store = Store.connect(make_url(kind), max_pool_size=20)
+        made.append(store)
+        migrate.sync(store)
+        return store
+
+    yield make
+    for store in made:
+        store.dispose()
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, make_store: Any) -> Store:
+    """A store with its tables and nothing in them, on each database."""
+    found: Store = make_store(request.param)
+    return found
