@@ -75,3 +75,7 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     found = [(module.GROUP, list(module.OPTS)) for module in MODULES]
     found.append((scheduler.UPGRADE_GROUP, list(scheduler.UPGRADE_OPTS)))
     return found
+
+
+# What a wrong option or file is reported as.
+FAULTS = (cfg.Error, ValueError)

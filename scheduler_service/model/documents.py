@@ -60,6 +60,14 @@ def inventory(document: Any) -> Inventory:
     return found
 
 
+def arguments(document: Any, kind: type[T]) -> T:
+    """Parse the arguments of a method.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    return _convert(document, kind, errors.InvalidRequest)
+
+
 def parse_as(document: Any, kind: type[T]) -> T:
     """Parse a part of an inventory, such as one host.
 

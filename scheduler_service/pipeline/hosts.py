@@ -220,16 +220,12 @@ class HostPipeline:
     def _pick(
         self, table: HostTable, row: int, uuid: str, request: Request
     ) -> Picked:
-        limits: dict[str, int] = {}
         ratios: dict[str, float] = {}
-        for one in self._active(request):
-            found = one.limits(table, row, request, self.settings)
-            limits.update((name, int(v)) for name, v in found.items())
         for name in request.resources:
             stated = self.resources.ratios(table, self.settings, name)
             if stated is not None:
                 ratios[name] = float(stated[1][row])
-        selection = self._selection(table, row, limits)
+        selection = self._selection(table, row, request)
         image = request.image
         instance = Instance(
             uuid=uuid,
@@ -252,8 +248,12 @@ class HostPipeline:
         )
 
     def _selection(
-        self, table: HostTable, row: int, limits: dict[str, int]
+        self, table: HostTable, row: int, request: Request
     ) -> Selection:
+        limits: dict[str, int] = {}
+        for one in self._active(request):
+            found = one.limits(table, row, request, self.settings)
+            limits.update((name, int(v)) for name, v in found.items())
         return Selection(
             host=table.host_at(row),
             node=table.node_at(row),
@@ -288,7 +288,7 @@ class HostPipeline:
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
-        offers = [self._selection(table, row, {}) for row in spare]
+        offers = [self._selection(table, row, request) for row in spare]
         for one in picked:
             one.placement.alternates = [
                 offer for offer in offers if offer.cell == cells.at(one.row)

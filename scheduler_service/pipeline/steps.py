@@ -14,7 +14,7 @@ import numpy as np
 
 from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.hosts.base import HostFilter, figure
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
@@ -203,7 +203,7 @@ class Resources(HostFilter):
                     else 0
                 )
                 told.append(
-                    f'{amount} {name} asked, lacks {missing:g}'
+                    f'{amount} {name} asked, lacks {figure(missing)}'
                     if missing > 0
                     else f'{amount} {name} asked, not offered in such units'
                 )

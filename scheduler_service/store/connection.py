@@ -118,8 +118,14 @@ class Store:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with _translated(), self.engine.connect() as conn:
+        with self.guarded(), self.engine.connect() as conn:
             yield conn
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn the loss of the database inside into StoreUnavailable."""
+        with _translated():
+            yield
 
     def hold(self) -> Connection:
         """Return a connection that the caller keeps and closes.

@@ -29,7 +29,9 @@ def sync(store: Store, version: str = 'head') -> str:
 def current(store: Store) -> str | None:
     """Return the version of the tables, None where there are none."""
     with store.reading() as conn:
-        return migration.MigrationContext.configure(conn).get_current_revision()
+        return migration.MigrationContext.configure(
+            conn
+        ).get_current_revision()
 
 
 def head() -> str:

@@ -322,7 +322,9 @@ def test_no_reader_misses_a_change_under_eight_writers(kind, make_store):
         with store.hold() as conn:
             for turn in range(total // writers):
 
-                def work(writer: Writer, key: str = f'{number}-{turn}') -> None:
+                def work(
+                    writer: Writer, key: str = f'{number}-{turn}'
+                ) -> None:
                     writer.touched.instances.append(key)
 
                 store.write(work, conn)

@@ -25,7 +25,15 @@ class Miss(NamedTuple):
     unit: str
 
     def __str__(self) -> str:
-        return f'lacks {self.lacks:g} {self.unit}'
+        return f'lacks {figure(self.lacks)} {self.unit}'
+
+
+def figure(value: float) -> str:
+    """Return a number as people read it: whole where it is, else short."""
+    number = float(value)
+    if number.is_integer():
+        return str(int(number))
+    return f'{number:.2f}'.rstrip('0').rstrip('.')
 
 
 class HostFilter:

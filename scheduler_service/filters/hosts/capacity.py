@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.hosts.base import HostFilter, figure
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -72,8 +72,9 @@ class CapacityFilter(HostFilter, abc.ABC):
         limit = self.limit(table, settings)[row]
         used = self.used(table)[row]
         return (
-            f'{self.asked(request)} {self.unit} asked, {limit - used:g} left '
-            f'of {limit:g} ({used:g} used)'
+            f'{self.asked(request)} {self.unit} asked, '
+            f'{figure(limit - used)} left of {figure(limit)} '
+            f'({figure(used)} used)'
         )
 
     def limits(

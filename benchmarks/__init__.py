@@ -1,0 +1,1 @@
+"""What the service costs, as ratios measured in one run."""

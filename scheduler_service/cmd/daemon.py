@@ -1,0 +1,167 @@
+"""The daemon: what is built at the start, and the life of its process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+from oslo_log import log
+
+from scheduler_service import policies
+from scheduler_service.engine.scheduler import Scheduler, build
+from scheduler_service.rpc import transport
+from scheduler_service.rpc.answers import Answers, new_notifier
+from scheduler_service.rpc.endpoints import SchedulerEndpoint
+from scheduler_service.rpc.replier import Replier
+from scheduler_service.rpc.server import LateAckServer, new_server
+from scheduler_service.store.connection import Store
+
+LOG = logging.getLogger(__name__)
+
+
+class Daemon:
+    """One scheduler on one topic and one store.
+
+    :param conf: parsed options
+    :param transport_url: instead of the options' own
+    :raises ConfigurationError: the options cannot be used
+    """
+
+    def __init__(self, conf: Any, transport_url: str | None = None) -> None:
+        self.conf = conf
+        self.store = open_store(conf)
+        self.name = conf.scheduler.server or (
+            f'{platform.node()}-{os.getpid()}'
+        )
+        self.scheduler: Scheduler = build(conf, self.store)
+        self._url = transport_url
+        self._replier = Replier()
+        self._server: LateAckServer | None = None
+        self._transports: list[Any] = []
+
+    def start(self) -> None:
+        """Load the snapshot, then serve; waits for database and broker."""
+        self.scheduler.start()
+        self._replier.start()
+        bus = transport.for_server(self.conf, self._url)
+        news = transport.for_notifications(self.conf, self._url)
+        self._transports = [bus, news]
+        notifier = new_notifier(self.conf, news, f'scheduler.{self.name}')
+        endpoint = SchedulerEndpoint(
+            self.scheduler,
+            policies.new_enforcer(self.conf),
+            Answers(bus, notifier),
+            self.conf.scheduler.request_max_bytes,
+            self.name,
+        )
+        self._server = new_server(
+            bus,
+            self.conf.scheduler.topic,
+            self.name,
+            endpoint,
+            self._replier,
+        )
+        self._server.start()
+
+    def stop(self) -> bool:
+        """Take nothing more, finish what was taken; whether all was done."""
+        limit = self.conf.scheduler.graceful_shutdown_timeout
+        deadline = time.monotonic() + limit
+        self.scheduler.give_up()
+        if self._server is not None:
+            self._server.stop()
+        done = self.scheduler.stop(limit)
+        done &= self._replier.stop(max(0.1, deadline - time.monotonic()))
+        if self._server is not None:
+            self._server.wait()
+        for one in self._transports:
+            one.cleanup()
+        self.store.dispose()
+        return done
+
+
+def open_store(conf: Any) -> Store:
+    """Return the store that the options name; nothing is contacted yet.
+
+    :raises ConfigurationError: [database] connection is absent or unusable
+    """
+    from scheduler_service import errors
+
+    url = conf.database.connection
+    if not url:
+        raise errors.ConfigurationError(
+            '[database] connection is not set; for example '
+            'postgresql+psycopg://scheduler@localhost/scheduler'
+        )
+    return Store.connect(
+        url,
+        connection_recycle_time=conf.database.connection_recycle_time,
+        max_pool_size=conf.database.max_pool_size,
+        max_overflow=conf.database.max_overflow,
+        pool_timeout=conf.database.pool_timeout,
+    )
+
+
+def run(conf: Any) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    stopping = threading.Event()
+    daemon = Daemon(conf)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _stop(daemon, stopping))
+    signal.signal(signal.SIGHUP, lambda *_: _reload(conf))
+    LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
+    starting = threading.Thread(target=daemon.start, name='start')
+    starting.start()
+    while starting.is_alive() and not stopping.wait(0.05):
+        pass
+    if not stopping.is_set():
+        starting.join()
+        status = daemon.scheduler.status()
+        LOG.info(
+            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
+            status,
+        )
+        notify('READY=1')
+        while not stopping.wait(3600):
+            pass
+    notify('STOPPING=1')
+    done = daemon.stop()
+    LOG.info('Stopped%s', '' if done else ', with requests left undone')
+    return 0
+
+
+def _stop(daemon: Daemon, stopping: threading.Event) -> None:
+    stopping.set()
+    daemon.scheduler.give_up()
+
+
+def _reload(conf: Any) -> None:
+    """Read the options again, as far as they can change while running."""
+    LOG.info('Reading the configuration again')
+    conf.mutate_config_files()
+
+
+def notify(state: str) -> None:
+    """Tell systemd, where it wants to know."""
+    address = os.environ.get('NOTIFY_SOCKET')
+    if not address:
+        return
+    if address.startswith('@'):
+        address = '\0' + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(address)
+            sock.sendall(state.encode())
+        except OSError as fault:
+            LOG.warning('systemd could not be told: %s', fault)
+
+
+def set_up_logging(conf: Any) -> None:
+    """Log as the options say."""
+    log.setup(conf, 'scheduler_service')

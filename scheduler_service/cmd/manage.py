@@ -1,0 +1,72 @@
+"""``scheduler-manage``: look after the scheduler and ask it things.
+
+Every command is a function of (options, configuration) in one of the
+modules beside this one, imported when it is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.cmd import parser
+
+_MODULES = {
+    'database': 'scheduler_service.cmd.commands.database',
+    'inventory': 'scheduler_service.cmd.commands.inventory',
+    'things': 'scheduler_service.cmd.commands.things',
+    'ask': 'scheduler_service.cmd.commands.ask',
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0 done, 1 refused."""
+    args = parser.build().parse_args(argv)
+    try:
+        return run(args)
+    except errors.SchedulerError as error:
+        print(f'{error.name}: {error.args[0]}', file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(args: Any) -> int:
+    """Run the command that was parsed.
+
+    :raises SchedulerError: it was refused
+    """
+    module, _, name = args.run.partition(':')
+    command = getattr(importlib.import_module(_MODULES[module]), name)
+    status = command(args, _configuration(args))
+    return int(status or 0)
+
+
+def _configuration(args: Any) -> Any:
+    """Return the options of the files that the command line names.
+
+    :raises ConfigurationError: a file is missing or wrong
+    """
+    from scheduler_service import conf as options
+    from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
+    from scheduler_service.rpc import transport
+
+    logging.basicConfig(level=logging.WARNING, format='%(message)s')
+    conf = options.new_config()
+    transport.prepare(conf)
+    given = [f'--config-file={path}' for path in args.config_file]
+    given += [f'--config-dir={path}' for path in args.config_dir]
+    try:
+        return options.parse(conf, given, prog='scheduler-manage')
+    except options.FAULTS as fault:
+        raise errors.ConfigurationError(str(fault)) from None
+
+
+if __name__ == '__main__':
+    sys.exit(main())

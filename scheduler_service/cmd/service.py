@@ -1,0 +1,37 @@
+"""``scheduler-service``: the daemon."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; return its exit status: 0 stopped, 1 cannot start."""
+    # The backend of the bus has to be asked for before anything else loads.
+    from scheduler_service import rpc  # noqa: F401, I001
+    from scheduler_service import conf as options
+    from scheduler_service import errors
+    from scheduler_service.cmd import daemon
+    from scheduler_service.rpc import transport
+
+    conf = options.new_config()
+    transport.prepare(conf)
+    try:
+        options.parse(
+            conf,
+            sys.argv[1:] if argv is None else argv,
+            prog='scheduler-service',
+        )
+        daemon.set_up_logging(conf)
+        return daemon.run(conf)
+    except options.FAULTS as fault:
+        print(f'scheduler-service: {fault}', file=sys.stderr)
+        return 1
+    except errors.ConfigurationError as fault:
+        print(f'scheduler-service: {fault.name}: {fault}', file=sys.stderr)
+        return 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

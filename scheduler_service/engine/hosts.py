@@ -1,0 +1,280 @@
+"""Use case: hosts for instances. One batch, one claim transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.inbox import ExplainJob, HostJob
+from scheduler_service.engine.keeper import Keeper
+from scheduler_service.engine.recorder import Recorder
+from scheduler_service.model import (
+    STANDARD_CLASSES,
+    HostsAnswer,
+    Placement,
+    Request,
+)
+from scheduler_service.pipeline import Choice, HostPipeline, Picked, explain
+from scheduler_service.store import claims
+from scheduler_service.store.decisions import Decision
+
+KIND = 'select_destinations'
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(slots=True)
+class _Chosen:
+    """A job, what was chosen for it, and what it had from before."""
+
+    job: HostJob
+    choice: Choice
+    reasons: dict[str, Any]
+    before: dict[str, Placement]
+
+
+class HostDesk:
+    """Decides batches of host jobs.
+
+    :param retries: how often a job that lost its claim is chosen again
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        pipeline: HostPipeline,
+        recorder: Recorder,
+        rng: random.Random,
+        retries: int,
+    ) -> None:
+        self.keeper = keeper
+        self.pipeline = pipeline
+        self.recorder = recorder
+        self._rng = rng
+        self._retries = retries
+        self._fallback = {
+            name: pipeline.settings.default_ratio(name)
+            for name in STANDARD_CLASSES
+        }
+
+    def decide(self, jobs: Sequence[HostJob]) -> None:
+        """Answer every job, each for itself.
+
+        :raises StoreUnavailable: some have no answer yet, and may be decided
+            again: what was claimed for them is found then
+        """
+        waiting = [job for job in jobs if not job.future.done()]
+        fresh = False
+        while waiting:
+            snapshot = (
+                self.keeper.refresh() if fresh else (self.keeper.current())
+            )
+            waiting = self._round(snapshot, waiting, fresh)
+            fresh = True
+
+    def explain(self, job: ExplainJob) -> None:
+        """Say what every filter makes of the hosts; nothing is claimed."""
+        snapshot = self.keeper.current()
+        request = job.request.with_ids()
+        try:
+            job.answer(self._report(snapshot.hosts, request, job.host))
+        except errors.SchedulerError as error:
+            job.fail(error)
+
+    def _report(
+        self, table: HostTable, request: Request, host: str | None
+    ) -> dict[str, Any]:
+        verdicts = self.pipeline.verdicts(table, request)
+        view = explain.View(table, request, self.pipeline.settings)
+        report: dict[str, Any] = {
+            'request_id': request.request_id,
+            'filters': explain.keepers(verdicts, view),
+        }
+        if host is not None:
+            report['nodes'] = explain.host_report(verdicts, view, host)
+        overlay = Overlay(table)
+        try:
+            choice = self.pipeline.choose(overlay, request, self._rng)
+        except errors.NoValidHost as error:
+            return {**report, 'error': error.to_dict()}
+        return {
+            **report,
+            **choice.explanation(table),
+            'placements': [one.placement for one in choice.picked],
+        }
+
+    def _round(
+        self, snapshot: Snapshot, jobs: Sequence[HostJob], fresh: bool
+    ) -> list[HostJob]:
+        """Choose and claim once; return the jobs to choose for again."""
+        overlay = Overlay(snapshot.hosts)
+        chosen: list[_Chosen] = []
+        again: list[HostJob] = []
+        named: set[str] = set()
+        for job in jobs:
+            if not named.isdisjoint(job.request.instance_uuids):
+                # The same instance twice in a batch: after the first.
+                again.append(job)
+                continue
+            try:
+                found = self._choose(snapshot, overlay, job)
+            except errors.NoValidHost as error:
+                if fresh:
+                    self._refuse(job, error)
+                else:
+                    again.append(job)
+            except errors.SchedulerError as error:
+                self._refuse(job, error)
+            else:
+                if found is not None:
+                    chosen.append(found)
+                    named.update(job.request.instance_uuids)
+        return again + self._claim(snapshot, overlay, chosen)
+
+    def _choose(
+        self, snapshot: Snapshot, overlay: Overlay, job: HostJob
+    ) -> _Chosen | None:
+        """Choose for a job; None where the answer was given before."""
+        request = job.request
+        before = self._before(snapshot, request) if job.claim else {}
+        missing = [u for u in request.instance_uuids if u not in before]
+        if not missing:
+            self._answer(job, [before[u] for u in request.instance_uuids])
+            return None
+        if before:
+            request = msgspec.structs.replace(request, instance_uuids=missing)
+        if not job.claim:
+            overlay = Overlay(snapshot.hosts)
+        choice = self.pipeline.choose(overlay, request, self._rng)
+        reasons = choice.explanation(snapshot.hosts)
+        return _Chosen(job, choice, reasons, before)
+
+    def _before(
+        self, snapshot: Snapshot, request: Request
+    ) -> dict[str, Placement]:
+        """Return what was answered for instances that hold a claim."""
+        index = snapshot.hosts.instances
+        held = []
+        for uuid in request.instance_uuids:
+            placed = index.get(uuid)
+            if placed is not None and placed.claimed:
+                held.append(uuid)
+        if not held:
+            return {}
+        with self.keeper.reader() as conn:
+            found = claims.placements(conn, held)
+        return msgspec.convert(found, dict[str, Placement])
+
+    def _claim(
+        self, snapshot: Snapshot, overlay: Overlay, chosen: list[_Chosen]
+    ) -> list[HostJob]:
+        """Claim what was chosen; return the jobs whose claim was lost."""
+        wanted = [
+            self._as_claim(snapshot.hosts, one.job.request, picked)
+            for one in chosen
+            if one.job.claim
+            for picked in one.choice.picked
+        ]
+        if wanted:
+            try:
+                with self.keeper.writer() as conn:
+                    revision = claims.claim(
+                        self.keeper.store, conn, wanted, self._fallback
+                    )
+            except claims.ClaimLost:
+                return self._lost(chosen)
+            self.keeper.advance(overlay.published(), revision)
+        for one in chosen:
+            self._answer_chosen(one)
+        return []
+
+    def _lost(self, chosen: list[_Chosen]) -> list[HostJob]:
+        """Count the loss; give up on jobs that lost too often."""
+        again = []
+        for one in chosen:
+            job = one.job
+            job.attempts += 1
+            if job.attempts <= self._retries:
+                again.append(job)
+            else:
+                error = errors.MaxRetriesExceeded(
+                    'Every attempt lost its claim to another request '
+                    f'({self._retries} retries)',
+                    request_id=job.request.request_id,
+                    attempts=job.attempts,
+                )
+                self._refuse(job, error)
+        return again
+
+    def _as_claim(
+        self, table: HostTable, request: Request, picked: Picked
+    ) -> claims.Claim:
+        selected = picked.placement.selected
+        image = request.image
+        document = {
+            'image_id': image.id if image else None,
+            'availability_zone': request.availability_zone,
+            'image_meta': (
+                {'properties': image.properties}
+                if image and image.properties
+                else None
+            ),
+            'flavor': {'flavorid': request.flavor.flavorid},
+        }
+        kept = {name: value for name, value in document.items() if value}
+        return claims.Claim(
+            consumer=picked.uuid,
+            host_id=picked.host_id,
+            host=selected.host,
+            node=selected.node,
+            amounts=picked.amounts,
+            ratios=picked.ratios,
+            project_id=request.project_id,
+            request_id=request.request_id,
+            document=_encode(kept).decode(),
+            placement=_encode(picked.placement).decode(),
+            known=table.instances.get(picked.uuid) is not None,
+        )
+
+    def _answer_chosen(self, one: _Chosen) -> None:
+        made = {p.uuid: p.placement for p in one.choice.picked}
+        made.update(one.before)
+        placements = [made[u] for u in one.job.request.instance_uuids]
+        self._answer(one.job, placements, one.reasons)
+        if one.job.claim:
+            self._record(
+                one.job.request,
+                'chosen',
+                {'placements': placements, 'explanation': one.reasons},
+            )
+
+    def _answer(
+        self,
+        job: HostJob,
+        placements: list[Placement],
+        reasons: dict[str, Any] | None = None,
+    ) -> None:
+        answer = HostsAnswer(
+            request_id=str(job.request.request_id),
+            placements=placements,
+            explanation=reasons if job.explain else None,
+        )
+        job.answer(answer)
+
+    def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+        job.fail(error)
+        if job.claim:
+            self._record(job.request, error.name, {'error': error.to_dict()})
+
+    def _record(self, request: Request, outcome: str, why: Any) -> None:
+        self.recorder.put(
+            Decision(
+                str(request.request_id), KIND, outcome, _encode(why).decode()
+            )
+        )

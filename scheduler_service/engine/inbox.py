@@ -1,0 +1,137 @@
+"""What waits for the engine: a bounded queue of jobs."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.model import Request, ZoneRequest
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Job:
+    """Something to decide, and the future that gets the answer.
+
+    :ivar deadline: monotonic time after which nobody waits any more; None:
+        somebody always does
+    """
+
+    future: Future[Any] = dataclasses.field(default_factory=Future)
+    deadline: float | None = None
+    attempts: int = 0
+
+    def late(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def answer(self, result: Any) -> None:
+        """Give the answer, unless the job was given up."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Give an error, unless the job was given up."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class HostJob(Job):
+    """Hosts for the instances of a request.
+
+    :ivar claim: whether to claim them; else it only says what would happen
+    :ivar explain: whether the answer carries the reasons
+    """
+
+    request: Request
+    claim: bool = True
+    explain: bool = False
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class ExplainJob(Job):
+    """What every filter makes of the hosts, or of one host.
+
+    :ivar host: a service host to report on; None: all in numbers
+    """
+
+    request: Request
+    host: str | None = None
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class ZoneJob(Job):
+    """A pool for a zone.
+
+    :ivar keep: whether to store it; else it only says what would happen
+    """
+
+    zone: ZoneRequest
+    caller: PolicyCaller
+    keep: bool = True
+    explain: bool = False
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class ReleaseJob(Job):
+    """Claims of instances to give back."""
+
+    instances: list[str]
+
+
+class Inbox:
+    """Jobs in the order they came; one more than fits is refused."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._jobs: collections.deque[Job] = collections.deque()
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more jobs are taken."""
+        return self._closed
+
+    def put(self, job: Job) -> None:
+        """Add a job.
+
+        :raises ServiceBusy: too many wait, or the service stops
+        """
+        with self._changed:
+            if self._closed:
+                raise errors.ServiceBusy('The service is stopping')
+            if len(self._jobs) >= self._size:
+                raise errors.ServiceBusy(
+                    f'{self._size} requests wait already', waiting=self._size
+                )
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """Put jobs that were taken before all others, in their order."""
+        with self._changed:
+            self._jobs.extendleft(reversed(jobs))
+
+    def take(self, most: int, wait: float) -> list[Job]:
+        """Return up to *most* jobs, none if none comes for *wait* seconds."""
+        with self._changed:
+            if not self._jobs and not self._closed:
+                self._changed.wait(wait)
+            count = min(most, len(self._jobs))
+            return [self._jobs.popleft() for _ in range(count)]
+
+    def close(self) -> None:
+        """Take no more jobs; those inside are still handed out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,86 @@
+"""Writes decisions down, in bulk and off the way of requests."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+
+from scheduler_service import errors
+from scheduler_service.store import decisions
+from scheduler_service.store.connection import Store
+from scheduler_service.store.decisions import Decision
+
+LOG = logging.getLogger(__name__)
+_WAITING = 20_000
+_TOGETHER = 500
+_PAUSE_S = 0.2
+
+
+class Recorder:
+    """A thread that keeps decisions for whoever asks afterwards.
+
+    While the database is away the newest wait; the oldest are let go when
+    there are too many, and how many is said.
+
+    :param keep: how many the store keeps; 0: none, and nothing is written
+    """
+
+    def __init__(self, store: Store, keep: int) -> None:
+        self._store = store
+        self._keep = keep
+        self._waiting: collections.deque[Decision] = collections.deque(
+            maxlen=_WAITING
+        )
+        self._stopping = threading.Event()
+        self._written = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name='recorder', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, decision: Decision) -> None:
+        """Keep a decision, soon."""
+        if self._keep:
+            self._waiting.append(decision)
+
+    def stop(self, timeout: float) -> None:
+        """Write what waits and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def flush(self) -> None:
+        """Write what waits, now and in the caller's thread.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        while self._waiting:
+            count = min(_TOGETHER, len(self._waiting))
+            some = [self._waiting.popleft() for _ in range(count)]
+            try:
+                self._store.write(
+                    lambda writer, some=some: decisions.record(  # type: ignore[misc]
+                        writer, some, self._keep
+                    )
+                )
+            except errors.StoreUnavailable:
+                self._waiting.extendleft(reversed(some))
+                raise
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PAUSE_S):
+            self._try()
+        self._try()
+
+    def _try(self) -> None:
+        try:
+            self.flush()
+        except errors.StoreUnavailable:
+            # The engine says that the database is away; once is enough.
+            LOG.debug('Decisions wait for the database')
+        except Exception:
+            LOG.exception('Decisions could not be written down')

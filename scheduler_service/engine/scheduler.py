@@ -1,0 +1,288 @@
+"""The scheduler: inbox in, one thread that decides, futures out."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.hosts import HostDesk
+from scheduler_service.engine.inbox import (
+    ExplainJob,
+    HostJob,
+    Inbox,
+    Job,
+    ReleaseJob,
+    ZoneJob,
+)
+from scheduler_service.engine.keeper import Keeper
+from scheduler_service.engine.recorder import Recorder
+from scheduler_service.engine.zones import ZoneDesk
+from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.store import claims
+from scheduler_service.store.connection import Store
+
+LOG = logging.getLogger(__name__)
+_IDLE_S = 1.0
+_AWAY_S = 0.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How the engine works; seconds and counts."""
+
+    inbox_size: int = 1000
+    batch_size: int = 64
+    claim_retries: int = 8
+    snapshot_max_age: float = 0.2
+    decisions_kept: int = 100_000
+
+
+class Scheduler:
+    """Everything the faces of the service call.
+
+    Each verb returns a future at once. Answers are those of
+    :mod:`scheduler_service.model.reply`; errors those of
+    :mod:`scheduler_service.errors`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        hosts: HostPipeline,
+        pools: PoolPipeline,
+        options: EngineOptions,
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = rng or random.Random()  # noqa: S311 - a choice, not a secret
+        self._options = options
+        self._inbox = Inbox(options.inbox_size)
+        self._keeper = Keeper(store, options.snapshot_max_age)
+        self._recorder = Recorder(store, options.decisions_kept)
+        self._hosts = HostDesk(
+            self._keeper, hosts, self._recorder, rng, options.claim_retries
+        )
+        self._zones = ZoneDesk(self._keeper, pools, self._recorder, rng)
+        self._thread = threading.Thread(
+            target=self._run, name='engine', daemon=True
+        )
+        self._away = False
+        self._stopping = threading.Event()
+        self._batches = 0
+        self._jobs = 0
+
+    def start(self) -> None:
+        """Load the snapshot, waiting for the database, and start deciding."""
+        while not self._stopping.is_set():
+            try:
+                self._keeper.load()
+                break
+            except errors.StoreUnavailable as error:
+                self._say_away(error)
+                self._stopping.wait(_AWAY_S)
+        self._say_back()
+        self._recorder.start()
+        self._thread.start()
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """Take nothing more, finish what was taken; whether all was done."""
+        self._inbox.close()
+        deadline = time.monotonic() + timeout
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        self._stopping.set()
+        done = not self._thread.is_alive()
+        self._recorder.stop(max(1.0, deadline - time.monotonic()))
+        if done:
+            self._keeper.drop()
+        return done
+
+    def give_up(self) -> None:
+        """End a start that waits for the database."""
+        self._stopping.set()
+
+    def select_destinations(
+        self,
+        request: Request,
+        claim: bool = True,
+        explain: bool = False,
+        deadline: float | None = None,
+    ) -> Future[Any]:
+        """Choose hosts for the instances of a request, and claim them.
+
+        :param deadline: monotonic time after which nobody waits
+        :raises ServiceBusy: too many requests wait
+        """
+        return self._put(
+            HostJob(
+                request=request.with_ids(),
+                claim=claim,
+                explain=explain,
+                deadline=deadline,
+            )
+        )
+
+    def schedule_zone(
+        self,
+        zone: ZoneRequest,
+        caller: PolicyCaller,
+        keep: bool = True,
+        explain: bool = False,
+        deadline: float | None = None,
+    ) -> Future[Any]:
+        """Choose a pool for a zone, and keep it.
+
+        :raises ServiceBusy: too many requests wait
+        """
+        return self._put(
+            ZoneJob(
+                zone=zone.with_ids(),
+                caller=caller,
+                keep=keep,
+                explain=explain,
+                deadline=deadline,
+            )
+        )
+
+    def explain(
+        self,
+        request: Request,
+        host: str | None = None,
+        deadline: float | None = None,
+    ) -> Future[Any]:
+        """Say what would happen, and what each filter makes of the hosts.
+
+        :raises ServiceBusy: too many requests wait
+        """
+        return self._put(
+            ExplainJob(request=request, host=host, deadline=deadline)
+        )
+
+    def release(
+        self, instances: Sequence[str], deadline: float | None = None
+    ) -> Future[Any]:
+        """Give back claims; the future holds those that held something.
+
+        :raises ServiceBusy: too many requests wait
+        """
+        return self._put(
+            ReleaseJob(instances=list(instances), deadline=deadline)
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return how the engine is, as plain values."""
+        snapshot = self._keeper.snapshot
+        age = time.monotonic() - self._keeper.refreshed_at
+        return {
+            'hosts': len(snapshot.hosts) if snapshot else 0,
+            'pools': len(snapshot.pools) if snapshot else 0,
+            'revision': snapshot.revision if snapshot else 0,
+            'snapshot_age': round(age, 3) if snapshot else None,
+            'waiting': len(self._inbox),
+            'database': 'away' if self._away else 'up',
+            'batches': self._batches,
+            'requests': self._jobs,
+        }
+
+    def flush(self) -> None:
+        """Write down the decisions that wait."""
+        self._recorder.flush()
+
+    def _put(self, job: Job) -> Future[Any]:
+        self._inbox.put(job)
+        return job.future
+
+    def _run(self) -> None:
+        while True:
+            jobs = self._inbox.take(self._options.batch_size, _IDLE_S)
+            if not jobs and self._inbox.closed:
+                return
+            try:
+                self._work(jobs)
+                self._say_back()
+            except errors.StoreUnavailable as error:
+                self._say_away(error)
+                self._put_back(jobs)
+                if self._stopping.wait(_AWAY_S):
+                    return
+            except Exception as fault:
+                LOG.exception('A batch of %d requests failed', len(jobs))
+                for job in jobs:
+                    job.fail(errors.SchedulerError(f'Internal error: {fault}'))
+
+    def _work(self, jobs: list[Job]) -> None:
+        """Decide a batch, kind by kind; a job without an answer raises."""
+        if not jobs:
+            self._keeper.current()
+            return
+        self._batches += 1
+        self._jobs += len(jobs)
+        for job in jobs:
+            if isinstance(job, ReleaseJob):
+                self._release(job)
+        self._hosts.decide([job for job in jobs if isinstance(job, HostJob)])
+        self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
+        for job in jobs:
+            if isinstance(job, ExplainJob):
+                self._hosts.explain(job)
+
+    def _release(self, job: ReleaseJob) -> None:
+        if job.future.done():
+            return
+        with self._keeper.writer() as conn:
+            released = self._keeper.store.write(
+                lambda writer: claims.release(writer, job.instances), conn
+            )
+        self._keeper.refresh()
+        job.answer(released)
+
+    def _put_back(self, jobs: list[Job]) -> None:
+        """Keep jobs without an answer while somebody still waits for it."""
+        open_jobs = [job for job in jobs if not job.future.done()]
+        for job in open_jobs:
+            if job.late():
+                job.fail(errors.StoreUnavailable())
+        self._inbox.put_back([j for j in open_jobs if not j.future.done()])
+
+    def _say_away(self, error: errors.StoreUnavailable) -> None:
+        if not self._away:
+            LOG.error('%s; waiting for it', error)
+        self._away = True
+
+    def _say_back(self) -> None:
+        if self._away:
+            LOG.warning('The database is back')
+        self._away = False
+
+
+def build(
+    conf: Any, store: Store, rng: random.Random | None = None
+) -> Scheduler:
+    """Return a scheduler made by the options of *conf*.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    from scheduler_service import conf as options
+    from scheduler_service import plugins
+
+    settings = options.settings(conf)
+    group = conf.filter_scheduler
+    hosts = HostPipeline(
+        plugins.host_filters(group.available_filters, group.enabled_filters),
+        plugins.host_weighers(group.weight_classes),
+        settings,
+    )
+    pools = PoolPipeline(
+        plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings
+    )
+    fields = dataclasses.fields(EngineOptions)
+    engine = EngineOptions(**{f.name: conf.scheduler[f.name] for f in fields})
+    return Scheduler(store, hosts, pools, engine, rng)

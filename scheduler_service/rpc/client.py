@@ -1,0 +1,191 @@
+"""The client that API and conductor services import."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import oslo_messaging
+
+from scheduler_service.rpc import transport as transports
+from scheduler_service.rpc.context import ContextSerializer
+
+TOPIC = 'scheduler'
+VERSION = '1.0'
+
+
+class SchedulerClient:
+    """Asks schedulers over the bus.
+
+    Requests, zones and answers are plain dicts, as the reference has them.
+    Errors are raised as the classes of :mod:`scheduler_service.errors`; a
+    class that this release does not know arrives as ``RemoteError``.
+
+    A caller that may ask again after a timeout sends ``instance_uuids`` and,
+    for zones, ``id`` itself: then asking again finds the first answer.
+
+    Versions:
+
+    * 1.0 - select_destinations, schedule_zone, schedule_many, explain,
+      release, ping
+
+    :param conf: oslo.config object with ``transport_url``; its
+        ``[upgrade_levels] scheduler``, where registered, caps the version
+    :param transport: a transport to use instead of one made from *conf*
+    :param timeout: of calls, in seconds; None: ``rpc_response_timeout``
+    """
+
+    def __init__(
+        self,
+        conf: Any,
+        transport: Any = None,
+        topic: str = TOPIC,
+        version_cap: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.transport = transport or transports.for_client(conf)
+        levels = conf.get('upgrade_levels') or {}
+        self._client = oslo_messaging.get_rpc_client(
+            self.transport,
+            oslo_messaging.Target(topic=topic, version=VERSION),
+            serializer=ContextSerializer(),
+            version_cap=version_cap or levels.get('scheduler') or VERSION,
+            timeout=timeout,
+        )
+
+    def select_destinations(
+        self,
+        context: Any,
+        request: Mapping[str, Any],
+        claim: bool = True,
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """Return hosts for the instances of a request, claimed for them.
+
+        :param claim: false to see what would be chosen now
+        :param explain: have the reasons in the answer
+        :raises NoValidHost: with the reasons in ``facts``
+        :raises InvalidRequest: the request cannot be understood
+        """
+        return self._call(
+            context,
+            'select_destinations',
+            request=_with_instances(request),
+            claim=claim,
+            explain=explain,
+        )
+
+    def select_destinations_cast(
+        self,
+        context: Any,
+        request: Mapping[str, Any],
+        reply_to: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Ask without waiting; return the request as it was sent.
+
+        :param reply_to: ``{topic, server, exchange, method}`` that gets the
+            answer or the error; all but topic may be absent
+        """
+        sent = _with_instances(request)
+        self._cast(
+            context, 'select_destinations', request=sent, reply_to=reply_to
+        )
+        return sent
+
+    def schedule_zone(
+        self,
+        context: Any,
+        zone: Mapping[str, Any],
+        keep: bool = True,
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """Return the pool for a zone, and keep it.
+
+        :raises NoValidPoolFound, MultiplePoolsFound: with what each filter
+            left
+        :raises PoolNotFound, Forbidden: the pool asked for by id
+        """
+        return self._call(
+            context, 'schedule_zone', zone=dict(zone), keep=keep,
+            explain=explain,
+        )  # fmt: skip
+
+    def schedule_zone_cast(
+        self,
+        context: Any,
+        zone: Mapping[str, Any],
+        reply_to: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Ask without waiting; return the zone as it was sent."""
+        sent = {'request_id': f'req-{uuid.uuid4()}', **zone}
+        self._cast(context, 'schedule_zone', zone=sent, reply_to=reply_to)
+        return sent
+
+    def schedule_many(
+        self, context: Any, requests: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Ask many things in one message.
+
+        :param requests: each ``{select_destinations: request}`` or
+            ``{schedule_zone: zone}``
+        :return: for each ``{result: answer}`` or ``{error: {name, message,
+            code, facts}}``, in order
+        """
+        sent = [
+            {
+                'select_destinations': _with_instances(
+                    one['select_destinations']
+                )
+            }
+            if 'select_destinations' in one
+            else dict(one)
+            for one in requests
+        ]
+        answers: list[dict[str, Any]] = self._client.call(
+            context, 'schedule_many', requests=sent
+        )
+        return answers
+
+    def explain(
+        self,
+        context: Any,
+        request: Mapping[str, Any],
+        host: str | None = None,
+    ) -> dict[str, Any]:
+        """Return what would happen and why; nothing is claimed.
+
+        :param host: a service host to have every filter's verdict on
+        :raises HostNotFound: there is no such host
+        """
+        return self._call(context, 'explain', request=dict(request), host=host)
+
+    def release(self, context: Any, instances: Sequence[str]) -> list[str]:
+        """Give back claims; return the instances that held one."""
+        released: list[str] = self._client.call(
+            context, 'release', instances=list(instances)
+        )
+        return released
+
+    def ping(self, context: Any) -> dict[str, Any]:
+        """Return how one scheduler on the topic is."""
+        return self._call(context, 'ping')
+
+    def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._client.call(context, method, **args)
+        return answer
+
+    def _cast(self, context: Any, method: str, **args: Any) -> None:
+        self._client.cast(context, method, **args)
+
+
+def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Name request and instances, so that a redelivery is the same one."""
+    sent = dict(request)
+    if not sent.get('instance_uuids'):
+        count = sent.get('num_instances') or 1
+        if isinstance(count, int) and 0 < count <= 1000:
+            sent['instance_uuids'] = [str(uuid.uuid4()) for _ in range(count)]
+    if not sent.get('request_id'):
+        sent['request_id'] = f'req-{uuid.uuid4()}'
+    return sent

@@ -1,0 +1,293 @@
+"""What can be asked over the bus, version by version.
+
+Each method parses its arguments once into typed documents, or raises a clear
+error, and hands a job to the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.model import documents, plain
+from scheduler_service.model.inventory import Document, Uuid
+from scheduler_service.rpc.answers import Answers
+from scheduler_service.rpc.context import credentials
+from scheduler_service.rpc.server import Pending
+
+LOG = logging.getLogger(__name__)
+_MOST = 1000
+
+
+class ReplyTo(Document):
+    """Who gets the answer to a cast."""
+
+    topic: str
+    server: str | None = None
+    exchange: str | None = None
+    method: str = 'scheduler_answer'
+
+
+class _Select(Document):
+    request: dict[str, Any]
+    claim: bool = True
+    explain: bool = False
+    reply_to: ReplyTo | None = None
+
+
+class _Zone(Document):
+    zone: dict[str, Any]
+    keep: bool = True
+    explain: bool = False
+    reply_to: ReplyTo | None = None
+
+
+class _One(Document):
+    select_destinations: dict[str, Any] | None = None
+    schedule_zone: dict[str, Any] | None = None
+
+
+class _Many(Document):
+    requests: list[_One]
+
+
+class _Explain(Document):
+    request: dict[str, Any]
+    host: str | None = None
+
+
+class _Release(Document):
+    instances: list[Uuid]
+
+
+class _Nothing(Document):
+    pass
+
+
+class SchedulerEndpoint:
+    """Version 1.0 of the scheduler's methods.
+
+    :param max_bytes: larger arguments are refused
+    """
+
+    VERSION = '1.0'
+    METHODS = frozenset(
+        (
+            'select_destinations',
+            'schedule_zone',
+            'schedule_many',
+            'explain',
+            'release',
+            'ping',
+        )
+    )
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        enforcer: Any,
+        answers: Answers,
+        max_bytes: int,
+        name: str,
+    ) -> None:
+        self._scheduler = scheduler
+        self._enforcer = enforcer
+        self._answers = answers
+        self._max_bytes = max_bytes
+        self._name = name
+
+    def select_destinations(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Choose hosts for the instances of a request, and claim them."""
+
+        def put() -> Future[Any]:
+            asked = self._parse(args, _Select)
+            credentials(ctxt)
+            return self._scheduler.select_destinations(
+                documents.request(asked.request),
+                asked.claim,
+                asked.explain,
+                _deadline(incoming),
+            )
+
+        return self._told(ctxt, 'select_destinations', args, put)
+
+    def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Choose a pool for a zone, and keep it."""
+
+        def put() -> Future[Any]:
+            asked = self._parse(args, _Zone)
+            caller = PolicyCaller(self._enforcer, credentials(ctxt))
+            return self._scheduler.schedule_zone(
+                documents.zone(asked.zone),
+                caller,
+                asked.keep,
+                asked.explain,
+                _deadline(incoming),
+            )
+
+        return self._told(ctxt, 'schedule_zone', args, put)
+
+    def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Decide many requests; an answer or an error for each, in order."""
+        asked = self._parse(args, _Many)
+        caller = PolicyCaller(self._enforcer, credentials(ctxt))
+        if len(asked.requests) > _MOST:
+            raise errors.PayloadTooLarge(
+                f'requests: at most {_MOST}, got {len(asked.requests)}'
+            )
+        deadline = _deadline(incoming)
+        futures = [
+            self._put_one(one, caller, deadline) for one in asked.requests
+        ]
+        return Pending(_gather(futures), _outcomes)
+
+    def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Say what would happen and why; nothing is claimed."""
+        asked = self._parse(args, _Explain)
+        credentials(ctxt)
+        request = documents.request(asked.request)
+        future = self._scheduler.explain(
+            request, asked.host, _deadline(incoming)
+        )
+        return Pending(future, plain)
+
+    def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Give back claims; the answer is the instances that held one."""
+        asked = self._parse(args, _Release)
+        credentials(ctxt)
+        future = self._scheduler.release(asked.instances, _deadline(incoming))
+        return Pending(future, plain)
+
+    def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
+        """Say who answers and how it is."""
+        self._parse(args, _Nothing)
+        return {
+            'server': self._name,
+            'version': self.VERSION,
+            **self._scheduler.status(),
+        }
+
+    def _told(
+        self,
+        ctxt: Any,
+        method: str,
+        args: Any,
+        put: Callable[[], Future[Any]],
+    ) -> Pending:
+        """Put a job; its answer, or what is wrong with it, is told about."""
+        tell = self._answers.teller(ctxt, method, args, _reply_to(args))
+        try:
+            future = put()
+        except errors.SchedulerError as error:
+            LOG.warning('Refused %s: %s: %s', method, error.name, error)
+            future = _failed(error)
+        return Pending(future, plain, tell)
+
+    def _put_one(
+        self, one: _One, caller: PolicyCaller, deadline: float | None
+    ) -> Future[Any]:
+        """Put one of many; what is wrong with it is its own answer."""
+        try:
+            if one.select_destinations is not None:
+                request = documents.request(one.select_destinations)
+                return self._scheduler.select_destinations(
+                    request, deadline=deadline
+                )
+            if one.schedule_zone is not None:
+                zone = documents.zone(one.schedule_zone)
+                return self._scheduler.schedule_zone(
+                    zone, caller, deadline=deadline
+                )
+            raise errors.InvalidRequest(
+                'expected select_destinations or schedule_zone'
+            )
+        except errors.SchedulerError as error:
+            return _failed(error)
+
+    def _parse(self, args: Any, kind: type[Any]) -> Any:
+        """Check size and depth, then types."""
+        documents.check_depth(args)
+        try:
+            size = len(msgspec.json.encode(args))
+        except (TypeError, ValueError, RecursionError) as fault:
+            raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+        if size > self._max_bytes:
+            raise errors.PayloadTooLarge(
+                f'{size} bytes, at most {self._max_bytes} are taken',
+                size=size,
+                limit=self._max_bytes,
+            )
+        return documents.arguments(args, kind)
+
+
+def _reply_to(args: Any) -> ReplyTo | None:
+    """Return who gets the answer, even where the rest is wrong."""
+    named = args.get('reply_to') if isinstance(args, dict) else None
+    try:
+        return msgspec.convert(named, ReplyTo | None)
+    except msgspec.ValidationError:
+        return None
+
+
+def _failed(error: errors.SchedulerError) -> Future[Any]:
+    """Return a future that holds an error."""
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _deadline(incoming: Any) -> float | None:
+    """Return when the caller stops waiting; None: a cast waits for ever."""
+    timeout = getattr(incoming, 'client_timeout', None)
+    return time.monotonic() + float(timeout) if timeout else None
+
+
+def _gather(futures: list[Future[Any]]) -> Future[Any]:
+    """Return a future of all of them, done when each is."""
+    whole: Future[Any] = Future()
+    left = len(futures)
+    if not left:
+        whole.set_result([])
+        return whole
+    done = _counter(left, lambda: whole.set_result(futures))
+    for future in futures:
+        future.add_done_callback(done)
+    return whole
+
+
+def _counter(
+    count: int, finish: Callable[[], None]
+) -> Callable[[Future[Any]], None]:
+    """Return a callback that calls *finish* at its last of *count* calls."""
+    tokens = iter(range(count - 1))
+
+    def done(future: Future[Any]) -> None:
+        # next() on a built-in iterator is atomic: exactly one call is last.
+        if next(tokens, None) is None:
+            finish()
+
+    return done
+
+
+def _outcomes(futures: list[Future[Any]]) -> list[dict[str, Any]]:
+    outcomes: list[dict[str, Any]] = []
+    for future in futures:
+        fault = future.exception()
+        if fault is None:
+            outcomes.append({'result': plain(future.result())})
+        elif isinstance(fault, errors.SchedulerError):
+            outcomes.append({'error': fault.to_dict()})
+        else:
+            error = errors.SchedulerError(f'Internal error: {fault}')
+            outcomes.append({'error': error.to_dict()})
+    return outcomes

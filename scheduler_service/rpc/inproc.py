@@ -1,0 +1,223 @@
+"""The in-process bus, ``inproc://NAME``: no server, no polling.
+
+For tests, demonstrations and single-node use. Messages are written as JSON
+and read again, so what works here works on a broker; they live and die with
+the process.
+"""
+
+from __future__ import annotations
+
+import collections
+import queue
+import threading
+import time
+from typing import Any
+
+import oslo_messaging
+from oslo_messaging._drivers import base, common
+from oslo_serialization import jsonutils
+
+
+class Broker:
+    """The queues of one bus, by name."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, collections.deque[Any]] = {}
+        self.fanouts: dict[str, set[str]] = {}
+        self.changed = threading.Condition()
+
+    def put(self, name: str, message: Any) -> None:
+        """Add a message; a queue that nobody listens to keeps it."""
+        with self.changed:
+            waiting = self.queues.setdefault(name, collections.deque())
+            waiting.append(message)
+            self.changed.notify_all()
+
+    def get(self, names: list[str]) -> Any:
+        """Return the next message of some queues, None where all are empty.
+
+        Called with ``changed`` held.
+        """
+        for name in names:
+            waiting = self.queues.get(name)
+            if waiting:
+                return waiting.popleft()
+        return None
+
+
+_brokers: dict[str, Broker] = {}
+_brokers_lock = threading.Lock()
+
+
+def broker(name: str) -> Broker:
+    """Return the bus of a name, the same one for all of the process."""
+    with _brokers_lock:
+        return _brokers.setdefault(name, Broker())
+
+
+class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
+    """A message, and where its reply goes."""
+
+    def __init__(self, ctxt: Any, message: Any, replies: Any) -> None:
+        super().__init__(ctxt, message)
+        self._replies = replies
+        self.orig_msg_id = self.msg_id if replies is not None else None
+
+    def reply(self, reply: Any = None, failure: Any = None) -> None:
+        """Hand the reply to the caller, if it waits for one."""
+        if self._replies is None:
+            return
+        if failure:
+            failure = common.serialize_remote_exception(failure)
+        self._replies.put((jsonutils.dumps(reply), failure))
+
+    def acknowledge(self) -> None:
+        """Nothing to say: the message is out of its queue."""
+
+    def requeue(self) -> None:
+        """Nothing to do: it cannot be lost but with the process."""
+
+    def heartbeat(self) -> None:
+        """Nothing to say: the caller sees that the process lives."""
+
+
+class InprocListener(base.PollStyleListener):  # type: ignore[misc]
+    """Takes messages from some queues."""
+
+    def __init__(self, bus: Broker, names: list[str], topic: str) -> None:
+        super().__init__()
+        self._bus = bus
+        self._names = names
+        self._topic = topic
+        self._stopped = False
+
+    @base.batch_poll_helper  # type: ignore[untyped-decorator]
+    def poll(self, timeout: float | None = None) -> Any:
+        """Return the next message, None after *timeout* or when stopped."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._bus.changed:
+            while True:
+                found = self._bus.get(self._names)
+                if found is not None:
+                    text, replies = found
+                    ctxt, message = jsonutils.loads(text)
+                    return InprocMessage(ctxt, message, replies)
+                left = deadline and deadline - time.monotonic()
+                if self._stopped or (left is not None and left <= 0):
+                    return None
+                self._bus.changed.wait(left)
+
+    def stop(self) -> None:
+        """Let ``poll`` return."""
+        with self._bus.changed:
+            self._stopped = True
+            for names in self._bus.fanouts.values():
+                names.difference_update(self._names)
+            self._bus.changed.notify_all()
+
+
+class InprocDriver(base.BaseDriver):  # type: ignore[misc]
+    """oslo.messaging's driver interface on a :class:`Broker`."""
+
+    def __init__(
+        self,
+        conf: Any,
+        url: Any,
+        default_exchange: str | None = None,
+        allowed_remote_exmods: Any = None,
+    ) -> None:
+        super().__init__(conf, url, default_exchange, allowed_remote_exmods)
+        hosts = ','.join(host.hostname or '' for host in url.hosts)
+        self._bus = broker(f'{hosts}/{url.virtual_host or ""}')
+
+    def require_features(self, requeue: bool = False) -> None:
+        """Everything is supported."""
+
+    def send(
+        self,
+        target: Any,
+        ctxt: Any,
+        message: Any,
+        wait_for_reply: bool | None = None,
+        timeout: float | None = None,
+        call_monitor_timeout: float | None = None,
+        retry: int | None = None,
+        transport_options: Any = None,
+    ) -> Any:
+        """Send a message; wait for its reply if asked to.
+
+        :raises MessagingTimeout: no reply came in time
+        """
+        replies: queue.Queue[Any] | None = (
+            queue.Queue() if wait_for_reply else None
+        )
+        text = jsonutils.dumps([ctxt, message])
+        for name in self._queues(target):
+            self._bus.put(name, (text, replies))
+        if replies is None:
+            return None
+        try:
+            reply, failure = replies.get(timeout=timeout)
+        except queue.Empty:
+            raise oslo_messaging.MessagingTimeout(
+                f'No reply on topic {target.topic}'
+            ) from None
+        if failure:
+            raise common.deserialize_remote_exception(
+                failure, self._allowed_remote_exmods
+            )
+        return jsonutils.loads(reply)
+
+    def send_notification(
+        self,
+        target: Any,
+        ctxt: Any,
+        message: Any,
+        version: float,
+        retry: int | None = None,
+    ) -> None:
+        """Publish a notification."""
+        self.send(target, ctxt, message)
+
+    def listen(
+        self, target: Any, batch_size: int, batch_timeout: float | None
+    ) -> Any:
+        """Take the messages of a topic and of one server on it."""
+        topic = self._name(target, target.topic)
+        server = f'{topic}.{target.server}'
+        with self._bus.changed:
+            self._bus.fanouts.setdefault(topic, set()).add(server)
+        listener = InprocListener(self._bus, [server, topic], topic)
+        return base.PollStyleListenerAdapter(
+            listener, batch_size, batch_timeout
+        )
+
+    def listen_for_notifications(
+        self,
+        targets_and_priorities: Any,
+        pool: str | None,
+        batch_size: int,
+        batch_timeout: float | None,
+    ) -> Any:
+        """Take notifications of some topics and priorities."""
+        names = [
+            self._name(target, f'{target.topic}.{priority}')
+            for target, priority in targets_and_priorities
+        ]
+        listener = InprocListener(self._bus, names, '')
+        return base.PollStyleListenerAdapter(
+            listener, batch_size, batch_timeout
+        )
+
+    def cleanup(self) -> None:
+        """Nothing is held."""
+
+    def _name(self, target: Any, topic: str) -> str:
+        return f'{target.exchange or self._default_exchange}/{topic}'
+
+    def _queues(self, target: Any) -> list[str]:
+        topic = self._name(target, target.topic)
+        if target.fanout:
+            with self._bus.changed:
+                return sorted(self._bus.fanouts.get(topic, ()))
+        return [f'{topic}.{target.server}' if target.server else topic]

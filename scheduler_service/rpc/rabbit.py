@@ -1,0 +1,148 @@
+"""RabbitMQ with acknowledgements after the work, not before.
+
+The stock driver acknowledges a request in the consumer's callback, before
+anybody has looked at it: a daemon that is killed loses what it took. This
+one acknowledges when the server says so. A message may therefore come twice,
+and the engine answers the same thing twice.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from typing import Any
+
+from oslo_config import cfg
+from oslo_messaging._drivers import amqp, amqpdriver, base, common
+from oslo_messaging._drivers import impl_rabbit as stock
+
+LOG = logging.getLogger(__name__)
+NAME = 'latrabbit'
+_PREFETCH = 128
+# How long the poller may sleep while acknowledgements are due, in seconds:
+# with room for more messages, and with hardly any.
+_NAP_S = 0.02
+_SHORT_NAP_S = 0.001
+
+
+class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
+    """A request that is acknowledged when its work is done."""
+
+    def reply(self, reply: Any = None, failure: Any = None) -> None:
+        """Send the reply, once.
+
+        :raises MessageUndeliverable: the caller's queue is not there
+        """
+        if not self.orig_msg_id:
+            return
+        conn = self.listener.driver.reply_connection()
+        self._send_reply(conn, reply, failure)
+
+    def acknowledge(self) -> None:
+        """Have the polling thread acknowledge it on its next turn."""
+        self._message_operations_handler.do(self._acknowledge_now)
+
+    def requeue(self) -> None:
+        """Have the polling thread give it back to the broker."""
+        self._message_operations_handler.do(self._requeue_now)
+
+    def _acknowledge_now(self) -> None:
+        self.listener.settled(self.unique_id)
+        try:
+            self.message.acknowledge()
+        except Exception as error:
+            # The connection is gone, and the broker delivers it again.
+            LOG.warning('A request could not be acknowledged: %s', error)
+
+    def _requeue_now(self) -> None:
+        self.listener.settled(None)
+        try:
+            self.message.requeue()
+        except Exception as error:
+            LOG.warning('A request could not be given back: %s', error)
+
+
+class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
+    """Takes requests and keeps them unacknowledged until they are settled."""
+
+    message_cls = LateAckMessage
+
+    def __init__(self, driver: Any, conn: Any) -> None:
+        self._open = 0
+        self._idle_nap = 0.0
+        super().__init__(driver, conn)
+
+    @property
+    def _current_timeout(self) -> float:
+        """How long the base class may wait for the next message."""
+        if not self._open:
+            return self._idle_nap
+        crowded = self._open * 4 > self.driver.prefetch_size * 3
+        return _SHORT_NAP_S if crowded else _NAP_S
+
+    @_current_timeout.setter
+    def _current_timeout(self, value: float) -> None:
+        self._idle_nap = value
+
+    def __call__(self, message: Any) -> None:
+        """Take a message; one that was settled here before is dropped."""
+        unique_id = message.get(amqp.UNIQUE_ID)
+        if (
+            unique_id is not None
+            and unique_id in self.msg_id_cache.prev_msgids
+        ):
+            LOG.info('A request that was answered before came again')
+            message.acknowledge()
+            return
+        self._open += 1
+        super().__call__(message)
+
+    def settled(self, unique_id: str | None) -> None:
+        """Note that a message is about to be acknowledged or given back."""
+        self._open = max(0, self._open - 1)
+        if unique_id is not None:
+            self.msg_id_cache.add(unique_id)
+
+
+class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
+    """The stock driver but for its listener, and one kept reply channel."""
+
+    def __init__(
+        self,
+        conf: Any,
+        url: Any,
+        default_exchange: str | None = None,
+        allowed_remote_exmods: Any = None,
+    ) -> None:
+        group = cfg.OptGroup(name='oslo_messaging_rabbit')
+        conf.register_opts(stock.rabbit_opts, group=group)
+        # Without a bound one daemon would take the whole queue for itself.
+        conf.set_default('rabbit_qos_prefetch_count', _PREFETCH, group.name)
+        url = copy.copy(url)
+        url.transport = 'rabbit'
+        super().__init__(conf, url, default_exchange, allowed_remote_exmods)
+        self._kept = threading.local()
+
+    def reply_connection(self) -> Any:
+        """Return the calling thread's connection for replies."""
+        conn = getattr(self._kept, 'conn', None)
+        if conn is None:
+            conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
+        return conn
+
+    def listen(
+        self, target: Any, batch_size: int, batch_timeout: float | None
+    ) -> Any:
+        """Take the requests of a topic and of one server on it."""
+        conn = self._get_connection(common.PURPOSE_LISTEN)
+        listener = LateAckListener(self, conn)
+        exchange = self._get_exchange(target)
+        for topic in (target.topic, f'{target.topic}.{target.server}'):
+            conn.declare_topic_consumer(
+                exchange_name=exchange, topic=topic, callback=listener
+            )
+        conn.declare_fanout_consumer(target.topic, listener)
+        return base.PollStyleListenerAdapter(
+            listener, batch_size, batch_timeout
+        )

@@ -1,0 +1,100 @@
+"""Sends replies, in threads of its own, and settles messages after them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import oslo_messaging
+from oslo_messaging._drivers import amqp
+
+LOG = logging.getLogger(__name__)
+_RETRY_S = 0.25
+_GIVE_UP_S = 60.0
+_GONE = (oslo_messaging.MessageUndeliverable, amqp.AMQPDestinationNotFound)
+
+
+class Replier:
+    """Runs deliveries; one whose destination is not there is tried again.
+
+    A caller may be about to come back after the broker did, so a delivery is
+    tried for a minute, beside the others and never before them.
+    """
+
+    def __init__(self, threads: int = 2) -> None:
+        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._later: list[tuple[float, int, Any, float]] = []
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._threads = [
+            threading.Thread(
+                target=self._run, name=f'replier-{number}', daemon=True
+            )
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, deliver: Callable[[], None]) -> None:
+        """Run *deliver* soon."""
+        with self._lock:
+            self._busy += 1
+        self._tasks.put((deliver, time.monotonic() + _GIVE_UP_S))
+
+    def stop(self, timeout: float) -> bool:
+        """Finish what waits and end; whether all was delivered."""
+        deadline = time.monotonic() + timeout
+        while self._busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        return not self._busy
+
+    def _run(self) -> None:
+        while True:
+            task = self._next()
+            if task is None:
+                return
+            if task:
+                self._deliver(*task)
+
+    def _next(self) -> Any:
+        """Return the next task, None at the end, () where none is due."""
+        with self._lock:
+            due = self._later[0][0] if self._later else None
+            if due is not None and due <= time.monotonic():
+                _, _, deliver, give_up = heapq.heappop(self._later)
+                return deliver, give_up
+        wait = None if due is None else max(0.0, due - time.monotonic())
+        try:
+            return self._tasks.get(timeout=wait)
+        except queue.Empty:
+            return ()
+
+    def _deliver(self, deliver: Callable[[], None], give_up: float) -> None:
+        try:
+            deliver()
+        except _GONE as error:
+            now = time.monotonic()
+            if now < give_up:
+                entry = now + _RETRY_S, next(self._numbers), deliver, give_up
+                with self._lock:
+                    heapq.heappush(self._later, entry)
+                return
+            LOG.warning('Nobody is there any more for an answer: %s', error)
+        except Exception:
+            LOG.exception('An answer could not be delivered')
+        with self._lock:
+            self._busy -= 1

@@ -1,0 +1,180 @@
+"""The RPC server: parse in the polling thread, answer when it is decided.
+
+Endpoints return a future; no thread waits for it. The answer is sent by the
+replier's threads, and only then is the message acknowledged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import oslo_messaging
+from oslo_messaging.rpc import server as stock
+
+from scheduler_service import errors
+from scheduler_service.rpc.replier import Replier
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(slots=True)
+class Pending:
+    """An answer to come.
+
+    :ivar future: its result, or its error
+    :ivar shape: makes plain values of the result
+    :ivar tell: called with (answer, error), one of them None, before the
+        reply; it runs again where it raises for want of a destination
+    """
+
+    future: Future[Any]
+    shape: Callable[[Any], Any]
+    tell: Callable[[Any, errors.SchedulerError | None], None] | None = None
+
+
+class Dispatcher:
+    """Finds the method that a message names, in a version it can serve.
+
+    :param endpoint: its public methods take (context, arguments as a dict)
+    """
+
+    def __init__(self, endpoint: Any, version: str) -> None:
+        self._endpoint = endpoint
+        self._major, self._minor = (int(part) for part in version.split('.'))
+
+    def dispatch(self, incoming: Any) -> Any:
+        """Call the method; return a result or a :class:`Pending`.
+
+        :raises InvalidRequest: no such method, version or arguments
+        """
+        message = incoming.message
+        if not isinstance(message, dict):
+            raise errors.InvalidRequest('the message is not an object')
+        self._check_version(message.get('version', '1.0'))
+        name = message.get('method')
+        method = None
+        if isinstance(name, str) and name in self._endpoint.METHODS:
+            method = getattr(self._endpoint, name)
+        if method is None or message.get('namespace') is not None:
+            raise errors.InvalidRequest(
+                f'no such method: {str(name)[:100]}',
+                method=str(name)[:100],
+                methods=sorted(self._endpoint.METHODS),
+            )
+        args = message.get('args', {})
+        return method(incoming.ctxt, args, incoming)
+
+    def _check_version(self, version: Any) -> None:
+        try:
+            major, minor = (int(part) for part in version.split('.'))
+        except (ValueError, AttributeError):
+            major, minor = -1, 0
+        if major != self._major or minor > self._minor:
+            served = f'{self._major}.{self._minor}'
+            raise errors.InvalidRequest(
+                f'version {str(version)[:20]} is asked, {served} is served',
+                version=str(version)[:20],
+                served=served,
+            )
+
+
+class LateAckServer(stock.RPCServer):  # type: ignore[misc]
+    """oslo.messaging's server, less its pool of waiting threads."""
+
+    def __init__(
+        self, transport: Any, target: Any, dispatcher: Any, replier: Replier
+    ) -> None:
+        super().__init__(transport, target, dispatcher, 'threading')
+        self._replier = replier
+
+    def _on_incoming(self, incoming: Any) -> None:
+        self._process_incoming(incoming)
+
+    def _process_incoming(self, incoming: Any) -> None:
+        """Dispatch one message; nothing may escape into the poller."""
+        message = incoming[0]
+        try:
+            found = self.dispatcher.dispatch(message)
+        except errors.SchedulerError as error:
+            LOG.warning('Refused a request: %s: %s', error.name, error)
+            self._replier.put(Delivery(message, None, error))
+        except Exception as fault:
+            LOG.exception('A request could not be taken')
+            broken = errors.SchedulerError(
+                f'Internal error: {type(fault).__name__}'
+            )
+            self._replier.put(Delivery(message, None, broken))
+        else:
+            if isinstance(found, Pending):
+                found.future.add_done_callback(
+                    lambda future: self._decided(message, found, future)
+                )
+            else:
+                self._replier.put(Delivery(message, found, None))
+
+    def _decided(
+        self, message: Any, pending: Pending, future: Future[Any]
+    ) -> None:
+        fault = future.exception()
+        if fault is None:
+            delivery = Delivery(
+                message, future.result(), None, pending.tell, pending.shape
+            )
+        else:
+            error = (
+                fault
+                if isinstance(fault, errors.SchedulerError)
+                else errors.SchedulerError(f'Internal error: {fault}')
+            )
+            delivery = Delivery(message, None, error, pending.tell)
+        self._replier.put(delivery)
+
+
+class Delivery:
+    """One answer on its way: tell, reply, acknowledge, in this order."""
+
+    def __init__(
+        self,
+        message: Any,
+        result: Any,
+        error: errors.SchedulerError | None,
+        tell: Callable[[Any, errors.SchedulerError | None], None]
+        | None = None,
+        shape: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._message = message
+        self._result = result
+        self._error = error
+        self._tell = tell
+        self._shape = shape
+
+    def __call__(self) -> None:
+        """Deliver; what was done is not done again at the next try."""
+        if self._shape is not None:
+            self._result = self._shape(self._result)
+            self._shape = None
+        if self._tell is not None:
+            self._tell(self._result, self._error)
+            self._tell = None
+        if self._error is not None:
+            failure = type(self._error), self._error, None
+            self._message.reply(failure=failure)
+        else:
+            self._message.reply(self._result)
+        self._message.acknowledge()
+
+
+def new_server(
+    transport: Any, topic: str, name: str, endpoint: Any, replier: Replier
+) -> LateAckServer:
+    """Return a server for *endpoint* on a topic, not started yet."""
+    return LateAckServer(
+        transport,
+        oslo_messaging.Target(topic=topic, server=name),
+        Dispatcher(endpoint, endpoint.VERSION),
+        replier,
+    )

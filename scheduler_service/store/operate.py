@@ -1,0 +1,199 @@
+"""What an operator changes one by one, without a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.model import Aggregate, Pool, ServerGroup
+from scheduler_service.store import host_rows, loading, schema, writing
+from scheduler_service.store.connection import Writer
+
+
+def set_host_status(
+    writer: Writer, host: str, enabled: bool, reason: str | None = None
+) -> int:
+    """Enable or disable all nodes of a service host; return how many.
+
+    :raises HostNotFound: there is no such host
+    """
+    table = schema.hosts
+    ids = _host_ids(writer, host)
+    writer.conn.execute(
+        sa.update(table)
+        .where(table.c.id.in_(ids))
+        .values(
+            status='enabled' if enabled else 'disabled',
+            disabled_reason=None if enabled else reason,
+        )
+    )
+    writer.touched.hosts += ids
+    return len(ids)
+
+
+def remove_host(writer: Writer, host: str) -> int:
+    """Remove all nodes of a service host; return how many.
+
+    :raises HostNotFound: there is no such host
+    :raises Conflict: one of them still holds claims
+    """
+    ids = _host_ids(writer, host)
+    host_rows.remove(writer, ids)
+    return len(ids)
+
+
+def _host_ids(writer: Writer, host: str) -> list[int]:
+    table = schema.hosts
+    query = sa.select(table.c.id).where(table.c.host == host)
+    ids = list(writer.conn.execute(query).scalars())
+    if not ids:
+        raise errors.HostNotFound(f'There is no host {host}', host=host)
+    return ids
+
+
+def create_aggregate(
+    writer: Writer,
+    name: str,
+    metadata: Mapping[str, str],
+    hosts: Sequence[str] = (),
+) -> Aggregate:
+    """Add an aggregate under the next free id; return it."""
+    taken = [one.id for one in loading.aggregates(writer.conn)]
+    made = Aggregate(
+        id=max(taken, default=0) + 1,
+        name=name,
+        hosts=list(hosts),
+        metadata=dict(metadata),
+    )
+    writing.add_aggregates(writer, [made])
+    return made
+
+
+def change_aggregate(
+    writer: Writer, named: str, change: Callable[[Aggregate], Aggregate]
+) -> Aggregate:
+    """Replace an aggregate, found by id or name, by what *change* returns.
+
+    :raises AggregateNotFound: there is none
+    """
+    changed = change(find_aggregate(writer, named))
+    writing.remove_aggregates(writer, [changed.id])
+    writing.add_aggregates(writer, [changed])
+    return changed
+
+
+def find_aggregate(writer: Writer, named: str) -> Aggregate:
+    """Return an aggregate by id or name.
+
+    :raises AggregateNotFound: there is none
+    """
+    for one in loading.aggregates(writer.conn):
+        if named in (str(one.id), one.name, one.uuid):
+            return one
+    raise errors.AggregateNotFound(
+        f'There is no aggregate {named}', aggregate=named
+    )
+
+
+def delete_aggregate(writer: Writer, named: str) -> Aggregate:
+    """Remove an aggregate; return it.
+
+    :raises AggregateNotFound: there is none
+    """
+    found = find_aggregate(writer, named)
+    writing.remove_aggregates(writer, [found.id])
+    return found
+
+
+def set_metadata(one: Aggregate, pairs: Mapping[str, str | None]) -> Aggregate:
+    """Return an aggregate with metadata set, or removed where None."""
+    metadata: dict[str, Any] = {**one.metadata, **pairs}
+    kept = {key: value for key, value in metadata.items() if value is not None}
+    return msgspec.structs.replace(one, metadata=kept)
+
+
+def create_pool(
+    writer: Writer, pool_id: str, name: str, attributes: Mapping[str, str]
+) -> Pool:
+    """Add a pool; return it.
+
+    :raises Conflict: the id or the name is taken
+    """
+    for one in loading.pools(writer.conn).values():
+        if pool_id == one.id or name == one.name:
+            raise errors.Conflict(f'There is a pool {one.name} ({one.id})')
+    made = Pool(id=pool_id, name=name, attributes=dict(attributes))
+    writing.add_pools(writer, [made])
+    return made
+
+
+def find_pool(writer: Writer, named: str) -> Pool:
+    """Return a pool by id or name.
+
+    :raises PoolNotFound: there is none
+    """
+    for one in loading.pools(writer.conn).values():
+        if named in (one.id, one.name):
+            return one
+    raise errors.PoolNotFound(f'There is no pool {named}', pool=named)
+
+
+def set_pool(
+    writer: Writer, named: str, pairs: Mapping[str, str | None]
+) -> Pool:
+    """Set attributes of a pool, or remove those that are None.
+
+    :raises PoolNotFound: there is none
+    """
+    old = find_pool(writer, named)
+    merged: dict[str, Any] = {**old.attributes, **pairs}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    changed = msgspec.structs.replace(old, attributes=kept)
+    writing.remove_pools(writer, [old.id])
+    writing.add_pools(writer, [changed])
+    return changed
+
+
+def delete_pool(writer: Writer, named: str) -> Pool:
+    """Remove a pool that no zone is in.
+
+    :raises PoolNotFound: there is none
+    :raises Conflict: zones are still in it
+    """
+    found = find_pool(writer, named)
+    table = schema.zones
+    inside = writer.conn.execute(
+        sa.select(sa.func.count()).where(table.c.pool_id == found.id)
+    ).scalar_one()
+    if inside:
+        raise errors.Conflict(
+            f'{inside} zones are still in pool {found.name}', zones=inside
+        )
+    writing.remove_pools(writer, [found.id])
+    return found
+
+
+def create_group(writer: Writer, group: ServerGroup) -> ServerGroup:
+    """Add a server group.
+
+    :raises Conflict: the uuid is taken
+    """
+    if loading.groups(writer.conn, [group.uuid]):
+        raise errors.Conflict(f'There is a server group {group.uuid}')
+    writing.add_groups(writer, [group])
+    return group
+
+
+def delete_group(writer: Writer, uuid: str) -> None:
+    """Remove a server group.
+
+    :raises ServerGroupNotFound: there is none
+    """
+    if not writing.remove_groups(writer, [uuid]):
+        raise errors.ServerGroupNotFound(
+            f'There is no server group {uuid}', uuid=uuid
+        )
