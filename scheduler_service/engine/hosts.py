@@ -167,7 +167,7 @@ class HostDesk:
                 held.append(uuid)
         if not held:
             return {}
-        with self.keeper.reader() as conn:
+        with self.keeper.single() as conn:
             found = claims.placements(conn, held)
         return msgspec.convert(found, dict[str, Placement])
 
@@ -183,7 +183,7 @@ class HostDesk:
         ]
         if wanted:
             try:
-                with self.keeper.writer() as conn:
+                with self.keeper.single() as conn:
                     revision = claims.claim(
                         self.keeper.store, conn, wanted, self._fallback
                     )

@@ -93,8 +93,11 @@ class Keeper:
             raise
 
     @contextlib.contextmanager
-    def reader(self) -> Iterator[Connection]:
-        """Give the held connection for reading, without transactions."""
+    def single(self) -> Iterator[Connection]:
+        """Give the held connection that commits each statement by itself.
+
+        :raises StoreUnavailable: the database does not answer
+        """
         with self._held() as conn:
             yield conn
 

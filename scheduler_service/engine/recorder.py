@@ -5,16 +5,18 @@ from __future__ import annotations
 import collections
 import logging
 import threading
+from collections.abc import Callable
 
 from scheduler_service import errors
 from scheduler_service.store import decisions
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.decisions import Decision
 
 LOG = logging.getLogger(__name__)
 _WAITING = 20_000
 _TOGETHER = 500
 _PAUSE_S = 0.2
+_FORGET_AFTER = 5_000
 
 
 class Recorder:
@@ -29,11 +31,11 @@ class Recorder:
     def __init__(self, store: Store, keep: int) -> None:
         self._store = store
         self._keep = keep
+        self._since = 0
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_WAITING
         )
         self._stopping = threading.Event()
-        self._written = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='recorder', daemon=True
         )
@@ -62,14 +64,22 @@ class Recorder:
             count = min(_TOGETHER, len(self._waiting))
             some = [self._waiting.popleft() for _ in range(count)]
             try:
-                self._store.write(
-                    lambda writer, some=some: decisions.record(  # type: ignore[misc]
-                        writer, some, self._keep
-                    )
-                )
+                self._store.write(self._writing(some))
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(some))
                 raise
+
+    def _writing(self, some: list[Decision]) -> Callable[[Writer], None]:
+        """Return the work that writes some down, and now and then forgets."""
+        self._since += len(some)
+
+        def work(writer: Writer) -> None:
+            decisions.record(writer, some)
+            if self._since > min(_FORGET_AFTER, self._keep // 10):
+                decisions.forget(writer, self._keep)
+                self._since = 0
+
+        return work
 
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_S):

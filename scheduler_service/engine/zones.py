@@ -76,7 +76,7 @@ class ZoneDesk:
         ids = [str(job.zone.id) for job in jobs if job.keep]
         if not ids:
             return {}
-        with self.keeper.reader() as conn:
+        with self.keeper.single() as conn:
             return zones.pools_of(conn, ids)
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:

@@ -75,6 +75,9 @@ class HostPipeline:
         self.settings = settings
         self.weighers = tuple(weighers)
         self.resources = steps.Resources(filters)
+        self._limiting = tuple(
+            one for one in filters if type(one).limits is not HostFilter.limits
+        )
         self._room = (self.resources,) if check_room else ()
         self._masks = tuple(one for one in filters if one.vectorised)
         self._slow = tuple(one for one in filters if not one.vectorised)
@@ -251,7 +254,7 @@ class HostPipeline:
         self, table: HostTable, row: int, request: Request
     ) -> Selection:
         limits: dict[str, int] = {}
-        for one in self._active(request):
+        for one in () if request.forced else self._limiting:
             found = one.limits(table, row, request, self.settings)
             limits.update((name, int(v)) for name, v in found.items())
         return Selection(

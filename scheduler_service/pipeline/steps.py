@@ -15,6 +15,7 @@ import numpy as np
 from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.filters.hosts.base import HostFilter, figure
+from scheduler_service.filters.hosts.capacity import CapacityFilter
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
@@ -151,12 +152,23 @@ class Resources(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the classes asked for."""
+        """AND the classes asked for that no configured filter looks at."""
         passed: Mask | None = None
         for name, amount in request.resources.items():
+            if self._checked(request, name, amount):
+                continue
             fits = self._fits(table, name, amount, settings)
             passed = fits if passed is None else passed & fits
         return passed
+
+    def _checked(self, request: Request, name: str, amount: int) -> bool:
+        """Whether a filter that ran says all there is to say of a class."""
+        return not request.forced and any(
+            isinstance(one, CapacityFilter)
+            and one.resource == name
+            and one.checks(request, amount)
+            for one in self.filters
+        )
 
     def _fits(
         self, table: HostTable, name: str, amount: int, settings: Settings

@@ -18,7 +18,12 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows, schema
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.connection import (
+    REVISION,
+    Store,
+    Touched,
+    Writer,
+)
 
 _ASK = {
     'host_id': 'int',
@@ -26,6 +31,11 @@ _ASK = {
     'amount': 'int',
     'ratio': 'float',
     'fallback': 'float',
+}
+_ARRAYS = {
+    'int': 'bigint[]',
+    'float': 'double precision[]',
+    'text': 'text[]',
 }
 _ALLOCATION = {
     'consumer_uuid': 'text',
@@ -56,6 +66,9 @@ _FITS = f"""
     AND (i.available_least IS NULL
      OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
 """
+
+
+_NOT_ALL = 'division by zero'
 
 
 class ClaimLost(Exception):
@@ -97,7 +110,7 @@ def take(
     dialect = _dialect(conn)
     asked = _sums(claims, fallback)
     if asked:
-        taken = conn.execute(_take(dialect), rows.pack(asked))
+        taken = conn.execute(_take(dialect), _parameters(dialect, asked))
         if taken.rowcount != len(asked):
             raise ClaimLost
     known = [one.consumer for one in claims if one.known]
@@ -123,15 +136,45 @@ def claim(
 ) -> int:
     """Claim for every consumer in one transaction; return its revision.
 
+    :param conn: a held connection that commits each statement by itself
     :raises ClaimLost: nothing is claimed
     :raises StoreUnavailable: it is not known whether anything is
     """
+    if _dialect(conn) == 'postgresql' and not any(c.known for c in claims):
+        return store.once(lambda: _in_one_statement(conn, claims, fallback))
 
     def work(writer: Writer) -> Writer:
         take(writer, claims, fallback)
         return writer
 
-    return store.write(work, conn).revision
+    return store.write(work).revision
+
+
+def _in_one_statement(
+    conn: Connection, claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> int:
+    """Do all of :func:`take` and the seal in one round trip."""
+    asked = _sums(claims, fallback)
+    touched = Touched(
+        load=sorted({one.host_id for one in claims}),
+        instances=[one.consumer for one in claims],
+    )
+    parameters = {
+        **_parameters('postgresql', asked),
+        'instances': rows.pack(_instances(claims)),
+        'allocations': rows.pack(_allocations(claims)),
+        'expected': len(asked),
+        'touched': touched.to_json(),
+        'now': time.time(),
+    }
+    try:
+        return int(conn.execute(_whole(), parameters).scalar_one())
+    except db_exception.DBDuplicateEntry:
+        raise ClaimLost from None
+    except db_exception.DBError as fault:
+        if _NOT_ALL in str(fault):
+            raise ClaimLost from None
+        raise
 
 
 def placements(
@@ -182,12 +225,36 @@ def _give_back(conn: Connection, held: Sequence[Any]) -> None:
         {'host_id': host, 'resource_class': name, 'amount': amount}
         for (host, name), amount in sorted(amounts.items())
     ]
-    conn.execute(_move(_dialect(conn)), rows.pack(asked))
+    dialect = _dialect(conn)
+    conn.execute(_move(dialect), _parameters(dialect, asked))
 
 
 def _dialect(conn: Connection) -> str:
     name = conn.dialect.name
     return 'mysql' if name == 'mariadb' else name
+
+
+def _asked(dialect: str) -> str:
+    """Return SQL for the amounts asked, named ``a``.
+
+    PostgreSQL gets an array a column: of those it expects few rows, and so
+    looks each up by the key instead of reading the whole table.
+    """
+    if dialect != 'postgresql':
+        return rows.source(dialect, _ASK)
+    arrays = ', '.join(
+        f'CAST(:{name} AS {_ARRAYS[kind]})' for name, kind in _ASK.items()
+    )
+    return f'unnest({arrays}) AS a({", ".join(_ASK)})'
+
+
+def _parameters(
+    dialect: str, asked: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the parameters of a statement on the amounts asked."""
+    if dialect != 'postgresql':
+        return {'rows': rows.pack(asked)}
+    return {name: [one.get(name) for one in asked] for name in _ASK}
 
 
 @functools.cache
@@ -202,8 +269,45 @@ def _move(dialect: str) -> Any:
     return sa.text(_update(dialect, ''))
 
 
+@functools.cache
+def _whole() -> Any:
+    """Return PostgreSQL's statement for a claim: everything or an error.
+
+    The counter comes after the inventories, as in every transaction. Where
+    not every row could be taken the division fails, and with it all of it.
+    """
+    pg = 'postgresql'
+    names, held = ', '.join(_INSTANCE), ', '.join(_ALLOCATION)
+    return sa.text(f"""
+        WITH b AS MATERIALIZED (
+            SELECT a.* FROM {_asked(pg)}
+            CROSS JOIN LATERAL (
+                SELECT 1 FROM inventories AS i WHERE {_SAME} FOR UPDATE) AS l
+        ), took AS (
+            UPDATE inventories AS i SET {_TAKE} FROM b AS a
+            WHERE {_SAME} AND {_FITS} RETURNING 1
+        ), enough AS MATERIALIZED (
+            SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
+                AS yes FROM took
+        ), placed AS (
+            INSERT INTO instances ({names})
+            SELECT {names} FROM {rows.source(pg, _INSTANCE, 'instances')}
+            WHERE (SELECT yes FROM enough) = 1
+        ), held AS (
+            INSERT INTO allocations ({held})
+            SELECT {held} FROM {rows.source(pg, _ALLOCATION, 'allocations')}
+            WHERE (SELECT yes FROM enough) = 1
+        ), counted AS (
+            UPDATE counters SET value = value + (SELECT yes FROM enough)
+            WHERE name = '{REVISION}' RETURNING value
+        )
+        INSERT INTO changes (revision, touched, created_at)
+        SELECT value, :touched, :now FROM counted RETURNING revision
+    """)  # noqa: S608
+
+
 def _update(dialect: str, fits: str) -> str:
-    source = rows.source(dialect, _ASK)
+    source = _asked(dialect)
     if dialect == 'mysql':
         # The rows lead, in their order: that is the order of the locks.
         return (
@@ -212,13 +316,13 @@ def _update(dialect: str, fits: str) -> str:
             'i.available_least = i.available_least - a.amount'
         )
     if dialect == 'postgresql':
+        # Locked one by one in the order of the rows, by the key.
         return (
-            f'WITH a AS (SELECT * FROM {source}), locked AS MATERIALIZED ('  # noqa: S608
-            f'SELECT i.host_id, i.resource_class FROM inventories AS i '
-            f'JOIN a ON {_SAME} ORDER BY i.host_id, i.resource_class '
-            f'FOR UPDATE OF i) UPDATE inventories AS i SET {_TAKE} FROM a, '
-            'locked AS l WHERE l.host_id = i.host_id AND '
-            f'l.resource_class = i.resource_class AND {_SAME} {fits}'
+            f'WITH b AS MATERIALIZED (SELECT a.* FROM {source} '  # noqa: S608
+            f'CROSS JOIN LATERAL (SELECT 1 FROM inventories AS i '
+            f'WHERE {_SAME} FOR UPDATE) AS l) '
+            f'UPDATE inventories AS i SET {_TAKE} FROM b AS a '
+            f'WHERE {_SAME} {fits}'
         )
     return (
         f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
@@ -241,7 +345,7 @@ def _insert(
     values: Sequence[Mapping[str, Any]],
 ) -> None:
     statement = _statement(dialect, table, tuple(columns.items()))
-    conn.execute(statement, rows.pack(values))
+    conn.execute(statement, {'rows': rows.pack(values)})
 
 
 def _sums(

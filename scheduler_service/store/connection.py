@@ -24,7 +24,7 @@ from scheduler_service import errors
 from scheduler_service.store import schema
 
 T = TypeVar('T')
-_REVISION = 'revision'
+REVISION = 'revision'
 _RETRIES = 20
 
 
@@ -40,6 +40,10 @@ class Touched(msgspec.Struct, omit_defaults=True):
     groups: list[str] = []
     aggregates: bool = False
     pools: bool = False
+
+    def to_json(self) -> str:
+        """Return it as the feed keeps it."""
+        return msgspec.json.encode(self).decode()
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__struct_fields__)
@@ -61,12 +65,12 @@ class Writer:
         """Take the revision and say what was touched; the last statements."""
         if not self.touched:
             return
-        self.revision = next_number(self.conn, _REVISION)
+        self.revision = next_number(self.conn, REVISION)
         self.conn.execute(
             _SEAL,
             {
                 'revision': self.revision,
-                'touched': msgspec.json.encode(self.touched).decode(),
+                'touched': self.touched.to_json(),
                 'created_at': time.time(),
             },
         )
@@ -159,6 +163,15 @@ class Store:
             writer = Writer(conn)
             result = work(writer)
             writer.seal()
+            return result
+
+    def once(self, call: Callable[[], T]) -> T:
+        """Run a call that is a transaction of its own, as ``write`` does.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with _translated():
+            result: T = _again(call)
             return result
 
     def dispose(self) -> None:

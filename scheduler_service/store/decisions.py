@@ -11,8 +11,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import schema
+from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import Writer
+
+_COLUMNS = {
+    'request_id': 'text',
+    'kind': 'text',
+    'outcome': 'text',
+    'document': 'text',
+    'created_at': 'float',
+}
 
 
 class Decision(NamedTuple):
@@ -29,18 +37,27 @@ class Decision(NamedTuple):
     document: str
 
 
-def record(writer: Writer, decisions: Sequence[Decision], keep: int) -> None:
-    """Keep decisions, and forget all but the newest *keep*."""
+def record(writer: Writer, decisions: Sequence[Decision]) -> None:
+    """Keep decisions."""
     now = time.time()
-    table = schema.decisions
+    listed = [{**one._asdict(), 'created_at': now} for one in decisions]
+    dialect = writer.conn.dialect.name
     writer.conn.execute(
-        table.insert(),
-        [{**one._asdict(), 'created_at': now} for one in decisions],
+        rows.inserting(
+            'mysql' if dialect == 'mariadb' else dialect, 'decisions', _COLUMNS
+        ),
+        {'rows': rows.pack(listed)},
     )
+
+
+def forget(writer: Writer, keep: int) -> None:
+    """Forget all decisions but the newest *keep*."""
+    table = schema.decisions
     newest = writer.conn.execute(
         sa.select(sa.func.max(table.c.id))
     ).scalar_one()
-    writer.conn.execute(sa.delete(table).where(table.c.id <= newest - keep))
+    old = table.c.id <= (newest or 0) - keep
+    writer.conn.execute(sa.delete(table).where(old))
 
 
 def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:

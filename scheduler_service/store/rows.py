@@ -16,45 +16,40 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store.connection import in_chunks
 
 _CHUNK = 500
-_TYPES = {
-    'postgresql': {
-        'int': 'bigint',
-        'float': 'double precision',
-        'text': 'text',
-    },
-    'mysql': {
-        'int': 'BIGINT',
-        'float': 'DOUBLE',
-        'text': 'LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin',
-    },
+_RECORD = {'int': 'bigint', 'float': 'double precision', 'text': 'text'}
+_PATHS = {
+    'int': 'BIGINT',
+    'float': 'DOUBLE',
+    'text': 'LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin',
 }
 _encode = msgspec.json.Encoder().encode
 
 
-def source(dialect: str, columns: Mapping[str, str]) -> str:
-    """Return SQL for the rows in ``:rows``, named ``a``, to select from.
+def source(
+    dialect: str, columns: Mapping[str, str], parameter: str = 'rows'
+) -> str:
+    """Return SQL for the rows that :func:`pack` packs, named ``a``.
 
     :param columns: name -> int, float or text
+    :param parameter: its name, where a statement has several such rows
     """
     if dialect == 'postgresql':
-        types = _TYPES[dialect]
-        told = ', '.join(f'{n} {types[kind]}' for n, kind in columns.items())
-        return f'json_to_recordset(CAST(:rows AS json)) AS a({told})'
+        told = ', '.join(f'{n} {_RECORD[kind]}' for n, kind in columns.items())
+        return f'json_to_recordset(CAST(:{parameter} AS json)) AS a({told})'
     if dialect == 'mysql':
-        types = _TYPES[dialect]
         told = ', '.join(
-            f"{n} {types[kind]} PATH '$.{n}'" for n, kind in columns.items()
+            f"{n} {_PATHS[kind]} PATH '$.{n}'" for n, kind in columns.items()
         )
-        return f"JSON_TABLE(:rows, '$[*]' COLUMNS ({told})) AS a"
+        return f"JSON_TABLE(:{parameter}, '$[*]' COLUMNS ({told})) AS a"
     told = ', '.join(
         f"json_extract(value, '$.{name}') AS {name}" for name in columns
     )
     # No caller's text gets in here: names are the ones in our own code.
-    return f'(SELECT {told} FROM json_each(:rows)) AS a'  # noqa: S608
+    return f'(SELECT {told} FROM json_each(:{parameter})) AS a'  # noqa: S608
 
 
 def inserting(dialect: str, table: str, columns: Mapping[str, str]) -> Any:
-    """Return a statement that inserts all rows of ``:rows``."""
+    """Return a statement that inserts all rows of its parameters."""
     names = ', '.join(columns)
     return sa.text(
         f'INSERT INTO {table} ({names}) '  # noqa: S608
@@ -62,9 +57,9 @@ def inserting(dialect: str, table: str, columns: Mapping[str, str]) -> Any:
     )
 
 
-def pack(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the parameters of such a statement."""
-    return {'rows': _encode(rows).decode()}
+def pack(values: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as the parameter of such a statement."""
+    return _encode(values).decode()
 
 
 def insert(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from typing import Any
@@ -98,7 +99,8 @@ def a_claim(snapshot: Snapshot, memory: int, **how: Any) -> claims.Claim:
 
 def make(store: Store, *wanted: claims.Claim) -> int:
     with store.hold() as conn:
-        return claims.claim(store, conn, wanted, FALLBACK)
+        single = conn.execution_options(isolation_level='AUTOCOMMIT')
+        return claims.claim(store, single, wanted, FALLBACK)
 
 
 def used(store: Store) -> dict[str, int]:
@@ -240,14 +242,11 @@ class TestStore:
         won = []
 
         def race() -> None:
-            with store.hold() as conn:
-                for _ in range(5):
-                    try:
-                        one = a_claim(snapshot, 200)
-                        claims.claim(store, conn, [one], FALLBACK)
-                        won.append(one)
-                    except claims.ClaimLost:
-                        continue
+            for _ in range(5):
+                with contextlib.suppress(claims.ClaimLost):
+                    one = a_claim(snapshot, 200)
+                    make(store, one)
+                    won.append(one)
 
         threads = [threading.Thread(target=race) for _ in range(20)]
         for thread in threads:

@@ -77,6 +77,10 @@ class CapacityFilter(HostFilter, abc.ABC):
             f'({figure(used)} used)'
         )
 
+    def checks(self, request: Request, amount: int) -> bool:
+        """Whether a claim of *amount* is what this filter looks at."""
+        return self.asked(request) == amount
+
     def limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:

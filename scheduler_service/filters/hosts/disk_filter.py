@@ -38,6 +38,10 @@ class DiskFilter(CapacityFilter):
         """Return the limit in MB."""
         return super().limit(table, settings) * 1024
 
+    def checks(self, request: Request, amount: int) -> bool:
+        """Whether a claim of *amount* GB is what this filter looks at."""
+        return self.asked(request) == amount * 1024
+
     def limits(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> dict[str, float]:
