@@ -155,9 +155,19 @@ class HostTable:
         """
         disk = self.resources['DISK_GB']
         free = (disk.total - disk.used).astype(np.float64)
+        if not self.some_measure_disk():
+            return free * 1024.0
         least = self.numbers['disk_available_least']
         left: Floats = np.fmin(free, least) * 1024.0
         return left
+
+    def some_measure_disk(self) -> bool:
+        """Whether any host says how much disk is available at least."""
+        found: bool = self.topology.remember(
+            'measured',
+            lambda: not np.isnan(self.numbers['disk_available_least']).all(),
+        )
+        return found
 
     def metadata_values(self, row: int, key: str) -> set[str]:
         """Return the whole metadata values under *key* of a host."""

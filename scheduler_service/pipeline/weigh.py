@@ -34,6 +34,7 @@ class Ranking:
     rows: np.ndarray[Any, Any]
     totals: Floats
     parts: list[tuple[str, Floats]]
+    _order: list[int] = dataclasses.field(default_factory=list)
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
@@ -75,6 +76,12 @@ class Ranking:
 
     def _best_at(self, count: int) -> list[int]:
         count = min(count, len(self.totals))
+        if count > len(self._order):
+            most = min(_FINALISTS, len(self.totals))
+            self._order = self._sorted(max(count, most))
+        return self._order[:count]
+
+    def _sorted(self, count: int) -> list[int]:
         if count > _FEW:
             order = np.argsort(-self.totals, kind='stable')
             return [int(at) for at in order[:count]]
@@ -161,8 +168,11 @@ def raw_weights(
         ) from fault
     if raw is None or (weigher.minval is None and weigher.maxval is None):
         return raw
-    bounded: Floats = np.clip(raw, weigher.minval, weigher.maxval)
-    return bounded
+    if weigher.minval is not None:
+        raw = np.maximum(raw, weigher.minval)
+    if weigher.maxval is not None:
+        raw = np.minimum(raw, weigher.maxval)
+    return raw
 
 
 def _multiplier(

@@ -44,13 +44,17 @@ class CapacityFilter(HostFilter, abc.ABC):
         """Return how much of each host may be used, float64[n]."""
         return table.capacity(self.resource, settings)
 
+    def left(self, table: HostTable, settings: Settings) -> Floats:
+        """Return how much of each host's limit is not used, float64[n]."""
+        left: Floats = self.limit(table, settings) - self.used(table)
+        return left
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Compare what is left with what is asked."""
         asked = self.asked(request)
-        left = self.limit(table, settings) - self.used(table)
-        passed: Mask = left >= asked
+        passed: Mask = self.left(table, settings) >= asked
         if not settings.allow_self_overcommit:
             passed &= self.total(table) >= asked
         return passed
@@ -59,8 +63,7 @@ class CapacityFilter(HostFilter, abc.ABC):
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
         """Return what each host lacks."""
-        left = self.limit(table, settings) - self.used(table)
-        lacks = self.asked(request) - left
+        lacks = self.asked(request) - self.left(table, settings)
         if not settings.allow_self_overcommit:
             lacks = np.maximum(lacks, self.asked(request) - self.total(table))
         return lacks, self.unit

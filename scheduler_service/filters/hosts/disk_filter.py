@@ -38,6 +38,15 @@ class DiskFilter(CapacityFilter):
         """Return the limit in MB."""
         return super().limit(table, settings) * 1024
 
+    def left(self, table: HostTable, settings: Settings) -> Floats:
+        """Return what is left in MB: the limit, less the disk, plus free."""
+        disk = table.resources['DISK_GB']
+        limit = super().limit(table, settings)
+        if not table.some_measure_disk():
+            left: Floats = (limit - disk.used) * 1024
+            return left
+        return (limit - disk.total) * 1024 + table.free_disk_mb()
+
     def checks(self, request: Request, amount: int) -> bool:
         """Whether a claim of *amount* GB is what this filter looks at."""
         return self.asked(request) == amount * 1024
