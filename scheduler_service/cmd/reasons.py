@@ -54,16 +54,19 @@ def keepers(filters: Any) -> None:
     rows = [
         {
             **one,
-            'closest': (
-                '{host} lacks {lacks:g} {unit}'.format(**one['closest'])
-                if one.get('closest')
-                else None
-            ),
+            'closest': _closest(one.get('closest')),
         }
         for one in filters
     ]
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
     output.table(rows, columns, title='Who keeps hosts out')
+
+
+def _closest(miss: Mapping[str, Any] | None) -> str | None:
+    if not miss:
+        return None
+    lacks = output.cell(float(miss['lacks']))
+    return f'{miss["host"]} lacks {lacks} {miss["unit"]}'
 
 
 def host_verdicts(nodes: Any) -> None:

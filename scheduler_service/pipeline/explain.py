@@ -115,7 +115,9 @@ def short(facts: dict[str, Any]) -> str:
         if step['end'] < step['start']
     ]
     told.append(f'{facts["hosts"]} hosts: ' + (', '.join(steps) or 'none'))
-    told += [_short_cause(cause) for cause in facts['filters']]
+    causes = facts['filters']
+    alone = [cause for cause in causes if cause['alone']]
+    told += [_short_cause(cause) for cause in alone or causes]
     return '; '.join(told)
 
 

@@ -151,7 +151,10 @@ class HostPipeline:
             if mask is not None:
                 passed = passed & mask
                 left = int(np.count_nonzero(passed))
-            if funnel is not None:
+            if funnel is not None and (
+                mask is not None or one.name[0].isupper()
+            ):
+                # Steps of the pipeline's own that said nothing are left out.
                 funnel.counts.append((one.name, before, left))
             if not left:
                 break

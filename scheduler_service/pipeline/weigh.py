@@ -144,7 +144,8 @@ def weighed(
         return None
     if low:
         raw = raw - low
-    part: Floats = raw * (multiplier / (high - low))
+    # In this order the best weighs exactly its multiplier.
+    part: Floats = raw / (high - low) * multiplier
     return part
 
 

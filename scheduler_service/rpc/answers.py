@@ -43,7 +43,7 @@ class Answers:
 
         def tell(answer: Any, error: errors.SchedulerError | None) -> None:
             told = {
-                'method': method,
+                'verb': method,
                 'request_id': answer['request_id'] if answer else request_id,
                 'result': answer,
                 'error': error.to_dict() if error else None,

@@ -8,8 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import oslo_messaging
 from oslo_messaging._drivers import amqp
@@ -18,6 +17,16 @@ LOG = logging.getLogger(__name__)
 _RETRY_S = 0.25
 _GIVE_UP_S = 60.0
 _GONE = (oslo_messaging.MessageUndeliverable, amqp.AMQPDestinationNotFound)
+
+
+class Deliverable(Protocol):
+    """One answer on its way."""
+
+    def __call__(self) -> None:
+        """Deliver it."""
+
+    def abandon(self) -> None:
+        """Let go of it for good."""
 
 
 class Replier:
@@ -45,11 +54,11 @@ class Replier:
         for thread in self._threads:
             thread.start()
 
-    def put(self, deliver: Callable[[], None]) -> None:
-        """Run *deliver* soon."""
+    def put(self, delivery: Deliverable) -> None:
+        """Deliver soon."""
         with self._lock:
             self._busy += 1
-        self._tasks.put((deliver, time.monotonic() + _GIVE_UP_S))
+        self._tasks.put((delivery, time.monotonic() + _GIVE_UP_S))
 
     def stop(self, timeout: float) -> bool:
         """Finish what waits and end; whether all was delivered."""
@@ -75,26 +84,28 @@ class Replier:
         with self._lock:
             due = self._later[0][0] if self._later else None
             if due is not None and due <= time.monotonic():
-                _, _, deliver, give_up = heapq.heappop(self._later)
-                return deliver, give_up
+                _, _, delivery, give_up = heapq.heappop(self._later)
+                return delivery, give_up
         wait = None if due is None else max(0.0, due - time.monotonic())
         try:
             return self._tasks.get(timeout=wait)
         except queue.Empty:
             return ()
 
-    def _deliver(self, deliver: Callable[[], None], give_up: float) -> None:
+    def _deliver(self, delivery: Deliverable, give_up: float) -> None:
         try:
-            deliver()
+            delivery()
         except _GONE as error:
             now = time.monotonic()
             if now < give_up:
-                entry = now + _RETRY_S, next(self._numbers), deliver, give_up
+                entry = now + _RETRY_S, next(self._numbers), delivery, give_up
                 with self._lock:
                     heapq.heappush(self._later, entry)
                 return
             LOG.warning('Nobody is there any more for an answer: %s', error)
+            delivery.abandon()
         except Exception:
             LOG.exception('An answer could not be delivered')
+            delivery.abandon()
         with self._lock:
             self._busy -= 1

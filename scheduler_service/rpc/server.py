@@ -167,6 +167,10 @@ class Delivery:
             self._message.reply(self._result)
         self._message.acknowledge()
 
+    def abandon(self) -> None:
+        """Settle a message whose answer cannot be delivered."""
+        self._message.acknowledge()
+
 
 def new_server(
     transport: Any, topic: str, name: str, endpoint: Any, replier: Replier

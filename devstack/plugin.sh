@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# devstack plugin: install, configure, start and stop the scheduler.
+#
+# In local.conf:
+#   enable_plugin scheduler-service URL
+# devstack sources this file with its phase as arguments, and has the
+# functions that are called here (setup_develop, iniset, run_process, ...).
+
+# Install the package from its tree.
+function install_scheduler_service {
+    setup_develop "$SCHEDULER_SERVICE_DIR"
+}
+
+# Write the configuration file.
+function configure_scheduler_service {
+    local conf=$SCHEDULER_SERVICE_CONF
+    sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_CONF_DIR"
+    sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_LOCK_DIR"
+    cp "$SCHEDULER_SERVICE_DIR/etc/scheduler_service/scheduler_service.conf" \
+        "$conf"
+    iniset "$conf" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
+    iniset "$conf" database connection \
+        "$(database_connection_url scheduler_service)"
+    iniset "$conf" oslo_concurrency lock_path "$SCHEDULER_SERVICE_LOCK_DIR"
+    iniset_rpc_backend scheduler_service "$conf"
+}
+
+# Make the database and its tables, and bring in what there is to choose.
+function init_scheduler_service {
+    recreate_database scheduler_service
+    scheduler_service_manage db sync
+    if [[ -n "$SCHEDULER_SERVICE_INVENTORY" ]]; then
+        scheduler_service_manage inventory import "$SCHEDULER_SERVICE_INVENTORY"
+    fi
+}
+
+# Run scheduler-manage with our configuration.
+function scheduler_service_manage {
+    "$(get_python_exec_prefix)/scheduler-manage" \
+        --config-file "$SCHEDULER_SERVICE_CONF" "$@"
+}
+
+# Start the daemon.
+function start_scheduler_service {
+    run_process scheduler-service \
+        "$(get_python_exec_prefix)/scheduler-service --config-file $SCHEDULER_SERVICE_CONF"
+}
+
+# Stop the daemon.
+function stop_scheduler_service {
+    stop_process scheduler-service
+}
+
+# Remove what configuring wrote.
+function cleanup_scheduler_service {
+    sudo rm -rf "$SCHEDULER_SERVICE_CONF_DIR" "$SCHEDULER_SERVICE_LOCK_DIR"
+}
+
+if is_service_enabled scheduler-service; then
+    case "${1:-} ${2:-}" in
+        "stack install")
+            echo_summary "Installing scheduler-service"
+            install_scheduler_service
+            ;;
+        "stack post-config")
+            echo_summary "Configuring scheduler-service"
+            configure_scheduler_service
+            init_scheduler_service
+            ;;
+        "stack extra")
+            echo_summary "Starting scheduler-service"
+            start_scheduler_service
+            ;;
+        "unstack ")
+            stop_scheduler_service
+            ;;
+        "clean ")
+            cleanup_scheduler_service
+            ;;
+    esac
+fi

@@ -1,0 +1,227 @@
+"""``scheduler-quickstart``: the whole service in one process, and a tour.
+
+An SQLite file, the in-process bus and the daemon's own code: real calls and
+casts, nothing pretended. Everything is left in a folder to look at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import queue
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.cmd import output, reasons
+
+_CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
+_POOLS = 'attribute, pool_id_attribute, random'
+_CONFIG = """\
+[DEFAULT]
+transport_url = inproc://quickstart/
+[database]
+connection = sqlite:///{folder}/scheduler.sqlite
+[pool_scheduler]
+scheduler_filters = {pools}
+"""
+_FLAVOR = {'name': 'm1.small', 'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take the tour; return 0 where everything went as it should."""
+    parser = argparse.ArgumentParser(
+        prog='scheduler-quickstart', description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        '--inventory',
+        default=_sample(),
+        help='document to start from (default: the sample)',
+    )
+    parser.add_argument(
+        '--folder', help='where to leave everything (default: a new one)'
+    )
+    args = parser.parse_args(argv)
+    folder = pathlib.Path(
+        args.folder or tempfile.mkdtemp(prefix='scheduler-')
+    ).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _run(folder, args.inventory)
+    except errors.SchedulerError as error:
+        print(f'{error.name}: {error.args[0]}', file=sys.stderr)
+        return 1
+
+
+def _sample() -> str:
+    """Return the sample inventory of the source tree."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    return str(root / 'etc' / 'scheduler_service' / 'inventory.yaml')
+
+
+def _run(folder: pathlib.Path, document: str) -> int:
+    from scheduler_service.cmd import manage
+
+    started = time.monotonic()
+    config = folder / 'scheduler_service.conf'
+    config.write_text(_CONFIG.format(folder=folder, pools=_POOLS))
+    _say('Migrate the database and bring in the inventory')
+    for command in (['db', 'sync'], ['inventory', 'import', document]):
+        status = manage.main(['--config-file', str(config), *command])
+        if status:
+            return status
+    tour = Tour(config)
+    try:
+        tour.start()
+        tour.walk()
+    finally:
+        tour.stop()
+    spent = time.monotonic() - started
+    _say(f'Done in {spent:.1f} s. Everything is in {folder}')
+    output.console().print(
+        f'scheduler-manage --config-file {config} decision list\n'
+        f'scheduler-manage --config-file {config} select --local --explain'
+        ' --request etc/scheduler_service/request.yaml'
+    )
+    return 0
+
+
+def _say(text: str) -> None:
+    output.console().print(f'\n[bold cyan]== {output.cell(text)}[/]')
+
+
+class Tour:
+    """A daemon in this process, and somebody who asks it things."""
+
+    def __init__(self, config: pathlib.Path) -> None:
+        from scheduler_service import conf as options
+        from scheduler_service import rpc  # noqa: F401 - before the rest
+        from scheduler_service.cmd.daemon import Daemon
+        from scheduler_service.rpc import transport
+        from scheduler_service.rpc.client import SchedulerClient
+
+        self.conf = options.new_config()
+        transport.prepare(self.conf)
+        options.parse(self.conf, [f'--config-file={config}'])
+        self._daemon = Daemon(self.conf)
+        self._client = SchedulerClient(self.conf)
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._listener: Any = None
+
+    def start(self) -> None:
+        """Start the daemon, and listen for the answers to casts."""
+        import oslo_messaging
+
+        from scheduler_service.rpc import transport
+
+        _say('Start the daemon on the in-process bus')
+        self._daemon.start()
+        self._listener = oslo_messaging.get_rpc_server(
+            transport.for_client(self.conf),
+            oslo_messaging.Target(topic='conductor', server='quickstart'),
+            [_Conductor(self._answers)],
+        )
+        self._listener.start()
+        output.table(
+            [self._client.ping(_CONTEXT)], ['server', 'hosts', 'pools']
+        )
+
+    def stop(self) -> None:
+        """Stop both."""
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener.wait()
+        self._daemon.stop()
+
+    def walk(self) -> None:
+        """Ask for zones and instances, by call and by cast."""
+        gold = {'pool_level': 'gold', 'pops': 'global'}
+        self._zone('A zone for a golden pool, by call', 'example.org.', gold)
+        self._zone('The same zone again: the same pool', 'example.org.', {})
+        self._zone(
+            'A zone that no pool suits', 'example.net.', {'pops': 'moon'}
+        )
+        self._cast_zone(
+            'A zone for Europe, by cast', 'example.eu.', {'pops': 'eu'}
+        )
+        self._hosts(
+            'Three instances in the north, by call',
+            num_instances=3,
+            availability_zone='north',
+            flavor=_FLAVOR,
+        )
+        self._hosts(
+            'One that needs an FPGA and its trait',
+            flavor={
+                **_FLAVOR,
+                'extra_specs': {
+                    'resources:CUSTOM_FPGA': '1',
+                    'trait:CUSTOM_FPGA_CARD': 'required',
+                },
+            },
+        )
+        self._cast_hosts('One in the south, by cast', 'south')
+        self._hosts(
+            'One that cannot fit, and why',
+            availability_zone='north',
+            flavor={**_FLAVOR, 'memory_mb': 150_000},
+        )
+
+    def _zone(self, title: str, name: str, attributes: dict[str, str]) -> None:
+        _say(title)
+        zone = {'name': name, 'attributes': attributes}
+        try:
+            answer = self._client.schedule_zone(_CONTEXT, zone, explain=True)
+        except errors.SchedulerError as error:
+            reasons.refusal(error)
+            return
+        reasons.pool(answer)
+        reasons.why(answer['explanation'])
+
+    def _hosts(self, title: str, **request: Any) -> None:
+        _say(title)
+        try:
+            answer = self._client.select_destinations(
+                _CONTEXT, request, explain=True
+            )
+        except errors.SchedulerError as error:
+            reasons.refusal(error)
+            return
+        reasons.hosts(answer)
+        reasons.why(answer['explanation'])
+
+    def _cast_zone(
+        self, title: str, name: str, attributes: dict[str, str]
+    ) -> None:
+        _say(title)
+        zone = {'name': name, 'attributes': attributes}
+        self._client.schedule_zone_cast(
+            _CONTEXT, zone, reply_to={'topic': 'conductor'}
+        )
+        reasons.pool(self._answers.get(timeout=30)['result'])
+
+    def _cast_hosts(self, title: str, zone: str) -> None:
+        _say(title)
+        request = {'availability_zone': zone, 'flavor': _FLAVOR}
+        self._client.select_destinations_cast(
+            _CONTEXT, request, reply_to={'topic': 'conductor'}
+        )
+        reasons.hosts(self._answers.get(timeout=30)['result'])
+
+
+class _Conductor:
+    """Takes the answers to casts, as a conductor would."""
+
+    def __init__(self, answers: queue.Queue[dict[str, Any]]) -> None:
+        self._answers = answers
+
+    def scheduler_answer(self, ctxt: Any, **answer: Any) -> None:
+        """Take one answer."""
+        self._answers.put(answer)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A package of somebody else, with filters of their own."""

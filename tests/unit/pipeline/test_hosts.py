@@ -1,0 +1,308 @@
+"""One request on one table: order, choice, alternates and the reasons."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.filters.hosts import HostFilter, OneHostFilter
+from scheduler_service.filters.hosts import all_filters as every_filter
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline, explain
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+from scheduler_service.weighers import BUILT_IN
+from scheduler_service.weighers.ram import RAMWeigher
+
+FOUR = {
+    'hosts': [
+        {'host': name, 'memory_mb': memory, 'vcpus': 8, 'local_gb': 100}
+        for name, memory in
+        [('a', 4000), ('b', 3000), ('c', 2000), ('d', 1000)]
+    ]
+}  # fmt: skip
+RATIO = Settings(ram_allocation_ratio=1.0)
+
+
+def pipeline(*filters, settings=RATIO, weighers=(RAMWeigher,)):
+    kinds = filters or every_filter()
+    made = [kind() if isinstance(kind, type) else kind for kind in kinds]
+    return HostPipeline(made, [kind() for kind in weighers], settings)
+
+
+def choose(chain, document=FOUR, overlay=None, seed=1, **request):
+    asked = {'flavor': {'memory_mb': 100}, **request}
+    return chain.choose(
+        overlay or Overlay(table(document)),
+        documents.request(asked).with_ids(),
+        random.Random(seed),
+    )
+
+
+def hosts_of(choice):
+    return [one.placement.selected.host for one in choice.picked]
+
+
+def alternates_of(choice):
+    return [
+        [other.host for other in one.placement.alternates]
+        for one in choice.picked
+    ]
+
+
+def test_one_instance_gets_the_best_host_and_two_alternates():
+    choice = choose(pipeline())
+    assert hosts_of(choice) == ['a']
+    assert alternates_of(choice) == [['b', 'c']]
+
+
+def test_three_instances_see_each_other():
+    choice = choose(pipeline(), flavor={'memory_mb': 700}, num_instances=3)
+    assert hosts_of(choice) == ['a', 'a', 'b']
+    assert alternates_of(choice) == [['c', 'd']] * 3
+
+
+def test_all_or_nothing_gives_back_what_was_taken():
+    overlay = Overlay(table(FOUR))
+    with pytest.raises(errors.NoValidHost) as caught:
+        choose(
+            pipeline(),
+            overlay=overlay,
+            flavor={'memory_mb': 3000},
+            num_instances=3,
+        )
+    assert caught.value.facts['placed'] == 2
+    assert '2 of 3 instances' in str(caught.value)
+    assert overlay.table.resources['MEMORY_MB'].used.sum() == 0
+    assert len(overlay.table.instances) == 0
+
+
+def test_max_attempts_bounds_the_alternates():
+    one = Settings(ram_allocation_ratio=1.0, max_attempts=1)
+    assert alternates_of(choose(pipeline(settings=one))) == [[]]
+
+
+def test_alternates_are_of_the_same_cell():
+    document = {
+        'hosts': [
+            {**host, 'cell_uuid': cell}
+            for host, cell in zip(FOUR['hosts'], '1212', strict=True)
+        ]
+    }
+    assert alternates_of(choose(pipeline(), document)) == [['c']]
+
+
+def test_ignore_wins_over_force_and_case_matters_for_nodes_alone():
+    assert hosts_of(choose(pipeline(), ignore_hosts=['A'])) == ['b']
+    assert hosts_of(choose(pipeline(), force_hosts=['C', 'd'])) == ['c']
+    assert hosts_of(choose(pipeline(), force_nodes=['d'])) == ['d']
+    with pytest.raises(errors.NoValidHost):
+        choose(pipeline(), force_nodes=['D'])
+    with pytest.raises(errors.NoValidHost):
+        choose(pipeline(), force_hosts=['a'], ignore_hosts=['a'])
+
+
+def test_forced_hosts_skip_the_filters_but_not_the_room_for_a_claim():
+    document = {'hosts': [{**FOUR['hosts'][3], 'status': 'disabled'}]}
+    assert hosts_of(choose(pipeline(), document, force_hosts=['d'])) == ['d']
+    with pytest.raises(errors.NoValidHost):
+        choose(
+            pipeline(),
+            document,
+            force_hosts=['d'],
+            flavor={'memory_mb': 5000},
+        )
+
+
+def test_requested_destination_is_exact():
+    choice = choose(pipeline(), requested_destination={'host': 'c'})
+    assert hosts_of(choice) == ['c']
+    with pytest.raises(errors.NoValidHost):
+        choose(pipeline(), requested_destination={'host': 'C'})
+
+
+def test_traits_and_custom_resources():
+    document = {
+        'hosts': [
+            *FOUR['hosts'],
+            {'host': 'f', 'memory_mb': 500, 'traits': ['CUSTOM_F'],
+             'resources': {'CUSTOM_FPGA': {'total': 4, 'used': 1,
+                                           'step_size': 2}}},
+        ]
+    }  # fmt: skip
+    extra = {
+        'trait:CUSTOM_F': 'required',
+        'resources:CUSTOM_FPGA': '2',
+    }
+    wanted = {'memory_mb': 1, 'extra_specs': extra}
+    chosen = choose(pipeline(), document, flavor=wanted)
+    assert hosts_of(chosen) == ['f']
+    assert chosen.picked[0].amounts == {'MEMORY_MB': 1, 'CUSTOM_FPGA': 2}
+    for count in ('1', '4'):
+        bad = {**wanted, 'extra_specs': {'resources:CUSTOM_FPGA': count}}
+        with pytest.raises(errors.NoValidHost, match='CUSTOM_FPGA'):
+            choose(pipeline(), document, flavor=bad)
+
+
+def test_a_host_without_figures_of_its_vcpus_is_not_full():
+    document = {'hosts': [{'host': 'a', 'memory_mb': 1000}]}
+    choice = choose(
+        pipeline(), document, flavor={'vcpus': 4, 'memory_mb': 100}
+    )
+    assert hosts_of(choice) == ['a']
+    assert 'vcpu' not in choice.picked[0].placement.selected.limits
+
+
+def test_limits_are_what_the_filters_allow_in_all():
+    choice = choose(pipeline(), flavor={'memory_mb': 1, 'vcpus': 1})
+    assert choice.picked[0].placement.selected.limits == {
+        'memory_mb': 4000,
+        'vcpu': 128,
+        'disk_gb': 100,
+    }
+
+
+def test_host_subset_picks_among_the_best():
+    settings = Settings(ram_allocation_ratio=1.0, host_subset_size=2)
+    seen = {
+        hosts_of(choose(pipeline(settings=settings), seed=seed))[0]
+        for seed in range(30)
+    }
+    assert seen == {'a', 'b'}
+
+
+def test_shuffle_picks_among_equals():
+    document = {'hosts': [{'host': n, 'memory_mb': 900} for n in 'abc']}
+    settings = Settings(shuffle_best_same_weighed_hosts=True)
+    seen = {
+        hosts_of(choose(pipeline(settings=settings), document, seed=seed))[0]
+        for seed in range(40)
+    }
+    assert seen == {'a', 'b', 'c'}
+
+
+def test_refusal_counts_names_and_measures():
+    document = {
+        'hosts': [
+            *FOUR['hosts'],
+            {'host': 'big', 'memory_mb': 9000, 'status': 'disabled',
+             'disabled_reason': 'broken'},
+        ]
+    }  # fmt: skip
+    with pytest.raises(errors.NoValidHost) as caught:
+        choose(pipeline(), document, flavor={'memory_mb': 4512})
+    facts = caught.value.facts
+    by_name = {cause['filter']: cause for cause in facts['filters']}
+    assert facts['hosts'] == 5
+    assert by_name['RamFilter']['out'] == by_name['RamFilter']['alone'] == 4
+    assert by_name['RamFilter']['closest'] == {
+        'host': 'a', 'node': 'a', 'lacks': 512.0, 'unit': 'MB',
+    }  # fmt: skip
+    assert by_name['ComputeFilter']['alone'] == 1
+    assert by_name['ComputeFilter']['reason'] == (
+        'the host is disabled (broken)'
+    )
+    assert 'resources' not in by_name
+    assert str(caught.value) == (
+        'No valid host was found. 5 hosts: ComputeFilter left 4 of 5, '
+        'RamFilter left 0 of 4; ComputeFilter alone keeps out 1 (the host '
+        'is disabled (broken)); RamFilter alone keeps out 4 (closest: a '
+        'lacks 512 MB)'
+    )
+
+
+def test_no_hosts_at_all_is_said():
+    with pytest.raises(errors.NoValidHost, match='There are no hosts'):
+        choose(pipeline(), {'hosts': []})
+
+
+def test_host_report_gives_every_verdict():
+    chain = pipeline()
+    hosts = table(FOUR)
+    request = documents.request({'flavor': {'memory_mb': 1500}}).with_ids()
+    view = explain.View(hosts, request, RATIO)
+    verdicts = chain.verdicts(hosts, request)
+    report = explain.host_report(verdicts, view, 'd')
+    wrong = [one for one in report[0]['filters'] if not one['passes']]
+    assert wrong == [
+        {
+            'filter': 'RamFilter',
+            'passes': False,
+            'reason': '1500 MB asked, 1000 left of 1000 (0 used)',
+        }
+    ]
+    with pytest.raises(errors.HostNotFound):
+        explain.host_report(verdicts, view, 'nobody')
+
+
+def test_a_filter_that_raises_fails_the_request_by_name():
+    class Broken(HostFilter):
+        def mask(self, table, request, settings):
+            raise KeyError('gone')
+
+    with pytest.raises(errors.FilterFault) as caught:
+        choose(pipeline(Broken))
+    assert caught.value.facts == {'filter': 'Broken', 'fault': 'KeyError'}
+
+
+def test_a_filter_for_one_host_runs_last_over_those_still_in():
+    seen = []
+
+    class Looks(OneHostFilter):
+        def host_passes(self, host_state, request):
+            seen.append(
+                (host_state.host, host_state.free_ram_mb,
+                 host_state.total_usable_ram_mb, host_state.nodename)
+            )  # fmt: skip
+            return host_state.host != 'a'
+
+    ram = next(kind for kind in every_filter() if kind.name == 'RamFilter')
+    choice = choose(pipeline(Looks, ram), flavor={'memory_mb': 2500})
+    assert hosts_of(choice) == ['b']
+    assert seen[:2] == [('a', 4000, 4000, 'a'), ('b', 3000, 3000, 'b')]
+    assert {name for name, *_ in seen} == {'a', 'b'}
+
+
+def test_once_filters_do_not_run_again_in_a_request():
+    calls = []
+
+    class Once(HostFilter):
+        once = True
+
+        def mask(self, table, request, settings):
+            calls.append(1)
+
+    choose(pipeline(Once), num_instances=3)
+    assert len(calls) == 1
+
+
+def test_rebuild_runs_only_filters_that_ask_for_it():
+    hints = {'_nova_check_type': ['rebuild']}
+    document = {'hosts': [{'host': 'a', 'status': 'disabled'}]}
+    choice = choose(pipeline(), document, flavor={}, scheduler_hints=hints)
+    assert hosts_of(choice) == ['a']
+
+
+def test_adding_a_filter_never_adds_a_host():
+    request = documents.request({'flavor': {'memory_mb': 1500}}).with_ids()
+    hosts = table(FOUR)
+    kinds = every_filter()
+    for count in range(len(kinds)):
+        fewer = pipeline(*kinds[:count] or [kinds[0]])
+        more = pipeline(*kinds[: count + 1])
+        assert not (
+            more.narrow(hosts, request) & ~fewer.narrow(hosts, request)
+        ).any()
+
+
+def test_weights_of_finalists_are_in_the_explanation():
+    chain = pipeline(weighers=BUILT_IN)
+    overlay = Overlay(table(FOUR))
+    explained = choose(chain, overlay=overlay).explanation(overlay.base)
+    best = explained['finalists'][0]
+    assert best['host'] == 'a'
+    assert best['weights']['RAMWeigher'] == 1.0
+    assert best['weight'] == pytest.approx(sum(best['weights'].values()))

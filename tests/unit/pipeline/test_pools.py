@@ -1,0 +1,103 @@
+"""The fold of pool filters down to one pool."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler_service import errors, plugins
+from scheduler_service.filters.pools import PoolFilter
+from scheduler_service.model import Pool, documents
+from scheduler_service.pipeline import PoolPipeline
+from scheduler_service.settings import Settings
+
+GOLD = '11111111-0000-4000-8000-000000000001'
+SILVER = '11111111-0000-4000-8000-000000000002'
+POOLS = {
+    GOLD: Pool(id=GOLD, name='gold', attributes={'level': 'gold'}),
+    SILVER: Pool(id=SILVER, name='silver', attributes={'level': 'silver'}),
+}
+
+
+class Anybody:
+    """A caller whom the policy lets do everything."""
+
+    def authorize(self, rule, target):
+        """Say nothing."""
+
+
+def choose(names, **zone):
+    kinds = [
+        kind
+        for name in names
+        for kind in (
+            [name] if isinstance(name, type) else plugins.pool_filters([name])
+        )
+    ]
+    pipeline = PoolPipeline(kinds, Settings())
+    asked = documents.zone({'name': 'a.', **zone}).with_ids()
+    return pipeline.choose(Anybody(), POOLS, asked, random.Random(1))
+
+
+def test_choice_tells_what_each_filter_left():
+    choice = choose(['attribute', 'random'], attributes={'level': 'gold'})
+    assert choice.pool.id == GOLD
+    assert choice.explanation() == {
+        'pools': 2,
+        'funnel': [
+            {'filter': 'attribute', 'left': 1, 'pools': ['gold']},
+            {'filter': 'random', 'left': 1, 'pools': ['gold']},
+        ],
+    }
+
+
+def test_several_left_is_an_error_that_tells_how_many():
+    with pytest.raises(errors.MultiplePoolsFound, match='attribute left 2'):
+        choose(['attribute'])
+
+
+def test_none_left_is_an_error_that_tells_the_fold():
+    with pytest.raises(errors.NoValidPoolFound) as caught:
+        choose(['attribute'], attributes={'level': 'bronze'})
+    assert caught.value.facts['funnel'][0]['left'] == 0
+
+
+def test_a_forced_pool_that_was_filtered_out_names_the_filter():
+    with pytest.raises(errors.ForcedPoolFilteredOut) as caught:
+        choose(
+            ['attribute', 'pool_id_attribute', 'fallback'],
+            attributes={'level': 'gold', 'pool_id': SILVER},
+        )
+    assert caught.value.facts == {'pool_id': SILVER, 'filter': 'attribute'}
+
+
+def test_no_later_filter_hides_that_the_forced_pool_is_unknown():
+    with pytest.raises(errors.PoolNotFound):
+        choose(
+            ['pool_id_attribute', 'fallback'],
+            attributes={'pool_id': '11111111-0000-4000-8000-00000000000f'},
+        )
+
+
+def test_a_filter_that_raises_is_named():
+    class Broken(PoolFilter):
+        name = 'broken'
+
+        def filter(self, context, pools, zone):
+            raise RuntimeError('no')
+
+    with pytest.raises(errors.FilterFault, match='broken failed'):
+        choose([Broken])
+
+
+def test_a_custom_filter_sees_storage_pools_and_zone():
+    class Custom(PoolFilter):
+        name = 'custom'
+
+        def filter(self, context, pools, zone):
+            assert len(self.storage.find_pools(context)) == 2
+            wanted = zone.attributes.to_dict()['want']
+            return [p for p in pools if p.attributes.get('level') == wanted]
+
+    assert choose([Custom], attributes={'want': 'silver'}).pool.id == SILVER

@@ -1,0 +1,44 @@
+"""Errors have a stable name, a sentence and facts that survive the bus."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from scheduler_service import errors
+
+EVERY = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, errors.SchedulerError)
+]
+
+
+@pytest.mark.parametrize('kind', EVERY)
+def test_error_can_be_rebuilt_from_what_travels(kind):
+    error = kind('told', host='a', count=2)
+    again = kind(*error.args, **error.kwargs)
+    assert (
+        again.to_dict()
+        == error.to_dict()
+        == {
+            'name': kind.__name__,
+            'message': 'told',
+            'code': kind.code,
+            'facts': {'host': 'a', 'count': 2},
+        }
+    )
+    json.dumps(again.to_dict())
+
+
+@pytest.mark.parametrize('kind', EVERY)
+def test_error_is_in_the_tree_of_the_docstring(kind):
+    assert kind.__name__ in str(errors.__doc__)
+
+
+def test_error_without_a_message_tells_its_facts():
+    assert str(errors.HostNotFound(host='a')) == (
+        'There is no such host. (host=a)'
+    )
