@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent import futures
 from typing import Any
 
 from oslo_log import log
@@ -48,9 +49,13 @@ class Daemon:
         self._transports: list[Any] = []
 
     def start(self) -> None:
-        """Load the snapshot, then serve; waits for database and broker."""
-        self.scheduler.start()
+        """Load the snapshot, then serve; waits for database and broker.
+
+        Where the wait is given up nothing is served.
+        """
         self._replier.start()
+        if not self.scheduler.start():
+            return
         bus = transport.for_server(self.conf, self._url)
         news = transport.for_notifications(self.conf, self._url)
         self._transports = [bus, news]
@@ -121,12 +126,12 @@ def run(conf: Any) -> int:
         signal.signal(number, lambda *_: _stop(daemon, stopping))
     signal.signal(signal.SIGHUP, lambda *_: _reload(conf))
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
-    starting = threading.Thread(target=daemon.start, name='start')
-    starting.start()
-    while starting.is_alive() and not stopping.wait(0.05):
-        pass
+    with futures.ThreadPoolExecutor(1, 'start') as pool:
+        starting = pool.submit(daemon.start)
+        while not starting.done():
+            stopping.wait(0.05)
+        starting.result()
     if not stopping.is_set():
-        starting.join()
         status = daemon.scheduler.status()
         LOG.info(
             'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',

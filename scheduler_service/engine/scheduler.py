@@ -79,26 +79,31 @@ class Scheduler:
         self._batches = 0
         self._jobs = 0
 
-    def start(self) -> None:
-        """Load the snapshot, waiting for the database, and start deciding."""
+    def start(self) -> bool:
+        """Load the snapshot, waiting for the database, and start deciding.
+
+        :return: false where the wait was given up, and nothing started
+        """
         while not self._stopping.is_set():
             try:
                 self._keeper.load()
-                break
             except errors.StoreUnavailable as error:
                 self._say_away(error)
                 self._stopping.wait(_AWAY_S)
-        self._say_back()
-        self._recorder.start()
-        self._thread.start()
+            else:
+                self._say_back()
+                self._recorder.start()
+                self._thread.start()
+                return True
+        return False
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Take nothing more, finish what was taken; whether all was done."""
         self._inbox.close()
         deadline = time.monotonic() + timeout
+        self.give_up()
         if self._thread.is_alive():
             self._thread.join(timeout)
-        self._stopping.set()
         done = not self._thread.is_alive()
         self._recorder.stop(max(1.0, deadline - time.monotonic()))
         if done:

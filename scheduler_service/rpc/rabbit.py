@@ -8,7 +8,6 @@ and the engine answers the same thing twice.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import threading
@@ -152,10 +151,17 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
 
     def _drain(self) -> None:
         conn = self.conn.connection
-        if conn._new_tags or conn.channel is None:
+        lost = conn.channel is None or not conn.connection.connected
+        if lost or conn._new_tags:
             return
-        with conn._connection_lock, contextlib.suppress(Exception):
-            conn.connection.drain_events(timeout=_NAP_S)
+        with conn._connection_lock:
+            try:
+                conn.connection.drain_events(timeout=_NAP_S)
+            except TimeoutError:
+                return
+            except Exception:
+                # The base class connects again, and consumes again.
+                conn._new_tags = set(conn._consumers.values())
 
     def settled(self, unique_id: str | None) -> None:
         """Note that a message is about to be acknowledged or given back."""

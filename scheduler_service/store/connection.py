@@ -179,6 +179,9 @@ class Store:
         self.engine.dispose()
 
 
+# What drivers raise for a server that refuses, restarts or shuts down, where
+# the layers above do not know it for what it is.
+_LOST = (sa.exc.OperationalError, sa.exc.InterfaceError)
 _SEAL = schema.changes.insert()
 # SQLite lets one transaction write; to start with a write waits for the turn,
 # where to come to it later would fail.
@@ -243,6 +246,13 @@ def _translated() -> Iterator[None]:
     except db_exception.DBNonExistentTable as fault:
         raise errors.StoreUnavailable(
             'The database has no tables yet: run "scheduler-manage db sync"'
+        ) from fault
+    except (sa.exc.DBAPIError, db_exception.DBError) as fault:
+        inner = getattr(fault, 'inner_exception', fault)
+        if not isinstance(inner, _LOST):
+            raise
+        raise errors.StoreUnavailable(
+            f'The database does not answer: {first_line(inner)}'
         ) from fault
 
 

@@ -61,6 +61,8 @@ def new_conf(**more: Any) -> Any:
     conf = options.new_config()
     transport.prepare(conf)
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    # Registers the options of notifications.
+    transport.for_notifications(conf, 'inproc://')
     for name, value in more.items():
         group, _, option = name.rpartition('__')
         conf.set_override(option, value, group=group or None)
