@@ -21,8 +21,27 @@ from tests.functional.conftest import CONTEXT, SMALL, bring, new_conf
 pytestmark = [pytest.mark.functional, pytest.mark.broker]
 
 
-def client(bus: str, topic: str, timeout: float = 30) -> SchedulerClient:
+# As the shipped sample has it: queues that survive the broker's restart.
+DURABLE = """
+[oslo_messaging_rabbit]
+amqp_durable_queues = true
+rabbit_quorum_queue = true
+rabbit_transient_quorum_queue = true
+"""
+
+
+def client(
+    bus: str, topic: str, timeout: float = 30, durable: bool = False
+) -> SchedulerClient:
     conf = new_conf()
+    if durable:
+        transport.for_client(conf, bus).cleanup()
+        for name in (
+            'amqp_durable_queues',
+            'rabbit_quorum_queue',
+            'rabbit_transient_quorum_queue',
+        ):
+            conf.set_override(name, True, 'oslo_messaging_rabbit')
     return SchedulerClient(
         conf, transport.for_client(conf, bus), topic=topic, timeout=timeout
     )
@@ -161,15 +180,14 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
 
 def test_waits_for_a_broker_that_comes_back(launch, postgresql, topic):
     with servers.rabbitmq() as (server, bus):
-        daemon = launch(ready_store(postgresql[1]), bus, on(topic))
+        daemon = launch(ready_store(postgresql[1]), bus, on(topic) + DURABLE)
         daemon.wait_for('Ready:')
-        client(bus, topic).ping(CONTEXT)
+        client(bus, topic, durable=True).ping(CONTEXT)
         server.kill(signal.SIGTERM)
         server.relaunch()
         server.wait(lambda: servers.answers(server.port))
-        answer = client(bus, topic, timeout=90).select_destinations(
-            CONTEXT, {'flavor': SMALL}
-        )
+        asking = client(bus, topic, timeout=60, durable=True)
+        answer = asking.select_destinations(CONTEXT, {'flavor': SMALL})
         assert len(answer['placements']) == 1
         assert daemon.end() == 0
 

@@ -1,0 +1,5 @@
+"""Sphinx configuration."""
+
+project = 'scheduler-service'
+extensions = ['sphinx.ext.autodoc']
+html_theme = 'alabaster'

@@ -1,0 +1,4 @@
+"""Sphinx configuration of the release notes."""
+
+project = 'scheduler-service release notes'
+extensions = ['reno.sphinxext']
