@@ -7,6 +7,7 @@ casts, nothing pretended. Everything is left in a folder to look at.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import queue
 import sys
@@ -81,9 +82,12 @@ def _run(folder: pathlib.Path, document: str) -> int:
         tour.stop()
     spent = time.monotonic() - started
     _say(f'Done in {spent:.1f} s. Everything is in {folder}')
+    program = pathlib.Path(sys.executable).parent / 'scheduler-manage'
+    with contextlib.suppress(ValueError):
+        program = program.relative_to(pathlib.Path.cwd())
     output.console().print(
-        f'scheduler-manage --config-file {config} decision list\n'
-        f'scheduler-manage --config-file {config} select --local --explain'
+        f'{program} --config-file {config} decision list\n'
+        f'{program} --config-file {config} select --local --explain'
         ' --request etc/scheduler_service/request.yaml'
     )
     return 0
