@@ -40,9 +40,7 @@ def pipeline(every: bool) -> HostPipeline:
 def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     """Return the figures at one size."""
     document = documents.inventory(common.inventory(hosts))
-    table = build_table(
-        list(enumerate(document.hosts)), document.aggregates
-    )
+    table = build_table(list(enumerate(document.hosts)), document.aggregates)
     chain = pipeline(every)
     asked = common.request(availability_zone='az1')
     request = documents.request(asked).with_ids()
@@ -80,8 +78,7 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
         )
     }
     return {
-        f'{name}_ms': round(value * 1000, 3)
-        for name, value in figures.items()
+        f'{name}_ms': round(value * 1000, 3) for name, value in figures.items()
     } | {
         'objects_to_warm': round(figures['objects'] / figures['warm'], 1),
         'left': left,

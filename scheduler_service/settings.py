@@ -31,6 +31,34 @@ class Settings:
     ram_weight_multiplier: float = 1.0
     cpu_weight_multiplier: float = 1.0
     disk_weight_multiplier: float = 1.0
+    io_ops_weight_multiplier: float = -1.0
+    pci_weight_multiplier: float = 1.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    build_failure_weight_multiplier: float = 1000000.0
+    cross_cell_move_weight_multiplier: float = 1000000.0
+    hypervisor_version_weight_multiplier: float = 1.0
+    num_instances_weight_multiplier: float = 0.0
+    image_props_weight_multiplier: float = 0.0
+    image_props_weight_setting: tuple[str, ...] = ()
+    metrics_weight_multiplier: float = 1.0
+    metrics_weight_setting: tuple[str, ...] = ()
+    metrics_required: bool = True
+    metrics_weight_of_unavailable: float = -10000.0
+    max_io_ops_per_host: int = 8
+    max_instances_per_host: int = 50
+    isolated_images: tuple[str, ...] = ()
+    isolated_hosts: tuple[str, ...] = ()
+    restrict_isolated_hosts_to_isolated_images: bool = True
+    image_properties_default_architecture: str | None = None
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_image_properties_isolation_separator: str = '.'
+    enable_isolated_aggregate_filtering: bool = False
+    limit_tenants_to_placement_aggregate: bool = False
+    placement_aggregate_required_for_tenants: bool = False
+    query_placement_for_availability_zone: bool = False
+    query_placement_for_image_type_support: bool = False
+    image_metadata_prefilter: bool = False
     scheduler_filters: tuple[str, ...] = ('default_pool',)
     default_pool_id: str = DEFAULT_POOL_ID
 
@@ -41,3 +69,21 @@ class Settings:
             'MEMORY_MB': self.ram_allocation_ratio,
             'DISK_GB': self.disk_allocation_ratio,
         }.get(resource_class, 1.0)
+
+
+def ratios(setting: tuple[str, ...]) -> list[tuple[str, float]]:
+    """Return (name, ratio) of ``name=ratio`` entries.
+
+    An entry without a name or a number is left out; names are taken as they
+    are, blanks and all.
+    """
+    found: dict[str, float] = {}
+    for entry in setting:
+        name, sign, value = entry.partition('=')
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        if sign and name:
+            found[name] = number
+    return list(found.items())

@@ -181,6 +181,33 @@ class HostTable:
         )
         return {value for value in found if value is not None}
 
+    def split_metadata(
+        self, aggregate_ids: Iterable[int], key: str | None = None
+    ) -> dict[str, set[str]]:
+        """Return metadata of some aggregates, values split at commas.
+
+        :param key: only of aggregates that have this key; None: of all
+        """
+        found: dict[str, set[str]] = {}
+        for one in aggregate_ids:
+            metadata = self.topology.aggregates[one].metadata
+            if key is not None and key not in metadata:
+                continue
+            for name, value in metadata.items():
+                parts = (part.strip() for part in value.split(','))
+                found.setdefault(name, set()).update(parts)
+        return found
+
+    def any_aggregate_has(self, key: str) -> bool:
+        """Whether any aggregate's metadata has the key."""
+
+        def work() -> bool:
+            every = self.topology.aggregates.values()
+            return any(key in one.metadata for one in every)
+
+        found: bool = self.topology.remember(('has', key), work)
+        return found
+
     def by_aggregates(
         self, key: Hashable, verdict: Callable[[frozenset[int]], Any]
     ) -> npt.NDArray[Any]:

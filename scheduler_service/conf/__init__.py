@@ -17,13 +17,14 @@ from oslo_log import log
 from scheduler_service.conf import (
     default,
     filter_scheduler,
+    metrics,
     pool_scheduler,
     scheduler,
 )
 from scheduler_service.settings import Settings
 
 PROJECT = 'scheduler_service'
-MODULES = (default, filter_scheduler, pool_scheduler, scheduler)
+MODULES = (default, filter_scheduler, metrics, pool_scheduler, scheduler)
 _QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
 
 
@@ -65,8 +66,10 @@ def settings(conf: Any) -> Settings:
 def _place(field: str) -> tuple[str | None, str]:
     """Return (group, option) that fills a field of the settings."""
     for module in MODULES:
-        if any(option.dest == field for option in module.OPTS):
-            return module.GROUP, field
+        group = module.GROUP or ''
+        for option in module.OPTS:
+            if field in (option.dest, f'{group}_{option.dest}'):
+                return module.GROUP, option.dest
     raise LookupError(field)
 
 

@@ -114,6 +114,81 @@ other, at the price of not always the best host.
     _multiplier('ram_weight_multiplier', 'free memory'),
     _multiplier('cpu_weight_multiplier', 'vCPUs left under the ratio'),
     _multiplier('disk_weight_multiplier', 'free disk'),
+    _multiplier('io_ops_weight_multiplier', 'I/O operations', -1.0),
+    _multiplier('pci_weight_multiplier', 'few free PCI devices'),
+    _multiplier('soft_affinity_weight_multiplier', 'members of its group'),
+    _multiplier(
+        'soft_anti_affinity_weight_multiplier', 'no members of its group'
+    ),
+    _multiplier(
+        'build_failure_weight_multiplier', 'no failed builds', 1000000.0
+    ),
+    _multiplier(
+        'cross_cell_move_weight_multiplier', 'staying in the cell', 1000000.0
+    ),
+    _multiplier('hypervisor_version_weight_multiplier', 'newer hypervisors'),
+    _multiplier('num_instances_weight_multiplier', 'instances', 0.0),
+    _multiplier(
+        'image_props_weight_multiplier', 'instances of like images', 0.0
+    ),
+    cfg.ListOpt(
+        'image_props_weight_setting',
+        default=[],
+        help="""
+Image properties that ImagePropertiesWeigher counts, as ``name=ratio``.
+
+Empty: all of them, each once.
+""",
+    ),
+    cfg.IntOpt(
+        'max_io_ops_per_host',
+        default=8,
+        min=0,
+        deprecated_opts=_old('max_io_ops_per_host'),
+        help='IoOpsFilter passes hosts with fewer I/O operations than this.',
+    ),
+    cfg.IntOpt(
+        'max_instances_per_host',
+        default=50,
+        min=1,
+        deprecated_opts=_old('max_instances_per_host'),
+        help='NumInstancesFilter passes hosts with fewer instances than this.',
+    ),
+    cfg.ListOpt(
+        'isolated_images',
+        default=[],
+        deprecated_opts=_old('isolated_images'),
+        help='Image ids that IsolatedHostsFilter keeps to isolated hosts.',
+    ),
+    cfg.ListOpt(
+        'isolated_hosts',
+        default=[],
+        deprecated_opts=_old('isolated_hosts'),
+        help='Hosts that IsolatedHostsFilter keeps for isolated images.',
+    ),
+    cfg.BoolOpt(
+        'restrict_isolated_hosts_to_isolated_images',
+        default=True,
+        deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'),
+        help='Keep other images off isolated hosts.',
+    ),
+    cfg.StrOpt(
+        'image_properties_default_architecture',
+        default=None,
+        help='The architecture of images that do not state one.',
+    ),
+    cfg.StrOpt(
+        'aggregate_image_properties_isolation_namespace',
+        default=None,
+        deprecated_opts=_old('aggregate_image_properties_isolation_namespace'),
+        help='AggregateImagePropertiesIsolation looks at keys of this alone.',
+    ),
+    cfg.StrOpt(
+        'aggregate_image_properties_isolation_separator',
+        default='.',
+        deprecated_opts=_old('aggregate_image_properties_isolation_separator'),
+        help='What stands between that namespace and the rest of a key.',
+    ),
 ]
 
 

@@ -23,6 +23,54 @@ How many hosts a build may try.
 Each selection comes with up to one alternate less than this.
 """,
     ),
+    cfg.BoolOpt(
+        'enable_isolated_aggregate_filtering',
+        default=False,
+        help="""
+Keep requests off aggregates that are isolated by traits.
+
+An aggregate with the metadata ``trait:NAME=required`` is for requests whose
+flavor or image requires that trait, all of them if there are several.
+""",
+    ),
+    cfg.BoolOpt(
+        'limit_tenants_to_placement_aggregate',
+        default=False,
+        help="""
+Keep a project to the aggregates that are its own.
+
+Those with metadata ``filter_tenant_id*`` equal to the project's id.
+
+Related options:
+
+* ``placement_aggregate_required_for_tenants``
+""",
+    ),
+    cfg.BoolOpt(
+        'placement_aggregate_required_for_tenants',
+        default=False,
+        help='Refuse projects that have no aggregate of their own.',
+    ),
+    cfg.BoolOpt(
+        'query_placement_for_availability_zone',
+        default=False,
+        help="""
+Narrow to the aggregates of the zone that is asked for, before the filters.
+
+A zone that no aggregate carries narrows nothing; AvailabilityZoneFilter, if
+enabled, still judges the hosts.
+""",
+    ),
+    cfg.BoolOpt(
+        'query_placement_for_image_type_support',
+        default=False,
+        help="Require the trait of the image's disk format of the host.",
+    ),
+    cfg.BoolOpt(
+        'image_metadata_prefilter',
+        default=False,
+        help='Require the traits that the image properties stand for.',
+    ),
     cfg.StrOpt(
         'topic',
         default='scheduler',

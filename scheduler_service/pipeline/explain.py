@@ -18,6 +18,7 @@ from scheduler_service.columns.codes import Mask
 from scheduler_service.filters.hosts.base import HostFilter, Miss
 from scheduler_service.model import Request
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 
 Verdicts = Sequence[tuple[HostFilter, Mask]]
@@ -47,6 +48,9 @@ def refusal(
         'num_instances': request.num_instances,
         'placed': placed,
         'filters': causes,
+        'query': scope_of(
+            request, view.table.topology.aggregates, view.settings
+        ).query(),
     }
     text = f'No valid host was found. {short(facts)}'
     return errors.NoValidHost(text, **facts)

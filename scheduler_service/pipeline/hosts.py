@@ -25,6 +25,7 @@ from scheduler_service.model import Instance, Placement, Request, Selection
 from scheduler_service.pipeline import explain, steps
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.weigh import Ranking, rank
+from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
@@ -52,10 +53,15 @@ class Choice:
     picked: list[Picked]
     funnel: Funnel
     ranking: Ranking
+    query: str = ''
 
     def explanation(self, table: HostTable) -> dict[str, Any]:
         """Return the funnel and the finalists with their weights."""
-        return {**self.funnel.to_dict(), **self.ranking.to_dict(table)}
+        return {
+            **self.funnel.to_dict(),
+            **self.ranking.to_dict(table),
+            'query': self.query,
+        }
 
 
 class HostPipeline:
@@ -127,7 +133,10 @@ class HostPipeline:
         assert mask is not None
         assert first is not None
         self._add_alternates(overlay.table, request, mask, first, picked)
-        return Choice(picked, funnel, first)
+        scope = scope_of(
+            request, overlay.base.topology.aggregates, self.settings
+        )
+        return Choice(picked, funnel, first, scope.query())
 
     def narrow(
         self,

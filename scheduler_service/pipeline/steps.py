@@ -7,7 +7,7 @@ that a claim will take. The claim itself checks the room again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.filters.hosts.base import HostFilter, figure
 from scheduler_service.filters.hosts.capacity import CapacityFilter
 from scheduler_service.model import STANDARD_CLASSES, Request
+from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 
 
@@ -105,8 +106,42 @@ class ForceHosts(HostFilter):
         return 'other hosts or nodes are forced'
 
 
+class Aggregates(HostFilter):
+    """Leaves hosts in the aggregates that request filters narrowed to."""
+
+    name = 'aggregates'
+    once = True
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Judge each distinct set of aggregates once."""
+        scope = scope_of(request, table.topology.aggregates, settings)
+        required = tuple(scope.required_aggregates)
+        forbidden = frozenset(scope.forbidden_aggregates)
+        if not required and not forbidden:
+            return None
+        every = table.topology.aggregates
+
+        def verdict(ids: frozenset[int]) -> bool:
+            own = {every[one].uuid for one in ids}
+            return not own & forbidden and all(own & one for one in required)
+
+        return table.by_aggregates((self.name, required, forbidden), verdict)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Give the query that the host is not an answer to."""
+        scope = scope_of(request, table.topology.aggregates, settings)
+        return f'the host is not in {scope.query()}'
+
+
 class Traits(HostFilter):
-    """Leaves hosts with every required trait and no forbidden one."""
+    """Leaves hosts with every required trait and no forbidden one.
+
+    Those of flavor and image, and those that request filters add.
+    """
 
     name = 'traits'
     once = True
@@ -115,24 +150,35 @@ class Traits(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Judge each distinct set of traits once."""
-        required, forbidden = request.required_traits, request.forbidden_traits
-        if not required and not forbidden:
-            return None
-        return table.coded['trait_set'].where(
-            lambda have: required <= have and not forbidden & have
-        )
+        required, forbidden = self._both(table, request, settings)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """Both sets."""
-        return request.required_traits, request.forbidden_traits
+        def verdict(have: frozenset[str]) -> bool:
+            return required <= have and not forbidden & have
+
+        traits = table.coded['trait_set']
+        mask: Mask | None = table.topology.remember(
+            (self.name, required, forbidden),
+            lambda: _unless_all(traits.where(verdict)),
+        )
+        return mask
+
+    def _both(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        scope = scope_of(request, table.topology.aggregates, settings)
+        return (
+            request.required_traits | scope.required_traits,
+            request.forbidden_traits | scope.forbidden_traits,
+        )
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Name the traits that are missing or forbidden."""
         have = table.coded['trait_set'].at(row)
-        lacks = sorted(request.required_traits - have)
-        bad = sorted(request.forbidden_traits & have)
+        required, forbidden = self._both(table, request, settings)
+        lacks = sorted(required - have)
+        bad = sorted(forbidden & have)
         told = [f'lacks {name}' for name in lacks]
         return '; '.join(told + [f'has the forbidden {name}' for name in bad])
 
@@ -265,6 +311,11 @@ class Resources(HostFilter):
         return room
 
 
+def _unless_all(mask: Mask) -> Mask | None:
+    """Return None for a mask that passes everybody."""
+    return None if mask.all() else mask
+
+
 def _is(table: HostTable, column: str, value: str) -> Mask:
     """Return bool[n], true where a coded column has the value."""
     coded = table.coded[column]
@@ -282,5 +333,6 @@ STEPS: tuple[HostFilter, ...] = (
     RequestedDestination(),
     IgnoreHosts(),
     ForceHosts(),
+    Aggregates(),
     Traits(),
 )

@@ -10,10 +10,11 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.metadata import least_number
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
-from scheduler_service.weighers.base import Rows, Weigher, least_number
+from scheduler_service.weighers.base import Rows, Weigher
 
 if TYPE_CHECKING:
     from random import Random
@@ -133,7 +134,8 @@ def weighed(
 ) -> Floats | None:
     """Return multiplier x normalised weight of *rows*, or None."""
     multiplier = _multiplier(weigher, table, rows, settings)
-    if isinstance(multiplier, float) and multiplier == 0.0:
+    idle = isinstance(multiplier, float) and multiplier == 0.0
+    if idle and not weigher.refuses:
         return None
     raw = raw_weights(weigher, table, rows, request, settings)
     if raw is None:
@@ -145,7 +147,7 @@ def weighed(
     if low:
         raw = raw - low
     # In this order the best weighs exactly its multiplier.
-    part: Floats = raw / (high - low) * multiplier
+    part: Floats = raw / (high - low) * (weigher.sign * multiplier)
     return part
 
 
@@ -182,21 +184,10 @@ def _multiplier(
     """Return one multiplier, or one for each of *rows* by aggregate."""
     default = weigher.multiplier(settings)
     key = weigher.multiplier_option
-    if not key or not _any_has(table, key):
+    if not key or not table.any_aggregate_has(key):
         return default
 
     def verdict(ids: frozenset[int]) -> float:
         return least_number(table.values_of(ids, key), default, float)
 
     return table.by_aggregates(('multiplier', key, default), verdict)[rows]
-
-
-def _any_has(table: HostTable, key: str) -> bool:
-    """Whether any aggregate's metadata has the key."""
-
-    def work() -> bool:
-        every = table.topology.aggregates.values()
-        return any(key in one.metadata for one in every)
-
-    found: bool = table.topology.remember(('has', key), work)
-    return found

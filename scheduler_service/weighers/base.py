@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from scheduler_service.columns.table import Floats, HostTable
@@ -19,6 +18,9 @@ class Weigher:
     :cvar name: the name that operators configure; the class's by default
     :cvar multiplier_option: field of the settings that multiplies the
         normalised weight, and metadata key that overrides it by aggregate
+    :cvar sign: -1 where the multiplier counts against a host
+    :cvar refuses: whether it may refuse a request, and so has to run even
+        where its multiplier is 0
     :cvar minval: raw weights below are this, and it is the low end of
         normalising; None: the lowest raw weight is
     :cvar maxval: likewise at the high end
@@ -26,6 +28,8 @@ class Weigher:
 
     name: ClassVar[str] = ''
     multiplier_option: ClassVar[str] = ''
+    sign: ClassVar[float] = 1.0
+    refuses: ClassVar[bool] = False
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
 
@@ -52,17 +56,3 @@ class Weigher:
             return 1.0
         value: float = getattr(settings, self.multiplier_option)
         return value
-
-
-def least_number(
-    values: Iterable[str], default: float, cast: type[float] | type[int]
-) -> float:
-    """Return the least of some metadata values as a number.
-
-    One value that is no number makes the whole thing fall back to the
-    default, whatever the others say.
-    """
-    try:
-        return min((cast(value) for value in values), default=default)
-    except ValueError:
-        return default

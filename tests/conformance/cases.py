@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service import conf as options
-from scheduler_service import errors, plugins
+from scheduler_service import errors, plugins, request_filters
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
 from scheduler_service.engine.callers import PolicyCaller
@@ -68,6 +68,10 @@ def _verdict(case: dict[str, Any]) -> Any:
     for name, value in case.get('options', {}).items():
         _override(conf, name, value)
     what = case.get('filter') or case['weigher']
+    if what == 'map_az_to_placement_aggregate':
+        conf.set_override(
+            'query_placement_for_availability_zone', True, 'scheduler'
+        )
     inventory = documents.inventory(case['inventory'])
     if 'pools' in case['inventory'] or what == 'PoolScheduler':
         return _pools(conf, case, what, inventory)
@@ -78,6 +82,8 @@ def _verdict(case: dict[str, Any]) -> Any:
         inventory.server_groups,
     )
     request = documents.request(case['request']).with_ids()
+    if what in [one.name for one in request_filters.BUILT_IN]:
+        return _scope(conf, table, request)
     if 'weigher' in case:
         return _weights(conf, what, table, request)
     return _hosts(conf, what, table, request)
@@ -126,6 +132,18 @@ def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
     }
 
 
+def _scope(conf: Any, table: HostTable, request: Any) -> Any:
+    scope = request_filters.scope_of(
+        request, table.topology.aggregates, options.settings(conf)
+    )
+    return {
+        'forbidden_aggregates': sorted(scope.forbidden_aggregates),
+        'required_aggregates': [
+            sorted(one) for one in scope.required_aggregates
+        ],
+    }
+
+
 def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
     names = {kind.__name__: kind.name for kind in pool_table.BUILT_IN}
     chain = (
@@ -147,6 +165,15 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
 
 
 def _difference(found: Any, expected: Any) -> str:
+    if 'forbidden_aggregates' in expected:
+        good = (
+            found['forbidden_aggregates'] == expected['forbidden_aggregates']
+        )
+        return '' if good else f'{found} != {expected}'
+    if 'required_aggregates' in expected:
+        wanted = [sorted(one) for one in expected['required_aggregates']]
+        good = sorted(found['required_aggregates']) == sorted(wanted)
+        return '' if good else f'{found} != {expected}'
     if 'pools' in expected:
         return '' if found == expected['pools'] else f'{found} != {expected}'
     if 'one_of' in expected:

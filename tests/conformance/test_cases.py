@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from scheduler_service import plugins, weighers
+from scheduler_service import plugins, request_filters, weighers
 from scheduler_service.filters import hosts, pools
 from tests.conformance.cases import read, run
 
@@ -16,7 +16,8 @@ KNOWN = (
     {kind.name for kind in hosts.BUILT_IN}
     | {kind.__name__ for kind in pools.BUILT_IN}
     | {kind.name for kind in weighers.BUILT_IN}
-    | {'PoolScheduler'}
+    | {one.name for one in request_filters.BUILT_IN}
+    | {'PoolScheduler', 'seed_examples', 'weighed_sums'}
 )
 
 

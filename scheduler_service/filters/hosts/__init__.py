@@ -1,8 +1,34 @@
-"""Host filters: one module each, listed in one table."""
+"""Host filters, listed in one table."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
+from scheduler_service.filters.hosts.aggregate_core_filter import (
+    AggregateCoreFilter,
+)
+from scheduler_service.filters.hosts.aggregate_disk_filter import (
+    AggregateDiskFilter,
+)
+from scheduler_service.filters.hosts.aggregate_image_properties_isolation import (  # noqa: E501
+    AggregateImagePropertiesIsolation,
+)
+from scheduler_service.filters.hosts.aggregate_instance_extra_specs_filter import (  # noqa: E501
+    AggregateInstanceExtraSpecsFilter,
+)
+from scheduler_service.filters.hosts.aggregate_instance_type_filter import (
+    AggregateInstanceTypeFilter,
+)
+from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
+    AggregateMultiTenancyIsolation,
+)
+from scheduler_service.filters.hosts.aggregate_ram_filter import (
+    AggregateRamFilter,
+)
+from scheduler_service.filters.hosts.aggregate_type_affinity_filter import (
+    AggregateTypeAffinityFilter,
+)
+from scheduler_service.filters.hosts.all_hosts_filter import (
+    AllHostsFilter,
+)
 from scheduler_service.filters.hosts.availability_zone_filter import (
     AvailabilityZoneFilter,
 )
@@ -12,20 +38,102 @@ from scheduler_service.filters.hosts.base import (
     HostState,
     OneHostFilter,
 )
-from scheduler_service.filters.hosts.compute_filter import ComputeFilter
-from scheduler_service.filters.hosts.core_filter import CoreFilter
-from scheduler_service.filters.hosts.disk_filter import DiskFilter
-from scheduler_service.filters.hosts.ram_filter import RamFilter
-from scheduler_service.filters.hosts.retry_filter import RetryFilter
+from scheduler_service.filters.hosts.compute_capabilities_filter import (
+    ComputeCapabilitiesFilter,
+)
+from scheduler_service.filters.hosts.compute_filter import (
+    ComputeFilter,
+)
+from scheduler_service.filters.hosts.core_filter import (
+    CoreFilter,
+)
+from scheduler_service.filters.hosts.disk_filter import (
+    DiskFilter,
+)
+from scheduler_service.filters.hosts.exact_filters import (
+    ExactCoreFilter,
+    ExactDiskFilter,
+    ExactRamFilter,
+)
+from scheduler_service.filters.hosts.group_filters import (
+    GroupAffinityFilter,
+    GroupAntiAffinityFilter,
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
+from scheduler_service.filters.hosts.image_properties_filter import (
+    ImagePropertiesFilter,
+)
+from scheduler_service.filters.hosts.instance_hints import (
+    DifferentHostFilter,
+    SameHostFilter,
+)
+from scheduler_service.filters.hosts.io_ops_filter import (
+    AggregateIoOpsFilter,
+    IoOpsFilter,
+)
+from scheduler_service.filters.hosts.isolated_hosts_filter import (
+    IsolatedHostsFilter,
+)
+from scheduler_service.filters.hosts.json_filter import (
+    JsonFilter,
+)
+from scheduler_service.filters.hosts.metrics_filter import (
+    MetricsFilter,
+)
+from scheduler_service.filters.hosts.num_instances_filter import (
+    AggregateNumInstancesFilter,
+    NumInstancesFilter,
+)
+from scheduler_service.filters.hosts.ram_filter import (
+    RamFilter,
+)
+from scheduler_service.filters.hosts.retry_filter import (
+    RetryFilter,
+)
+from scheduler_service.filters.hosts.simple_cidr_affinity_filter import (
+    SimpleCIDRAffinityFilter,
+)
+from scheduler_service.filters.hosts.type_affinity_filter import (
+    TypeAffinityFilter,
+)
 
 BUILT_IN: tuple[type[HostFilter], ...] = (
+    AggregateCoreFilter,
+    AggregateDiskFilter,
+    AggregateImagePropertiesIsolation,
+    AggregateInstanceExtraSpecsFilter,
+    AggregateInstanceTypeFilter,
+    AggregateIoOpsFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateNumInstancesFilter,
+    AggregateRamFilter,
+    AggregateTypeAffinityFilter,
     AllHostsFilter,
     AvailabilityZoneFilter,
+    ComputeCapabilitiesFilter,
     ComputeFilter,
     CoreFilter,
+    DifferentHostFilter,
     DiskFilter,
+    ExactCoreFilter,
+    ExactDiskFilter,
+    ExactRamFilter,
+    GroupAffinityFilter,
+    GroupAntiAffinityFilter,
+    ImagePropertiesFilter,
+    IoOpsFilter,
+    IsolatedHostsFilter,
+    JsonFilter,
+    MetricsFilter,
+    NumInstancesFilter,
     RamFilter,
     RetryFilter,
+    SameHostFilter,
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+    SimpleCIDRAffinityFilter,
+    TypeAffinityFilter,
 )
 
 
