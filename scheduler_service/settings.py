@@ -45,6 +45,7 @@ class Settings:
     metrics_weight_setting: tuple[str, ...] = ()
     metrics_required: bool = True
     metrics_weight_of_unavailable: float = -10000.0
+    pci_aliases: tuple[str, ...] = ()
     max_io_ops_per_host: int = 8
     max_instances_per_host: int = 50
     isolated_images: tuple[str, ...] = ()

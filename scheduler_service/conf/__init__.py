@@ -18,13 +18,21 @@ from scheduler_service.conf import (
     default,
     filter_scheduler,
     metrics,
+    pci,
     pool_scheduler,
     scheduler,
 )
 from scheduler_service.settings import Settings
 
 PROJECT = 'scheduler_service'
-MODULES = (default, filter_scheduler, metrics, pool_scheduler, scheduler)
+MODULES = (
+    default,
+    filter_scheduler,
+    metrics,
+    pci,
+    pool_scheduler,
+    scheduler,
+)
 _QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
 
 
@@ -68,7 +76,12 @@ def _place(field: str) -> tuple[str | None, str]:
     for module in MODULES:
         group = module.GROUP or ''
         for option in module.OPTS:
-            if field in (option.dest, f'{group}_{option.dest}'):
+            names = (
+                option.dest,
+                f'{group}_{option.dest}',
+                f'{group}_{option.dest}es',
+            )
+            if field in names:
                 return module.GROUP, option.dest
     raise LookupError(field)
 

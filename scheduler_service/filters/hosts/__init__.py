@@ -85,6 +85,12 @@ from scheduler_service.filters.hosts.num_instances_filter import (
     AggregateNumInstancesFilter,
     NumInstancesFilter,
 )
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
+from scheduler_service.filters.hosts.pci_passthrough_filter import (
+    PciPassthroughFilter,
+)
 from scheduler_service.filters.hosts.ram_filter import (
     RamFilter,
 )
@@ -126,7 +132,9 @@ BUILT_IN: tuple[type[HostFilter], ...] = (
     IsolatedHostsFilter,
     JsonFilter,
     MetricsFilter,
+    NUMATopologyFilter,
     NumInstancesFilter,
+    PciPassthroughFilter,
     RamFilter,
     RetryFilter,
     SameHostFilter,

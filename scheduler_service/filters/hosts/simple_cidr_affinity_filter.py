@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
 
 from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.table import HostTable
@@ -12,6 +16,49 @@ from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_LOW = 2**64 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Addresses:
+    """Distinct addresses as numbers, high and low 64 bits; by version."""
+
+    version: np.ndarray[Any, Any]
+    high: np.ndarray[Any, Any]
+    low: np.ndarray[Any, Any]
+    missing: bool
+
+    @classmethod
+    def of(cls, texts: Sequence[str | None]) -> _Addresses:
+        """Parse each once."""
+        parsed = [_address(text) for text in texts]
+        good = [one for one in parsed if one is not None]
+        numbers = [int(one) for one in good]
+        return cls(
+            np.array([one.version for one in good], np.int64),
+            np.array([one >> 64 for one in numbers], np.uint64),
+            np.array([one & _LOW for one in numbers], np.uint64),
+            len(good) < len(parsed),
+        )
+
+    def inside(self, network: _Network) -> np.ndarray[Any, Any]:
+        """Return which addresses are in a network, bool by address."""
+        mask, base = int(network.netmask), int(network.network_address)
+        found: np.ndarray[Any, Any] = (
+            (self.version == network.version)
+            & (self.high & np.uint64(mask >> 64) == np.uint64(base >> 64))
+            & (self.low & np.uint64(mask & _LOW) == np.uint64(base & _LOW))
+        )
+        return found
+
+
+def _address(
+    text: str | None,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text) if text else None
+    except ValueError:
+        return None
 
 
 class SimpleCIDRAffinityFilter(HostFilter):
@@ -30,13 +77,13 @@ class SimpleCIDRAffinityFilter(HostFilter):
         network = _network(request)
         if network is None:
             return None
-
-        def inside(address: str | None) -> bool:
-            if address is None:
-                raise ValueError('a host has no address')
-            return ipaddress.ip_address(address) in network
-
-        return table.coded['host_ip'].where(inside)
+        column = table.coded['host_ip']
+        known: _Addresses = table.topology.remember(
+            'addresses', lambda: _Addresses.of(column.values)
+        )
+        if known.missing:
+            raise ValueError('a host has no address, or not a valid one')
+        return column.spread(known.inside(network))
 
     def shape(self, request: Request, settings: Settings) -> Hashable:
         """The network."""
