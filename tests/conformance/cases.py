@@ -137,6 +137,7 @@ def _scope(conf: Any, table: HostTable, request: Any) -> Any:
         request, table.topology.aggregates, options.settings(conf)
     )
     return {
+        'query': scope.query(),
         'forbidden_aggregates': sorted(scope.forbidden_aggregates),
         'required_aggregates': [
             sorted(one) for one in scope.required_aggregates
@@ -165,6 +166,9 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
 
 
 def _difference(found: Any, expected: Any) -> str:
+    if 'query' in expected:
+        good = found['query'] == expected['query']
+        return '' if good else f'{found} != {expected}'
     if 'forbidden_aggregates' in expected:
         good = (
             found['forbidden_aggregates'] == expected['forbidden_aggregates']

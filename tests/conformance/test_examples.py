@@ -1,0 +1,35 @@
+"""The pages of components: written from the code, examples that run."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+
+from tests.conformance.cases import run
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / 'tools'))
+
+import component_pages  # noqa: E402
+
+NAMES = [name for kinds in component_pages.KINDS.values() for name, _ in kinds]
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_example_of_a_component_is_true(name):
+    told = component_pages.known()[name]
+    assert run(component_pages.case(name, told['example'])) == ''
+
+
+def test_every_component_is_told_and_no_other():
+    assert set(component_pages.known()) == set(NAMES)
+
+
+def test_the_pages_are_what_the_tool_writes(tmp_path):
+    component_pages.write(tmp_path)
+    folder = ROOT / 'doc' / 'source' / 'components'
+    ours = {path.name: path.read_text() for path in folder.glob('*.rst')}
+    new = {path.name: path.read_text() for path in tmp_path.glob('*.rst')}
+    assert ours == new
