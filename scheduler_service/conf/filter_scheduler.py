@@ -62,6 +62,10 @@ Related options:
             'RamFilter',
             'CoreFilter',
             'DiskFilter',
+            'ComputeCapabilitiesFilter',
+            'ImagePropertiesFilter',
+            'ServerGroupAntiAffinityFilter',
+            'ServerGroupAffinityFilter',
         ],
         deprecated_opts=_old('scheduler_default_filters'),
         help="""

@@ -63,6 +63,10 @@ class HostDesk:
             for name in STANDARD_CLASSES
         }
 
+        self._policies = frozenset(
+            one.policy for one in pipeline.filters if one.policy
+        )
+
     def decide(self, jobs: Sequence[HostJob]) -> None:
         """Answer every job, each for itself.
 
@@ -185,7 +189,11 @@ class HostDesk:
             try:
                 with self.keeper.single() as conn:
                     revision = claims.claim(
-                        self.keeper.store, conn, wanted, self._fallback
+                        self.keeper.store,
+                        conn,
+                        wanted,
+                        self._fallback,
+                        self._policies,
                     )
             except claims.ClaimLost:
                 return self._lost(chosen)
@@ -240,6 +248,7 @@ class HostDesk:
             document=_encode(kept).decode(),
             placement=_encode(picked.placement).decode(),
             known=table.instances.get(picked.uuid) is not None,
+            group=request.instance_group,
         )
 
     def _answer_chosen(self, one: _Chosen) -> None:

@@ -100,6 +100,9 @@ def _keeper(
                 'unit': unit,
             }
     entry['reason'] = one.reason(table, row, request, settings)
+    entry['sentence'] = (
+        f'{one.name}: {entry["out"]:,} of {len(table):,}: {entry["reason"]}'
+    )
     return entry
 
 

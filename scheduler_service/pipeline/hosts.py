@@ -80,6 +80,7 @@ class HostPipeline:
     ) -> None:
         self.settings = settings
         self.weighers = tuple(weighers)
+        self.filters = tuple(filters)
         self.resources = steps.Resources(filters)
         self._limiting = tuple(
             one for one in filters if type(one).limits is not HostFilter.limits

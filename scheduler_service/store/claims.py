@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from oslo_db import exception as db_exception
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import rows, schema
+from scheduler_service.store import groups, rows, schema
 from scheduler_service.store.connection import (
     REVISION,
     Store,
@@ -84,6 +84,7 @@ class Claim(NamedTuple):
     :ivar document: JSON, the instance's document less its place
     :ivar placement: JSON, what is answered for it
     :ivar known: whether the store has the instance already, without a claim
+    :ivar group: uuid of the server group that the instance is to be in
     """
 
     consumer: str
@@ -97,18 +98,26 @@ class Claim(NamedTuple):
     document: str
     placement: str
     known: bool = False
+    group: str | None = None
 
 
 def take(
-    writer: Writer, claims: Sequence[Claim], fallback: Mapping[str, float]
+    writer: Writer,
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    policies: Collection[str] = (),
 ) -> None:
     """Claim for every consumer, or raise with nothing claimed.
 
     :param fallback: resource class -> configured ratio
+    :param policies: of server groups that are to hold strictly
     :raises ClaimLost: one of them does not fit any more, or is there already
     """
     conn = writer.conn
     dialect = _dialect(conn)
+    joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
+    if joining and not groups.join(writer, joining, policies):
+        raise ClaimLost
     asked = _sums(claims, fallback)
     if asked:
         taken = conn.execute(_take(dialect), _parameters(dialect, asked))
@@ -134,18 +143,21 @@ def claim(
     conn: Connection,
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
+    policies: Collection[str] = (),
 ) -> int:
     """Claim for every consumer in one transaction; return its revision.
 
+    :param policies: of server groups that are to hold strictly
     :param conn: a held connection that commits each statement by itself
     :raises ClaimLost: nothing is claimed
     :raises StoreUnavailable: it is not known whether anything is
     """
-    if _dialect(conn) == 'postgresql' and not any(c.known for c in claims):
+    plain = not any(one.known or one.group for one in claims)
+    if plain and _dialect(conn) == 'postgresql':
         return store.once(lambda: _in_one_statement(conn, claims, fallback))
 
     def work(writer: Writer) -> Writer:
-        take(writer, claims, fallback)
+        take(writer, claims, fallback, policies)
         return writer
 
     return store.write(work).revision
@@ -211,6 +223,7 @@ def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
     inst = schema.instances
     mine = inst.c.uuid.in_(consumers) & (inst.c.state == 'claimed')
     gone = list(conn.execute(sa.select(inst.c.uuid).where(mine)).scalars())
+    groups.leave(writer, gone)
     conn.execute(sa.delete(table).where(table.c.consumer_uuid.in_(consumers)))
     conn.execute(sa.delete(inst).where(mine))
     writer.touched.load += sorted({row.host_id for row in held})

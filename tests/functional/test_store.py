@@ -236,6 +236,46 @@ class TestStore:
         assert store.write(give) == []
         assert used(store) == before
 
+    @pytest.mark.parametrize(
+        ('policy', 'rules', 'second', 'third'),
+        [
+            ('anti-affinity', {}, False, False),
+            ('anti-affinity', {'max_server_per_host': 2}, True, False),
+            ('affinity', {}, True, True),
+            ('soft-anti-affinity', {}, True, True),
+        ],
+    )
+    def test_group_policies_hold_in_the_claim(
+        self, store, policy, rules, second, third
+    ):
+        group = str(uuid.uuid4())
+        bring(store, {**DOCUMENT, 'server_groups': [
+            {'uuid': group, 'policy': policy, 'rules': rules}]})  # fmt: skip
+        snapshot = load(store)
+        strict = ('affinity', 'anti-affinity')
+
+        def joins(**how):
+            one = a_claim(snapshot, 1, group=group, **how)
+            with store.hold() as conn:
+                single = conn.execution_options(isolation_level='AUTOCOMMIT')
+                try:
+                    claims.claim(store, single, [one], FALLBACK, strict)
+                except claims.ClaimLost:
+                    return False
+            return True
+
+        assert joins()
+        assert joins() == second
+        assert joins() == third
+        other = {'host_id': int(snapshot.hosts.ids[1]), 'host': 'Compute-1'}
+        amounts = {'amounts': {}}
+        assert joins(**other, **amounts) == (policy != 'affinity')
+        held = load(store).hosts
+        assert len(held.groups[group].members) == len(held.instances) - 1
+        uuids = [one.uuid for one in held.instances]
+        store.write(lambda writer: claims.release(writer, uuids))
+        assert load(store).hosts.groups[group].members == []
+
     def test_twenty_threads_never_take_more_than_there_is(self, store):
         bring(store, DOCUMENT)
         snapshot = load(store)

@@ -45,6 +45,7 @@ class HostFilter:
     :cvar once: runs for the first instance of a request only, because what
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
+    :cvar policy: of server groups; claims then hold it strictly
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
     """
@@ -53,6 +54,7 @@ class HostFilter:
     once: ClassVar[bool] = False
     rebuild: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True
+    policy: ClassVar[str] = ''
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:

@@ -1,0 +1,92 @@
+"""What request filters add, and how it narrows hosts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.request_filters import Scope, scope_of
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+
+LICENSED = 'aaaaaaaa-0000-4000-8000-000000000001'
+WORLD = {
+    'hosts': [{'host': 'licensed'}, {'host': 'plain'}],
+    'aggregates': [
+        {'id': 1, 'uuid': LICENSED, 'hosts': ['licensed'],
+         'metadata': {'trait:CUSTOM_WINDOWS_LICENSED': 'required'}},
+        {'id': 2, 'hosts': ['plain'], 'metadata': {'filter_tenant_id': 'p'}},
+    ],
+}  # fmt: skip
+
+
+def choose(settings, **request):
+    overlay = Overlay(table(WORLD))
+    asked = documents.request(request).with_ids()
+    chain = HostPipeline([], [], settings)
+    return chain.choose(overlay, asked, random.Random(1)), overlay
+
+
+def test_query_is_in_the_syntax_of_a_placement_query():
+    scope = Scope(
+        required_aggregates=[frozenset('ba'), frozenset('c')],
+        forbidden_aggregates={'f2', 'f1'},
+        required_traits={'T'},
+        forbidden_traits={'U'},
+    )
+    assert scope.query() == (
+        'member_of=in:a,b&member_of=in:c&member_of=!in:f1,f2&required=T,!U'
+    )
+
+
+def test_isolated_aggregates_are_left_out_of_the_candidates():
+    settings = Settings(enable_isolated_aggregate_filtering=True)
+    choice, overlay = choose(settings)
+    assert [one.placement.selected.host for one in choice.picked] == ['plain']
+    told = choice.explanation(overlay.base)
+    assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
+    counts = {step['filter']: step for step in told['funnel']}
+    assert (counts['aggregates']['start'], counts['aggregates']['end']) == (
+        2, 1,
+    )  # fmt: skip
+
+
+def test_the_required_trait_opens_the_aggregate_but_does_not_ask_for_it():
+    settings = Settings(enable_isolated_aggregate_filtering=True)
+    image = {'properties': {'trait:CUSTOM_WINDOWS_LICENSED': 'required'}}
+    request = documents.request({'image': image})
+    hosts = table(WORLD)
+    scope = scope_of(request, hosts.topology.aggregates, settings)
+    assert scope.forbidden_aggregates == set()
+
+
+def test_a_tenant_without_an_aggregate_is_refused_where_one_is_needed():
+    settings = Settings(
+        limit_tenants_to_placement_aggregate=True,
+        placement_aggregate_required_for_tenants=True,
+    )
+    choice, _ = choose(settings, project_id='p')
+    assert choice.picked[0].placement.selected.host == 'plain'
+    with pytest.raises(errors.RequestFilterFailed, match='tenant'):
+        choose(settings, project_id='q')
+
+
+def test_hosts_marked_disabled_are_left_out():
+    world = {'hosts': [{'host': 'a', 'traits': ['COMPUTE_STATUS_DISABLED']}]}
+    overlay = Overlay(table(world))
+    request = documents.request({}).with_ids()
+    with pytest.raises(errors.NoValidHost, match='COMPUTE_STATUS_DISABLED'):
+        HostPipeline([], [], Settings()).choose(
+            overlay, request, random.Random(1)
+        )
+
+
+def test_nothing_is_added_on_a_rebuild():
+    hints = {'_nova_check_type': ['rebuild']}
+    request = documents.request({'scheduler_hints': hints})
+    assert not scope_of(request, {}, Settings())
