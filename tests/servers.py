@@ -211,6 +211,10 @@ def rabbitmq() -> Iterator[tuple[Server, str]]:
         'RABBITMQ_LOG_BASE': str(server.folder / 'log'),
         'RABBITMQ_ENABLED_PLUGINS_FILE': str(server.folder / 'plugins'),
         'RABBITMQ_CONFIG_FILE': str(server.folder / 'none'),
+        # Do not spin while idle: on few cores that is taken from others.
+        'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
+            '+sbwt none +sbwtdcpu none +sbwtdio none'
+        ),
     }
     try:
         server.launch([_real(program)], **env)

@@ -25,7 +25,7 @@ from scheduler_service.rpc.server import LateAckServer, new_server
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 
 
 class Daemon:

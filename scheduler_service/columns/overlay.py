@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,15 @@ from scheduler_service.columns.instances import Placed
 from scheduler_service.columns.table import HostTable
 
 _MOVING = ('num_instances', 'num_io_ops', 'disk_available_least')
+
+
+class _Taking(NamedTuple):
+    """One instance that was put on a host."""
+
+    row: int
+    amounts: Mapping[str, int]
+    placed: Placed
+    group: str | None
 
 
 class Overlay:
@@ -24,23 +34,33 @@ class Overlay:
 
     def __init__(self, base: HostTable) -> None:
         self.base = base
-        self.table = base
+        self._table = base
         self._owned: set[str] | None = None
         self._taken: list[tuple[int, Mapping[str, int]]] = []
+        self._noted: list[_Taking] = []
+
+    @property
+    def table(self) -> HostTable:
+        """What the next request looks at; nothing is copied before it does."""
+        for taking in self._noted:
+            self._apply(taking)
+        self._noted.clear()
+        return self._table
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
         """Give back, when the block raises, all that it took."""
-        start = len(self._taken)
+        start = len(self._taken) + len(self._noted)
         instances, groups = self.table.instances, self.table.groups
         try:
             yield
         except BaseException:
+            table = self.table
             while len(self._taken) > start:
                 row, amounts = self._taken.pop()
                 self._move(row, amounts, -1)
-            self.table = dataclasses.replace(
-                self.table, instances=instances, groups=groups
+            self._table = dataclasses.replace(
+                table, instances=instances, groups=groups
             )
             raise
 
@@ -52,10 +72,13 @@ class Overlay:
         group: str | None = None,
     ) -> None:
         """Put an instance that takes *amounts* on the host of *row*."""
-        self._own(amounts)
-        self._move(row, amounts, 1)
-        self._taken.append((row, amounts))
-        self._place(placed, group)
+        self._noted.append(_Taking(row, amounts, placed, group))
+
+    def _apply(self, taking: _Taking) -> None:
+        self._own(taking.amounts)
+        self._move(taking.row, taking.amounts, 1)
+        self._taken.append((taking.row, taking.amounts))
+        self._place(taking.placed, taking.group)
 
     def published(self) -> HostTable:
         """Return the table once all that was taken is claimed.
@@ -71,21 +94,21 @@ class Overlay:
 
     def _place(self, placed: Placed, group: str | None) -> None:
         """Let the instance be seen on its host, and in its group."""
-        groups = self.table.groups
+        groups = self._table.groups
         old = groups.get(group) if group else None
         if old is not None and placed.uuid not in old.members:
             grown = msgspec.structs.replace(
                 old, members=[*old.members, placed.uuid]
             )
             groups = {**groups, old.uuid: grown}
-        self.table = dataclasses.replace(
-            self.table,
-            instances=self.table.instances.changed([placed]),
+        self._table = dataclasses.replace(
+            self._table,
+            instances=self._table.instances.changed([placed]),
             groups=groups,
         )
 
     def _move(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
-        table = self.table
+        table = self._table
         for name, amount in amounts.items():
             table.resources[name].used[row] += sign * amount
         table.numbers['num_instances'][row] += sign
@@ -97,16 +120,16 @@ class Overlay:
         """Make the columns that are about to change this overlay's own."""
         if self._owned is None:
             self._owned = set()
-            numbers = dict(self.table.numbers)
+            numbers = dict(self._table.numbers)
             for name in _MOVING:
                 numbers[name] = numbers[name].copy()
-            self.table = dataclasses.replace(self.table, numbers=numbers)
+            self._table = dataclasses.replace(self._table, numbers=numbers)
         missing = [name for name in amounts if name not in self._owned]
         if missing:
-            resources = dict(self.table.resources)
+            resources = dict(self._table.resources)
             for name in missing:
                 resources[name] = dataclasses.replace(
                     resources[name], used=resources[name].used.copy()
                 )
-            self.table = dataclasses.replace(self.table, resources=resources)
+            self._table = dataclasses.replace(self._table, resources=resources)
             self._owned.update(missing)

@@ -38,6 +38,13 @@ class _Chosen:
     reasons: dict[str, Any]
     before: dict[str, Placement]
 
+    @property
+    def placements(self) -> list[Placement]:
+        """All of the request's placements, in the order of its instances."""
+        made = {p.uuid: p.placement for p in self.choice.picked}
+        made.update(self.before)
+        return [made[uuid] for uuid in self.job.request.instance_uuids]
+
 
 class HostDesk:
     """Decides batches of host jobs.
@@ -185,6 +192,7 @@ class HostDesk:
             if one.job.claim
             for picked in one.choice.picked
         ]
+        revision = 0
         if wanted:
             try:
                 with self.keeper.single() as conn:
@@ -197,9 +205,13 @@ class HostDesk:
                     )
             except claims.ClaimLost:
                 return self._lost(chosen)
-            self.keeper.advance(overlay.published(), revision)
+        # Answers first: the next snapshot can be made while they travel.
         for one in chosen:
-            self._answer_chosen(one)
+            self._answer(one.job, one.placements, one.reasons)
+        for one in chosen:
+            self._record_chosen(one)
+        if revision:
+            self.keeper.advance(overlay.published(), revision)
         return []
 
     def _lost(self, chosen: list[_Chosen]) -> list[HostJob]:
@@ -251,16 +263,12 @@ class HostDesk:
             group=request.instance_group,
         )
 
-    def _answer_chosen(self, one: _Chosen) -> None:
-        made = {p.uuid: p.placement for p in one.choice.picked}
-        made.update(one.before)
-        placements = [made[u] for u in one.job.request.instance_uuids]
-        self._answer(one.job, placements, one.reasons)
+    def _record_chosen(self, one: _Chosen) -> None:
         if one.job.claim:
             self._record(
                 one.job.request,
                 'chosen',
-                {'placements': placements, 'explanation': one.reasons},
+                {'placements': one.placements, 'explanation': one.reasons},
             )
 
     def _answer(

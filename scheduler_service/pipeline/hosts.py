@@ -109,6 +109,7 @@ class HostPipeline:
         mask: Mask | None = None
         first: Ranking | None = None
         picked: list[Picked] = []
+        table = overlay.table
         for index, uuid in enumerate(request.instance_uuids):
             table = overlay.table
             mask = self.narrow(
@@ -133,7 +134,9 @@ class HostPipeline:
             )
         assert mask is not None
         assert first is not None
-        self._add_alternates(overlay.table, request, mask, first, picked)
+        # One instance alone needs no second look at what it took.
+        last = table if len(picked) == 1 else overlay.table
+        self._add_alternates(last, request, mask, first, picked)
         scope = scope_of(
             request, overlay.base.topology.aggregates, self.settings
         )

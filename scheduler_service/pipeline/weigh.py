@@ -133,13 +133,16 @@ def weighed(
     settings: Settings,
 ) -> Floats | None:
     """Return multiplier x normalised weight of *rows*, or None."""
-    multiplier = _multiplier(weigher, table, rows, settings)
-    idle = isinstance(multiplier, float) and multiplier == 0.0
-    if idle and not weigher.refuses:
+    key, default = weigher.multiplier_option, weigher.multiplier(settings)
+    by_host = bool(key) and table.any_aggregate_has(key)
+    if default == 0.0 and not by_host and not weigher.refuses:
         return None
     raw = raw_weights(weigher, table, rows, request, settings)
     if raw is None:
         return None
+    multiplier: Any = default
+    if by_host:
+        multiplier = _by_aggregate(table, key, default)[rows]
     low = raw.min() if weigher.minval is None else weigher.minval
     high = raw.max() if weigher.maxval is None else weigher.maxval
     if high == low:
@@ -178,16 +181,10 @@ def raw_weights(
     return raw
 
 
-def _multiplier(
-    weigher: Weigher, table: HostTable, rows: Rows, settings: Settings
-) -> Any:
-    """Return one multiplier, or one for each of *rows* by aggregate."""
-    default = weigher.multiplier(settings)
-    key = weigher.multiplier_option
-    if not key or not table.any_aggregate_has(key):
-        return default
+def _by_aggregate(table: HostTable, key: str, default: float) -> Any:
+    """Return a multiplier for each host, float64[n], by its aggregates."""
 
     def verdict(ids: frozenset[int]) -> float:
         return least_number(table.values_of(ids, key), default, float)
 
-    return table.by_aggregates(('multiplier', key, default), verdict)[rows]
+    return table.by_aggregates(('multiplier', key, default), verdict)

@@ -19,6 +19,7 @@ from scheduler_service.request_filters.traits import (
 )
 from scheduler_service.settings import Settings
 
+_KEPT = 'scope of request filters'
 BUILT_IN: tuple[RequestFilter, ...] = (
     RequireTenantAggregate(),
     MapZoneToAggregate(),
@@ -37,12 +38,19 @@ def scope_of(
 ) -> Scope:
     """Return what all request filters add; nothing on a rebuild.
 
+    Worked out once for a request, and again when the aggregates moved.
+
     :raises RequestFilterFailed: the request can go nowhere
     """
+    known = request.__dict__.get(_KEPT)
+    if known and known[0] is aggregates and known[1] is settings:
+        kept: Scope = known[2]
+        return kept
     scope = Scope()
     if not request.is_rebuild:
         for one in BUILT_IN:
             one.narrow(request, aggregates, settings, scope)
+    request.__dict__[_KEPT] = aggregates, settings, scope
     return scope
 
 

@@ -33,11 +33,6 @@ _ASK = {
     'ratio': 'float',
     'fallback': 'float',
 }
-_ARRAYS = {
-    'int': 'bigint[]',
-    'float': 'double precision[]',
-    'text': 'text[]',
-}
 _ALLOCATION = {
     'consumer_uuid': 'text',
     'host_id': 'int',
@@ -176,7 +171,6 @@ def _in_one_statement(
         **_parameters('postgresql', asked),
         'instances': rows.pack(_instances(claims)),
         'allocations': rows.pack(_allocations(claims)),
-        'expected': len(asked),
         'touched': touched.to_json(),
         'now': time.time(),
     }
@@ -252,24 +246,24 @@ def _dialect(conn: Connection) -> str:
 def _asked(dialect: str) -> str:
     """Return SQL for the amounts asked, named ``a``.
 
-    PostgreSQL gets an array a column: of those it expects few rows, and so
-    looks each up by the key instead of reading the whole table.
+    Of a limited query PostgreSQL expects few rows, and so looks each up by
+    the key instead of reading the whole table.
     """
+    source = rows.source(dialect, _ASK)
     if dialect != 'postgresql':
-        return rows.source(dialect, _ASK)
-    arrays = ', '.join(
-        f'CAST(:{name} AS {_ARRAYS[kind]})' for name, kind in _ASK.items()
-    )
-    return f'unnest({arrays}) AS a({", ".join(_ASK)})'
+        return source
+    limit = 'CAST(:expected AS integer)'
+    return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
 def _parameters(
     dialect: str, asked: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the parameters of a statement on the amounts asked."""
-    if dialect != 'postgresql':
-        return {'rows': rows.pack(asked)}
-    return {name: [one.get(name) for one in asked] for name in _ASK}
+    found: dict[str, Any] = {'rows': rows.pack(asked)}
+    if dialect == 'postgresql':
+        found['expected'] = len(asked)
+    return found
 
 
 @functools.cache

@@ -114,6 +114,8 @@ class Store:
             engine = engine.execution_options(isolation_level='READ COMMITTED')
         if engine.dialect.name == 'sqlite':
             _prepare_sqlite(engine)
+        if engine.dialect.name == 'postgresql':
+            _prepare_postgresql(engine)
         return cls(engine)
 
     @contextlib.contextmanager
@@ -218,15 +220,21 @@ def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
+def _call(call: Callable[..., Any], *args: Any) -> Any:
+    return call(*args)
+
+
+_retried = db_api.wrap_db_retry(
+    max_retries=_RETRIES,
+    retry_interval=0.01,
+    max_retry_interval=1,
+    retry_on_deadlock=True,
+)(_call)
+
+
 def _again(call: Callable[..., T], *args: Any) -> T:
     """Call; again, bounded and after a moment, where it met a deadlock."""
-    retried = db_api.wrap_db_retry(
-        max_retries=_RETRIES,
-        retry_interval=0.01,
-        max_retry_interval=1,
-        retry_on_deadlock=True,
-    )
-    result: T = retried(call)(*args)
+    result: T = _retried(call, *args)
     return result
 
 
@@ -268,3 +276,14 @@ def _prepare_sqlite(engine: Engine) -> None:
     def _pragmas(dbapi_conn: Any, record: Any) -> None:
         dbapi_conn.execute('PRAGMA busy_timeout = 30000')
         dbapi_conn.execute('PRAGMA journal_mode = WAL')
+
+
+def _prepare_postgresql(engine: Engine) -> None:
+    """Plan each statement once: they are the same ones all day."""
+
+    @sa.event.listens_for(engine, 'connect')
+    def _settings(dbapi_conn: Any, record: Any) -> None:
+        before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
+        dbapi_conn.execute('SET plan_cache_mode = force_generic_plan')
+        dbapi_conn.execute('SET jit = off')
+        dbapi_conn.autocommit = before

@@ -22,8 +22,11 @@ class _ColumnWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return the column."""
-        return table.number(self.column)[rows].astype(np.float64)
+        """Return the column; where it is all zero it says nothing."""
+        counts = table.number(self.column)
+        if not counts.any():
+            return None
+        return counts[rows].astype(np.float64)
 
 
 class IoOpsWeigher(_ColumnWeigher):
