@@ -16,6 +16,7 @@ from typing import Any
 
 import kombu
 import msgspec
+import oslo_messaging
 from amqp import basic_message
 from oslo_config import cfg
 from oslo_messaging._drivers import amqp, amqpdriver, base, common
@@ -31,6 +32,17 @@ _encode = msgspec.json.Encoder().encode
 # with room for more messages, and with hardly any.
 _NAP_S = 0.02
 _SHORT_NAP_S = 0.001
+# How long the broker may take to confirm a reply, in seconds.
+_CONFIRM_S = 0.5
+
+
+def _as_message(body: bytes) -> Any:
+    return basic_message.Message(
+        body,
+        content_type='application/json',
+        content_encoding='utf-8',
+        delivery_mode=2,
+    )
 
 
 class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
@@ -41,8 +53,19 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
 
         :raises MessageUndeliverable: the caller's queue is not there
         """
+        if self.orig_msg_id:
+            body = self._body(reply, failure)
+            self.listener.driver.publish_reply(self.reply_q, body)
+
+    def reply_at_once(self, reply: Any = None, failure: Any = None) -> bool:
+        """Send the reply if that takes no waiting; whether it was sent."""
         if not self.orig_msg_id:
-            return
+            return True
+        body = self._body(reply, failure)
+        sent: bool = self.listener.driver.publish_at_once(self.reply_q, body)
+        return sent
+
+    def _body(self, reply: Any, failure: Any) -> bytes:
         if failure:
             failure = common.serialize_remote_exception(failure)
         message = {
@@ -52,10 +75,9 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
             '_msg_id': self.msg_id,
             amqp.UNIQUE_ID: uuid.uuid4().hex,
         }
-        body = _encode(
+        return _encode(
             {'oslo.version': '2.0', 'oslo.message': _encode(message).decode()}
         )
-        self.listener.driver.publish_reply(self.reply_q, body)
 
     def acknowledge(self) -> None:
         """Have the polling thread acknowledge it on its next turn."""
@@ -200,12 +222,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         conn = getattr(self._kept, 'conn', None)
         if conn is None:
             conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
-        message = basic_message.Message(
-            body,
-            content_type='application/json',
-            content_encoding='utf-8',
-            delivery_mode=2,
-        )
+        message = _as_message(body)
 
         def publish(*_: Any) -> None:
             conn.connection.channel.basic_publish(
@@ -213,6 +230,35 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             )
 
         conn.connection._ensure_publishing(publish, _DEFAULT_EXCHANGE, None)
+
+    def publish_at_once(self, queue: str, body: bytes) -> bool:
+        """Publish a reply if the connection is well; whether it was.
+
+        For a thread that must not wait: a connection that is lost is let
+        go of, and a broker that does not confirm in time is given up.
+        """
+        conn = getattr(self._kept, 'conn', None)
+        if conn is None:
+            conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
+        inner = conn.connection
+        if inner.channel is not None and inner.connection.connected:
+            try:
+                with inner._connection_lock:
+                    inner.channel.basic_publish(
+                        _as_message(body),
+                        '',
+                        queue,
+                        mandatory=True,
+                        confirm_timeout=_CONFIRM_S,
+                    )
+            except oslo_messaging.MessageUndeliverable:
+                return False
+            except Exception as error:
+                LOG.info('A reply is sent again: %s', error)
+            else:
+                return True
+        self._kept.conn = None
+        return False
 
     def listen(
         self, target: Any, batch_size: int, batch_timeout: float | None
