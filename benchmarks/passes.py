@@ -1,8 +1,8 @@
 """One filter-and-weigh pass at several sizes, beside a pass over objects.
 
 ``python -m benchmarks.passes`` times what a request costs in the pipeline:
-warm, with the shape of the request remembered, and cold, without. The pass over
-objects does the capacity checks alone, one host at a time.
+warm, with the shape of the request remembered, and cold, without. The pass
+over objects does the capacity checks alone, one host at a time.
 """
 
 from __future__ import annotations
