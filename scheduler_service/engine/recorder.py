@@ -1,14 +1,18 @@
-"""Writes decisions down, in bulk and off the way of requests."""
+"""Writes decisions down, in bulk and off the way of requests.
+
+The same thread forgets old changes of the store now and then.
+"""
 
 from __future__ import annotations
 
 import collections
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from scheduler_service import errors
-from scheduler_service.store import decisions
+from scheduler_service.store import changes, decisions
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.decisions import Decision
 
@@ -17,6 +21,9 @@ _WAITING = 20_000
 _TOGETHER = 500
 _PAUSE_S = 0.2
 _FORGET_AFTER = 5_000
+_TIDY_EVERY_S = 60.0
+# A daemon that was away for longer loads everything anew.
+_CHANGES_KEPT_S = 3600.0
 
 
 class Recorder:
@@ -82,13 +89,22 @@ class Recorder:
         return work
 
     def _run(self) -> None:
+        tidied = time.monotonic()
         while not self._stopping.wait(_PAUSE_S):
-            self._try()
-        self._try()
+            self._try(self.flush)
+            if time.monotonic() - tidied > _TIDY_EVERY_S:
+                tidied = time.monotonic()
+                self._try(self._tidy)
+        self._try(self.flush)
 
-    def _try(self) -> None:
+    def _tidy(self) -> None:
+        """Forget changes that every daemon has read long since."""
+        before = time.time() - _CHANGES_KEPT_S
+        self._store.write(lambda writer: changes.purge(writer.conn, before))
+
+    def _try(self, work: Callable[[], None]) -> None:
         try:
-            self.flush()
+            work()
         except errors.StoreUnavailable:
             # The engine says that the database is away; once is enough.
             LOG.debug('Decisions wait for the database')
