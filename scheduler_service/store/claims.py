@@ -7,7 +7,6 @@ so two batches wait for each other instead of locking each other out.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,56 +14,14 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
-from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import groups, rows, schema
+from scheduler_service.store import claim_sql, groups, rows, schema
 from scheduler_service.store.connection import (
-    REVISION,
     Store,
     Touched,
     Writer,
 )
-
-_ASK = {
-    'host_id': 'int',
-    'resource_class': 'text',
-    'amount': 'int',
-    'ratio': 'float',
-    'fallback': 'float',
-}
-_ALLOCATION = {
-    'consumer_uuid': 'text',
-    'host_id': 'int',
-    'resource_class': 'text',
-    'amount': 'int',
-}
-_INSTANCE = {
-    'uuid': 'text',
-    'host': 'text',
-    'node': 'text',
-    'state': 'text',
-    'project_id': 'text',
-    'request_id': 'text',
-    'document': 'text',
-    'placement': 'text',
-    'created_at': 'float',
-}
-_TAKE = (
-    'used = i.used + a.amount, available_least = i.available_least - a.amount'
-)
-_SAME = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
-_LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
-# No vCPUs at all: the host's figures are not collected, nothing to check.
-_FITS = f"""
-    (i.used + a.amount <= (i.total - i.reserved) * {_LIMIT}
-     OR (i.resource_class = 'VCPU' AND i.total = 0))
-    AND (i.available_least IS NULL
-     OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
-"""
-
-
-_NOT_ALL = 'division by zero'
 
 
 class ClaimLost(Exception):
@@ -109,13 +66,15 @@ def take(
     :raises ClaimLost: one of them does not fit any more, or is there already
     """
     conn = writer.conn
-    dialect = _dialect(conn)
+    dialect = claim_sql.dialect_of(conn)
     joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
     if joining and not groups.join(writer, joining, policies):
         raise ClaimLost
     asked = _sums(claims, fallback)
     if asked:
-        taken = conn.execute(_take(dialect), _parameters(dialect, asked))
+        taken = conn.execute(
+            claim_sql.taking(dialect), claim_sql.parameters(dialect, asked)
+        )
         if taken.rowcount != len(asked):
             raise ClaimLost
     known = [one.consumer for one in claims if one.known]
@@ -123,10 +82,12 @@ def take(
         table = schema.instances
         conn.execute(sa.delete(table).where(table.c.uuid.in_(known)))
     try:
-        _insert(conn, dialect, 'instances', _INSTANCE, _instances(claims))
+        _insert(
+            conn, dialect, 'instances', claim_sql.INSTANCE, _instances(claims)
+        )
         held = _allocations(claims)
         if held:
-            _insert(conn, dialect, 'allocations', _ALLOCATION, held)
+            _insert(conn, dialect, 'allocations', claim_sql.ALLOCATION, held)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     writer.touched.load += sorted({one.host_id for one in claims})
@@ -148,7 +109,7 @@ def claim(
     :raises StoreUnavailable: it is not known whether anything is
     """
     plain = not any(one.known or one.group for one in claims)
-    if plain and _dialect(conn) == 'postgresql':
+    if plain and claim_sql.dialect_of(conn) == 'postgresql':
         return store.once(lambda: _in_one_statement(conn, claims, fallback))
 
     def work(writer: Writer) -> Writer:
@@ -168,19 +129,19 @@ def _in_one_statement(
         instances=[one.consumer for one in claims],
     )
     parameters = {
-        **_parameters('postgresql', asked),
+        **claim_sql.parameters('postgresql', asked),
         'instances': rows.pack(_instances(claims)),
         'allocations': rows.pack(_allocations(claims)),
         'touched': touched.to_json(),
         'now': time.time(),
     }
     try:
-        found = conn.exec_driver_sql(_whole(), parameters)
+        found = conn.exec_driver_sql(claim_sql.claiming(), parameters)
         return int(found.scalar_one())
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     except db_exception.DBError as fault:
-        if _NOT_ALL in str(fault):
+        if claim_sql.NOT_ALL in str(fault):
             raise ClaimLost from None
         raise
 
@@ -234,120 +195,10 @@ def _give_back(conn: Connection, held: Sequence[Any]) -> None:
         {'host_id': host, 'resource_class': name, 'amount': amount}
         for (host, name), amount in sorted(amounts.items())
     ]
-    dialect = _dialect(conn)
-    conn.execute(_move(dialect), _parameters(dialect, asked))
-
-
-def _dialect(conn: Connection) -> str:
-    name = conn.dialect.name
-    return 'mysql' if name == 'mariadb' else name
-
-
-def _asked(dialect: str) -> str:
-    """Return SQL for the amounts asked, named ``a``.
-
-    Of a limited query PostgreSQL expects few rows, and so looks each up by
-    the key instead of reading the whole table.
-    """
-    source = rows.source(dialect, _ASK)
-    if dialect != 'postgresql':
-        return source
-    limit = 'CAST(:expected AS integer)'
-    return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
-
-
-def _parameters(
-    dialect: str, asked: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return the parameters of a statement on the amounts asked."""
-    found: dict[str, Any] = {'rows': rows.pack(asked)}
-    if dialect == 'postgresql':
-        found['expected'] = len(asked)
-    return found
-
-
-@functools.cache
-def _take(dialect: str) -> Any:
-    """Return the statement that takes what still fits."""
-    return sa.text(_update(dialect, f'AND {_FITS}'))
-
-
-@functools.cache
-def _move(dialect: str) -> Any:
-    """Return the statement that moves use without a check, to give back."""
-    return sa.text(_update(dialect, ''))
-
-
-@functools.cache
-def _whole() -> str:
-    """Return PostgreSQL's statement for a claim: everything or an error.
-
-    As the driver takes it: compiled once, it is the hottest of all.
-
-    The counter comes after the inventories, as in every transaction. Where
-    not every row could be taken the division fails, and with it all of it.
-    """
-    pg = 'postgresql'
-    names, held = ', '.join(_INSTANCE), ', '.join(_ALLOCATION)
-    statement = sa.text(f"""
-        WITH b AS MATERIALIZED (
-            SELECT a.* FROM {_asked(pg)}
-            CROSS JOIN LATERAL (
-                SELECT 1 FROM inventories AS i WHERE {_SAME} FOR UPDATE) AS l
-        ), took AS (
-            UPDATE inventories AS i SET {_TAKE} FROM b AS a
-            WHERE {_SAME} AND {_FITS} RETURNING 1
-        ), enough AS MATERIALIZED (
-            SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
-                AS yes FROM took
-        ), placed AS (
-            INSERT INTO instances ({names})
-            SELECT {names} FROM {rows.source(pg, _INSTANCE, 'instances')}
-            WHERE (SELECT yes FROM enough) = 1
-        ), held AS (
-            INSERT INTO allocations ({held})
-            SELECT {held} FROM {rows.source(pg, _ALLOCATION, 'allocations')}
-            WHERE (SELECT yes FROM enough) = 1
-        ), counted AS (
-            UPDATE counters SET value = value + (SELECT yes FROM enough)
-            WHERE name = '{REVISION}' RETURNING value
-        )
-        INSERT INTO changes (revision, touched, created_at)
-        SELECT value, :touched, :now FROM counted RETURNING revision
-    """)  # noqa: S608
-    dialect: Any = psycopg.dialect
-    return str(statement.compile(dialect=dialect()))
-
-
-def _update(dialect: str, fits: str) -> str:
-    source = _asked(dialect)
-    if dialect == 'mysql':
-        # The rows lead, in their order: that is the order of the locks.
-        return (
-            f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
-            f'ON {_SAME} {fits} SET i.used = i.used + a.amount, '
-            'i.available_least = i.available_least - a.amount'
-        )
-    if dialect == 'postgresql':
-        # Locked one by one in the order of the rows, by the key.
-        return (
-            f'WITH b AS MATERIALIZED (SELECT a.* FROM {source} '  # noqa: S608
-            f'CROSS JOIN LATERAL (SELECT 1 FROM inventories AS i '
-            f'WHERE {_SAME} FOR UPDATE) AS l) '
-            f'UPDATE inventories AS i SET {_TAKE} FROM b AS a '
-            f'WHERE {_SAME} {fits}'
-        )
-    return (
-        f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
-        f'WHERE {_SAME} {fits}'
+    dialect = claim_sql.dialect_of(conn)
+    conn.execute(
+        claim_sql.moving(dialect), claim_sql.parameters(dialect, asked)
     )
-
-
-@functools.cache
-def _statement(
-    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
-) -> Any:
-    return rows.inserting(dialect, table, dict(columns))
 
 
 def _insert(
@@ -357,7 +208,7 @@ def _insert(
     columns: Mapping[str, str],
     values: Sequence[Mapping[str, Any]],
 ) -> None:
-    statement = _statement(dialect, table, tuple(columns.items()))
+    statement = claim_sql.inserting(dialect, table, tuple(columns.items()))
     conn.execute(statement, {'rows': rows.pack(values)})
 
 

@@ -1,0 +1,167 @@
+"""The SQL of claims, in the dialect of each database."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import rows
+from scheduler_service.store.connection import REVISION
+
+_ASK = {
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+    'ratio': 'float',
+    'fallback': 'float',
+}
+ALLOCATION = {
+    'consumer_uuid': 'text',
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+}
+INSTANCE = {
+    'uuid': 'text',
+    'host': 'text',
+    'node': 'text',
+    'state': 'text',
+    'project_id': 'text',
+    'request_id': 'text',
+    'document': 'text',
+    'placement': 'text',
+    'created_at': 'float',
+}
+_TAKE = (
+    'used = i.used + a.amount, available_least = i.available_least - a.amount'
+)
+_SAME = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
+_LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
+# No vCPUs at all: the host's figures are not collected, nothing to check.
+_FITS = f"""
+    (i.used + a.amount <= (i.total - i.reserved) * {_LIMIT}
+     OR (i.resource_class = 'VCPU' AND i.total = 0))
+    AND (i.available_least IS NULL
+     OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
+"""
+# What the database says where not every row could be taken.
+NOT_ALL = 'division by zero'
+
+
+def dialect_of(conn: Connection) -> str:
+    """Return the name of the SQL that a connection's database speaks."""
+    name = conn.dialect.name
+    return 'mysql' if name == 'mariadb' else name
+
+
+def _asked(dialect: str) -> str:
+    """Return SQL for the amounts asked, named ``a``.
+
+    Of a limited query PostgreSQL expects few rows, and so looks each up by
+    the key instead of reading the whole table.
+    """
+    source = rows.source(dialect, _ASK)
+    if dialect != 'postgresql':
+        return source
+    limit = 'CAST(:expected AS integer)'
+    return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
+
+
+def parameters(
+    dialect: str, asked: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the parameters of a statement on the amounts asked."""
+    found: dict[str, Any] = {'rows': rows.pack(asked)}
+    if dialect == 'postgresql':
+        found['expected'] = len(asked)
+    return found
+
+
+@functools.cache
+def taking(dialect: str) -> Any:
+    """Return the statement that takes what still fits."""
+    return sa.text(_update(dialect, f'AND {_FITS}'))
+
+
+@functools.cache
+def moving(dialect: str) -> Any:
+    """Return the statement that moves use without a check, to give back."""
+    return sa.text(_update(dialect, ''))
+
+
+@functools.cache
+def claiming() -> str:
+    """Return PostgreSQL's statement for a claim: everything or an error.
+
+    As the driver takes it: compiled once, it is the hottest of all.
+
+    The counter comes after the inventories, as in every transaction. Where
+    not every row could be taken the division fails, and with it all of it.
+    """
+    pg = 'postgresql'
+    names, held = ', '.join(INSTANCE), ', '.join(ALLOCATION)
+    statement = sa.text(f"""
+        WITH b AS MATERIALIZED (
+            SELECT a.* FROM {_asked(pg)}
+            CROSS JOIN LATERAL (
+                SELECT 1 FROM inventories AS i WHERE {_SAME} FOR UPDATE) AS l
+        ), took AS (
+            UPDATE inventories AS i SET {_TAKE} FROM b AS a
+            WHERE {_SAME} AND {_FITS} RETURNING 1
+        ), enough AS MATERIALIZED (
+            SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
+                AS yes FROM took
+        ), placed AS (
+            INSERT INTO instances ({names})
+            SELECT {names} FROM {rows.source(pg, INSTANCE, 'instances')}
+            WHERE (SELECT yes FROM enough) = 1
+        ), held AS (
+            INSERT INTO allocations ({held})
+            SELECT {held} FROM {rows.source(pg, ALLOCATION, 'allocations')}
+            WHERE (SELECT yes FROM enough) = 1
+        ), counted AS (
+            UPDATE counters SET value = value + (SELECT yes FROM enough)
+            WHERE name = '{REVISION}' RETURNING value
+        )
+        INSERT INTO changes (revision, touched, created_at)
+        SELECT value, :touched, :now FROM counted RETURNING revision
+    """)  # noqa: S608
+    dialect: Any = psycopg.dialect
+    return str(statement.compile(dialect=dialect()))
+
+
+def _update(dialect: str, fits: str) -> str:
+    source = _asked(dialect)
+    if dialect == 'mysql':
+        # The rows lead, in their order: that is the order of the locks.
+        return (
+            f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
+            f'ON {_SAME} {fits} SET i.used = i.used + a.amount, '
+            'i.available_least = i.available_least - a.amount'
+        )
+    if dialect == 'postgresql':
+        # Locked one by one in the order of the rows, by the key.
+        return (
+            f'WITH b AS MATERIALIZED (SELECT a.* FROM {source} '  # noqa: S608
+            f'CROSS JOIN LATERAL (SELECT 1 FROM inventories AS i '
+            f'WHERE {_SAME} FOR UPDATE) AS l) '
+            f'UPDATE inventories AS i SET {_TAKE} FROM b AS a '
+            f'WHERE {_SAME} {fits}'
+        )
+    return (
+        f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
+        f'WHERE {_SAME} {fits}'
+    )
+
+
+@functools.cache
+def inserting(
+    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+) -> Any:
+    """Return the statement that inserts rows of (name, type) columns."""
+    return rows.inserting(dialect, table, dict(columns))
