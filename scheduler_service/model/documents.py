@@ -76,18 +76,22 @@ def parse_as(document: Any, kind: type[T]) -> T:
     return _convert(document, kind, errors.InvalidInventory)
 
 
-def read(text: bytes, source: str = 'document') -> Any:
+def read(
+    text: bytes,
+    source: str = 'document',
+    fault: type[errors.SchedulerError] = errors.InvalidInventory,
+) -> Any:
     """Read YAML or JSON text into plain values.
 
     :param source: what to call it in the error
-    :raises InvalidInventory: where the text is neither
+    :param fault: the error to raise where the text is neither
     """
     try:
         if text.lstrip()[:1] in (b'{', b'['):
             return msgspec.json.decode(text)
         return msgspec.yaml.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise errors.InvalidInventory(
+        raise fault(
             f'{source}: cannot be read as YAML or JSON: {error}',
             source=source,
         ) from None

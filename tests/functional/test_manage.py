@@ -175,6 +175,31 @@ def test_select_says_why_not(run, tmp_path):
     assert 'RamFilter' in err
     assert 'closest: compute-4' in err
     assert 'RamFilter' in run(*ask, '--host', 'compute-1')[1]
+    status, out, err = run(*ask, '--explain')
+    assert (status, 'closest: compute-4' in err) == (1, True)
+    assert 'Who keeps hosts out' in out
+    status, out, _ = run(*ask, '--explain', '-f', 'json')
+    refusal = json.loads(out)['error']
+    assert (status, refusal['name']) == (1, 'NoValidHost')
+    assert refusal['facts']['funnel'][-1]['end'] == 0
+
+
+def test_zone_schedule_says_why_not(run):
+    ask = ['zone', 'schedule', '--local', '--name', 'z.', '--explain']
+    status, out, err = run(*ask, '--attribute', 'tier=none')
+    assert status == 1
+    assert 'NoValidPoolFound' in err
+    assert 'attribute' in out
+
+
+def test_a_request_that_cannot_be_read_is_an_invalid_request(run, tmp_path):
+    request = tmp_path / 'r.json'
+    request.write_text('{"flavor": ')
+    ask = ['select', '--local', '--request']
+    for path in (str(request), str(tmp_path / 'nothing.json')):
+        status, _, err = run(*ask, path)
+        assert status == 1
+        assert err.startswith(f'InvalidRequest: {path}: ')
 
 
 def test_select_asks_the_daemon_and_says_when_none_answers(

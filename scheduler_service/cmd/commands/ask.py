@@ -27,20 +27,24 @@ _LIMIT_S = 60.0
 
 def select(args: Any, conf: Any) -> int:
     """Have hosts chosen, claimed unless it is a dry run."""
-    document = read(args.request)
+    document = read(args.request, errors.InvalidRequest)
     if args.host:
         return _explain(args, conf, document)
-    if args.local:
-        answer = _local_select(args, conf, document)
-    else:
-        with _told():
-            answer = SchedulerClient(conf).select_destinations(
-                _CONTEXT,
-                _object(document),
-                claim=not args.dry_run,
-                explain=args.explain,
-            )
+    with _refusals(args):
+        answer = _select(args, conf, document)
     return _show(args, answer, reasons.hosts)
+
+
+def _select(args: Any, conf: Any, document: Any) -> Any:
+    if args.local:
+        return _local_select(args, conf, document)
+    with _told():
+        return SchedulerClient(conf).select_destinations(
+            _CONTEXT,
+            _object(document),
+            claim=not args.dry_run,
+            explain=args.explain,
+        )
 
 
 def _local_select(args: Any, conf: Any, document: Any) -> Any:
@@ -74,25 +78,30 @@ def _explain(args: Any, conf: Any, document: Any) -> int:
 
 def zone(args: Any, conf: Any) -> int:
     """Have a pool chosen for a zone, and kept unless it is a dry run."""
-    document = read(args.request) if args.request else {}
+    document = {}
+    if args.request:
+        document = read(args.request, errors.InvalidRequest)
     if isinstance(document, dict):
         if args.name:
             document['name'] = args.name
         if args.attribute:
             document['attributes'] = pairs(args.attribute)
     roles = args.role or _CONTEXT['roles']
-    context = {**_CONTEXT, 'roles': roles}
-    if args.local:
-        answer = _local_zone(args, conf, document, context)
-    else:
-        with _told():
-            answer = SchedulerClient(conf).schedule_zone(
-                context,
-                _object(document),
-                keep=not args.dry_run,
-                explain=args.explain,
-            )
+    with _refusals(args):
+        answer = _zone(args, conf, document, {**_CONTEXT, 'roles': roles})
     return _show(args, answer, reasons.pool)
+
+
+def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
+    if args.local:
+        return _local_zone(args, conf, document, context)
+    with _told():
+        return SchedulerClient(conf).schedule_zone(
+            context,
+            _object(document),
+            keep=not args.dry_run,
+            explain=args.explain,
+        )
 
 
 def _local_zone(
@@ -157,6 +166,19 @@ def _told() -> Iterator[None]:
         ) from None
     except oslo_messaging.MessageDeliveryFailure as fault:
         raise errors.ServiceBusy(f'The bus does not answer: {fault}') from None
+
+
+@contextlib.contextmanager
+def _refusals(args: Any) -> Iterator[None]:
+    """Show what an error carries too, where reasons are asked for."""
+    try:
+        yield
+    except errors.SchedulerError as error:
+        if args.explain and args.format == 'table':
+            reasons.why(error.facts)
+        elif args.explain:
+            output.document({'error': error.to_dict()}, args.format)
+        raise
 
 
 def _object(document: Any) -> dict[str, Any]:

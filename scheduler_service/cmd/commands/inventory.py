@@ -16,19 +16,22 @@ from scheduler_service.store import inventory, loading
 from scheduler_service.store.connection import first_line
 
 
-def read(path: str) -> Any:
-    """Return the plain values of a file.
+def read(
+    path: str,
+    fault: type[errors.SchedulerError] = errors.InvalidInventory,
+) -> Any:
+    """Return the plain values of a file, or of standard input for ``-``.
 
-    :raises InvalidInventory: it cannot be read
+    :param fault: the error to raise where it cannot be read
     """
     try:
         if path == '-':
-            return documents.read(sys.stdin.buffer.read(), 'standard input')
-        return documents.read(pathlib.Path(path).read_bytes(), path)
-    except OSError as fault:
-        raise errors.InvalidInventory(
-            f'{path}: {fault.strerror}', source=path
-        ) from None
+            text, source = sys.stdin.buffer.read(), 'standard input'
+        else:
+            text, source = pathlib.Path(path).read_bytes(), path
+    except OSError as error:
+        raise fault(f'{path}: {error.strerror}', source=path) from None
+    return documents.read(text, source, fault)
 
 
 def bring(args: Any, conf: Any) -> None:
