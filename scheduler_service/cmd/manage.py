@@ -25,8 +25,10 @@ _MODULES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 1 refused."""
-    args = parser.build().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = parser.build().parse_args(words)
     try:
+        _check_encoding(words)
         return run(args)
     except errors.SchedulerError as error:
         print(f'{error.name}: {error.args[0]}', file=sys.stderr)
@@ -35,6 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _check_encoding(words: Sequence[str]) -> None:
+    """Refuse an argument that is not text in the locale's encoding.
+
+    :raises InvalidRequest: names the argument
+    """
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise errors.InvalidRequest(
+                f'{word!a}: not text in the encoding of the locale'
+            ) from None
 
 
 def run(args: Any) -> int:

@@ -7,7 +7,7 @@ names the place: ``hosts[17].memory_mb: expected an integer >= 0, got "lots"``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,7 +39,7 @@ def request(document: Any) -> Request:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return _convert(document, Request, errors.InvalidRequest)
+    return _whole(document, Request, errors.InvalidRequest)
 
 
 def zone(document: Any) -> ZoneRequest:
@@ -47,7 +47,7 @@ def zone(document: Any) -> ZoneRequest:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return _convert(document, ZoneRequest, errors.InvalidRequest)
+    return _whole(document, ZoneRequest, errors.InvalidRequest)
 
 
 def inventory(document: Any) -> Inventory:
@@ -55,7 +55,7 @@ def inventory(document: Any) -> Inventory:
 
     :raises InvalidInventory: with the place and what was expected there
     """
-    found = _convert(document, Inventory, errors.InvalidInventory)
+    found = _whole(document, Inventory, errors.InvalidInventory)
     _check_unique(found)
     return found
 
@@ -73,7 +73,7 @@ def parse_as(document: Any, kind: type[T]) -> T:
 
     :raises InvalidInventory: with the place and what was expected there
     """
-    return _convert(document, kind, errors.InvalidInventory)
+    return _whole(document, kind, errors.InvalidInventory)
 
 
 def read(
@@ -124,6 +124,58 @@ def check_depth(document: Any, limit: int = MAX_DEPTH) -> None:
     raise errors.PayloadTooLarge(
         f'nested more than {limit} levels deep', limit=limit
     )
+
+
+def check_text(
+    document: Any,
+    place: str = '',
+    fault: type[errors.SchedulerError] = errors.InvalidRequest,
+) -> None:
+    """Refuse text that not every database can hold.
+
+    That is NUL, and halves of surrogate pairs. Most documents have neither
+    and are told by the encoder, without a walk.
+
+    :param place: what to call the document in the error
+    :raises InvalidRequest: or what *fault* is, with the place
+    """
+    try:
+        if b'\\u0000' not in msgspec.json.encode(document):
+            return
+    except RecursionError:
+        where = place or 'document'
+        raise fault(f'{where}: nested too deeply', at=place) from None
+    except (UnicodeEncodeError, TypeError):
+        # A text that JSON cannot hold, or a type: that is told later.
+        pass
+    for where, text in _texts(document, place):
+        if '\0' in text or any('\ud800' <= char <= '\udfff' for char in text):
+            raise fault(
+                f'{where}: expected text without NUL and lone surrogates',
+                at=where,
+            )
+
+
+def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Give every text, key or value, with its place."""
+    if isinstance(document, str):
+        yield place, document
+    elif isinstance(document, list):
+        for index, item in enumerate(document):
+            yield from _texts(item, f'{place}[{index}]')
+    elif isinstance(document, dict):
+        for key, item in document.items():
+            if isinstance(key, str):
+                yield place, key
+            yield from _texts(item, _join(place, ascii(key).strip("'")))
+
+
+def _whole(
+    document: Any, kind: type[T], error: type[errors.SchedulerError]
+) -> T:
+    """Turn a document into *kind*, its text and its types checked."""
+    check_text(document, fault=error)
+    return _convert(document, kind, error)
 
 
 def _convert(

@@ -9,6 +9,7 @@ import oslo_messaging
 from oslo_context import context
 
 from scheduler_service import errors
+from scheduler_service.model import documents
 
 _TEXT = (
     'user_id',
@@ -52,6 +53,7 @@ def credentials(ctxt: Any) -> dict[str, Any]:
             raise errors.InvalidRequest(
                 f'context.{name}: expected a string', at=f'context.{name}'
             )
+        documents.check_text(value, f'context.{name}')
         found[name] = value
     roles = ctxt.get('roles') or []
     if not isinstance(roles, list | tuple) or not all(

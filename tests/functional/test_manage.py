@@ -226,6 +226,12 @@ def test_select_asks_the_daemon_and_says_when_none_answers(
     assert 'No daemon answered' in capsys.readouterr().err
 
 
+def test_an_argument_that_is_not_text_is_named(run):
+    status, _, err = run('aggregate', 'create', 'a\udcff')
+    assert status == 1
+    assert err.startswith("InvalidRequest: 'a\\udcff': not text")
+
+
 def test_a_configuration_that_is_not_there_is_named(capsys):
     assert manage.main(['--config-file', '/nowhere', 'db', 'sync']) == 1
     assert 'ConfigurationError' in capsys.readouterr().err

@@ -6,6 +6,8 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.model import documents
+from scheduler_service.model.inventory import Host
+from scheduler_service.rpc.context import credentials
 
 UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 
@@ -160,6 +162,24 @@ def test_depth_is_bounded():
     with pytest.raises(errors.PayloadTooLarge, match='32 levels'):
         documents.check_depth(nested)
     documents.check_depth([[[1]]])
+
+
+@pytest.mark.parametrize('bad', ['a\0b', 'a\ud800b'])
+def test_text_that_no_database_holds_is_refused_with_its_place(bad):
+    hosts = {'hosts': [{'host': 'a'}, {'host': bad}]}
+    with pytest.raises(errors.InvalidInventory, match=r'^hosts\[1\]\.host: '):
+        documents.inventory(hosts)
+    with pytest.raises(errors.InvalidInventory, match=r'^host: '):
+        documents.parse_as({'host': bad}, Host)
+    with pytest.raises(errors.InvalidRequest, match=r'^project_id: '):
+        documents.request({'project_id': bad})
+    with pytest.raises(errors.InvalidRequest, match=r'^scheduler_hints: '):
+        documents.request({'scheduler_hints': {bad: 'x'}})
+    with pytest.raises(errors.InvalidRequest, match=r'^name: '):
+        documents.zone({'name': bad})
+    with pytest.raises(errors.InvalidRequest, match=r'^context\.user_id: '):
+        credentials({'user_id': bad})
+    documents.request({'scheduler_hints': {'a': '\\u0000 \U0001f600'}})
 
 
 @pytest.mark.parametrize('text', [b'{', b'a: [', b'\x80abc'])
