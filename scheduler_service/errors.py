@@ -67,6 +67,13 @@ class SchedulerError(Exception):
         }
 
 
+def declared(fault: BaseException) -> SchedulerError:
+    """Return a fault as an error that callers may see."""
+    if isinstance(fault, SchedulerError):
+        return fault
+    return SchedulerError(f'Internal error: {fault}')
+
+
 class InvalidRequest(SchedulerError):
     """The request cannot be understood."""
 

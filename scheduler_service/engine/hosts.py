@@ -22,7 +22,7 @@ from scheduler_service.model import (
     Request,
 )
 from scheduler_service.pipeline import Choice, HostPipeline, Picked, explain
-from scheduler_service.store import claims
+from scheduler_service.store import claims, rows
 from scheduler_service.store.decisions import Decision
 
 KIND = 'select_destinations'
@@ -69,7 +69,6 @@ class HostDesk:
             name: pipeline.settings.default_ratio(name)
             for name in STANDARD_CLASSES
         }
-
         self._policies = frozenset(
             one.policy for one in pipeline.filters if one.policy
         )
@@ -84,7 +83,7 @@ class HostDesk:
         fresh = False
         while waiting:
             snapshot = (
-                self.keeper.refresh() if fresh else (self.keeper.current())
+                self.keeper.refresh() if fresh else self.keeper.current()
             )
             waiting = self._round(snapshot, waiting, fresh)
             fresh = True
@@ -247,7 +246,6 @@ class HostDesk:
             ),
             'flavor': {'flavorid': request.flavor.flavorid},
         }
-        kept = {name: value for name, value in document.items() if value}
         return claims.Claim(
             consumer=picked.uuid,
             host_id=picked.host_id,
@@ -257,7 +255,7 @@ class HostDesk:
             ratios=picked.ratios,
             project_id=request.project_id,
             request_id=request.request_id,
-            document=_encode(kept).decode(),
+            document=rows.document(document),
             placement=_encode(picked.placement).decode(),
             known=table.instances.get(picked.uuid) is not None,
             group=request.instance_group,
@@ -290,8 +288,4 @@ class HostDesk:
             self._record(job.request, error.name, {'error': error.to_dict()})
 
     def _record(self, request: Request, outcome: str, why: Any) -> None:
-        self.recorder.put(
-            Decision(
-                str(request.request_id), KIND, outcome, _encode(why).decode()
-            )
-        )
+        self.recorder.put(Decision.of(request.request_id, KIND, outcome, why))

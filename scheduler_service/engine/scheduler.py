@@ -221,7 +221,7 @@ class Scheduler:
             except Exception as fault:
                 LOG.exception('A batch of %d requests failed', len(jobs))
                 for job in jobs:
-                    job.fail(errors.SchedulerError(f'Internal error: {fault}'))
+                    job.fail(errors.declared(fault))
 
     def _work(self, jobs: list[Job]) -> None:
         """Decide a batch, kind by kind; a job without an answer raises."""

@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
@@ -21,7 +20,6 @@ from scheduler_service.store.connection import Writer
 from scheduler_service.store.decisions import Decision
 
 KIND = 'schedule_zone'
-_encode = msgspec.json.Encoder().encode
 
 
 class ZoneDesk:
@@ -155,8 +153,4 @@ class ZoneDesk:
 
     def _record(self, zone: ZoneRequest, outcome: str, why: Any) -> None:
         why = {'zone': zone.name, 'zone_id': zone.id, **why}
-        self.recorder.put(
-            Decision(
-                str(zone.request_id), KIND, outcome, _encode(why).decode()
-            )
-        )
+        self.recorder.put(Decision.of(zone.request_id, KIND, outcome, why))

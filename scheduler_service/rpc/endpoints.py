@@ -285,9 +285,6 @@ def _outcomes(futures: list[Future[Any]]) -> list[dict[str, Any]]:
         fault = future.exception()
         if fault is None:
             outcomes.append({'result': plain(future.result())})
-        elif isinstance(fault, errors.SchedulerError):
-            outcomes.append({'error': fault.to_dict()})
         else:
-            error = errors.SchedulerError(f'Internal error: {fault}')
-            outcomes.append({'error': error.to_dict()})
+            outcomes.append({'error': errors.declared(fault).to_dict()})
     return outcomes

@@ -1,7 +1,8 @@
 """The RPC server: parse in the polling thread, answer when it is decided.
 
 Endpoints return a future; no thread waits for it. The answer is sent by the
-replier's threads, and only then is the message acknowledged.
+thread that decided, where that takes no waiting, else by the replier's; only
+then is the message acknowledged.
 """
 
 from __future__ import annotations
@@ -125,12 +126,9 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 message, future.result(), None, pending.tell, pending.shape
             )
         else:
-            error = (
-                fault
-                if isinstance(fault, errors.SchedulerError)
-                else errors.SchedulerError(f'Internal error: {fault}')
+            delivery = Delivery(
+                message, None, errors.declared(fault), pending.tell
             )
-            delivery = Delivery(message, None, error, pending.tell)
         if not delivery.at_once():
             self._replier.put(delivery)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import psycopg
-from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows
 from scheduler_service.store.connection import REVISION
@@ -51,12 +50,6 @@ _FITS = f"""
 """
 # What the database says where not every row could be taken.
 NOT_ALL = 'division by zero'
-
-
-def dialect_of(conn: Connection) -> str:
-    """Return the name of the SQL that a connection's database speaks."""
-    name = conn.dialect.name
-    return 'mysql' if name == 'mariadb' else name
 
 
 def _asked(dialect: str) -> str:
@@ -157,11 +150,3 @@ def _update(dialect: str, fits: str) -> str:
         f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
         f'WHERE {_SAME} {fits}'
     )
-
-
-@functools.cache
-def inserting(
-    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
-) -> Any:
-    """Return the statement that inserts rows of (name, type) columns."""
-    return rows.inserting(dialect, table, dict(columns))

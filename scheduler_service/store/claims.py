@@ -66,7 +66,7 @@ def take(
     :raises ClaimLost: one of them does not fit any more, or is there already
     """
     conn = writer.conn
-    dialect = claim_sql.dialect_of(conn)
+    dialect = rows.dialect_of(conn)
     joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
     if joining and not groups.join(writer, joining, policies):
         raise ClaimLost
@@ -82,12 +82,12 @@ def take(
         table = schema.instances
         conn.execute(sa.delete(table).where(table.c.uuid.in_(known)))
     try:
-        _insert(
-            conn, dialect, 'instances', claim_sql.INSTANCE, _instances(claims)
+        rows.insert_packed(
+            conn, 'instances', claim_sql.INSTANCE, _instances(claims)
         )
         held = _allocations(claims)
         if held:
-            _insert(conn, dialect, 'allocations', claim_sql.ALLOCATION, held)
+            rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     writer.touched.load += sorted({one.host_id for one in claims})
@@ -109,7 +109,7 @@ def claim(
     :raises StoreUnavailable: it is not known whether anything is
     """
     plain = not any(one.known or one.group for one in claims)
-    if plain and claim_sql.dialect_of(conn) == 'postgresql':
+    if plain and rows.dialect_of(conn) == 'postgresql':
         return store.once(lambda: _in_one_statement(conn, claims, fallback))
 
     def work(writer: Writer) -> Writer:
@@ -195,21 +195,10 @@ def _give_back(conn: Connection, held: Sequence[Any]) -> None:
         {'host_id': host, 'resource_class': name, 'amount': amount}
         for (host, name), amount in sorted(amounts.items())
     ]
-    dialect = claim_sql.dialect_of(conn)
+    dialect = rows.dialect_of(conn)
     conn.execute(
         claim_sql.moving(dialect), claim_sql.parameters(dialect, asked)
     )
-
-
-def _insert(
-    conn: Connection,
-    dialect: str,
-    table: str,
-    columns: Mapping[str, str],
-    values: Sequence[Mapping[str, Any]],
-) -> None:
-    statement = claim_sql.inserting(dialect, table, tuple(columns.items()))
-    conn.execute(statement, {'rows': rows.pack(values)})
 
 
 def _sums(

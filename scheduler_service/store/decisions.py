@@ -14,6 +14,7 @@ from scheduler_service import errors
 from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import Writer
 
+_encode = msgspec.json.Encoder().encode
 _COLUMNS = {
     'request_id': 'text',
     'kind': 'text',
@@ -36,18 +37,22 @@ class Decision(NamedTuple):
     outcome: str
     document: str
 
+    @classmethod
+    def of(
+        cls, request_id: str | None, kind: str, outcome: str, why: Any
+    ) -> Decision:
+        """Return a decision with its reasons as JSON.
+
+        :param why: a mapping of what JSON can hold
+        """
+        return cls(str(request_id), kind, outcome, _encode(why).decode())
+
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     """Keep decisions."""
     now = time.time()
     listed = [{**one._asdict(), 'created_at': now} for one in decisions]
-    dialect = writer.conn.dialect.name
-    writer.conn.execute(
-        rows.inserting(
-            'mysql' if dialect == 'mariadb' else dialect, 'decisions', _COLUMNS
-        ),
-        {'rows': rows.pack(listed)},
-    )
+    rows.insert_packed(writer.conn, 'decisions', _COLUMNS, listed)
 
 
 def forget(writer: Writer, keep: int) -> None:

@@ -6,6 +6,7 @@ statement, one round trip, one cached plan, however many rows there are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,13 @@ _PATHS = {
     'text': 'LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin',
 }
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order='deterministic').encode
+
+
+def dialect_of(conn: Connection) -> str:
+    """Return the name of the SQL that a connection's database speaks."""
+    name = conn.dialect.name
+    return 'mysql' if name == 'mariadb' else name
 
 
 def source(
@@ -48,18 +56,41 @@ def source(
     return f'(SELECT {told} FROM json_each(:{parameter})) AS a'  # noqa: S608
 
 
-def inserting(dialect: str, table: str, columns: Mapping[str, str]) -> Any:
-    """Return a statement that inserts all rows of its parameters."""
-    names = ', '.join(columns)
+def insert_packed(
+    conn: Connection,
+    table: str,
+    columns: Mapping[str, str],
+    values: Sequence[Mapping[str, Any]],
+) -> None:
+    """Insert rows in one statement.
+
+    :param columns: name -> int, float or text
+    """
+    columned = tuple(columns.items())
+    statement = _inserting(dialect_of(conn), table, columned)
+    conn.execute(statement, {'rows': pack(values)})
+
+
+@functools.cache
+def _inserting(
+    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+) -> Any:
+    names = ', '.join(name for name, _ in columns)
     return sa.text(
         f'INSERT INTO {table} ({names}) '  # noqa: S608
-        f'SELECT {names} FROM {source(dialect, columns)}'
+        f'SELECT {names} FROM {source(dialect, dict(columns))}'
     )
 
 
 def pack(values: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as the parameter of such a statement."""
     return _encode(values).decode()
+
+
+def document(values: Mapping[str, Any]) -> str:
+    """Return the JSON of what a row keeps beside its columns: no empties."""
+    kept = {name: value for name, value in values.items() if value}
+    return _encode_sorted(kept).decode()
 
 
 def insert(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from scheduler_service.model import (
@@ -19,10 +18,9 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.rows import delete, insert
+from scheduler_service.store.rows import delete, document, insert
 
 _CHUNK = 500
-_encode = msgspec.json.Encoder(order='deterministic').encode
 
 
 class Verbs(NamedTuple):
@@ -205,10 +203,9 @@ def _instance_row(one: Instance) -> dict[str, Any]:
         'image_meta': one.image_meta,
         'flavor': one.flavor,
     }
-    kept = {name: value for name, value in extra.items() if value}
     return {
         'host': one.host,
         'node': one.hypervisor_hostname,
         'project_id': one.project_id,
-        'document': _encode(kept).decode(),
+        'document': document(extra),
     }
