@@ -8,7 +8,8 @@
      +-- InvalidInventory          the document names an impossible thing
      +-- NotFound
      |    +-- HostNotFound, PoolNotFound, AggregateNotFound,
-     |        ServerGroupNotFound, DecisionNotFound
+     |        ServerGroupNotFound, ClaimNotFound, DecisionNotFound,
+     |        MessageNotFound
      +-- Conflict                  the thing is there already, or in use
      +-- Forbidden                 a policy rule says no
      +-- NoValidHost               no host fits, and why
@@ -20,6 +21,8 @@
      +-- FilterFault               a plug-in raised
      |    +-- ComputeHostMetricNotFound
      +-- ServiceBusy               the inbox is full
+     +-- TooLate                   nobody waits for the answer any more
+     +-- RequestPutAside           it seems to kill whoever works on it
      +-- StoreUnavailable          the database does not answer
      +-- ConfigurationError        the service cannot start with this
           +-- FilterNotFound, NoFiltersConfigured
@@ -114,6 +117,14 @@ class ServerGroupNotFound(NotFound):
     """There is no such server group."""
 
 
+class ClaimNotFound(NotFound):
+    """There is no such claim."""
+
+
+class MessageNotFound(NotFound):
+    """No message was put aside under this id."""
+
+
 class DecisionNotFound(NotFound):
     """No decision is kept under this request id."""
 
@@ -172,6 +183,16 @@ class ServiceBusy(SchedulerError):
     """Too many requests wait already."""
 
     code = 503
+
+
+class TooLate(SchedulerError):
+    """Nobody waits for the answer any more."""
+
+    code = 504
+
+
+class RequestPutAside(SchedulerError):
+    """The request is not tried again: it seems to end every daemon."""
 
 
 class StoreUnavailable(SchedulerError):

@@ -19,9 +19,15 @@ from scheduler_service import policies
 from scheduler_service.engine.scheduler import Scheduler, build
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.answers import Answers, new_notifier
-from scheduler_service.rpc.endpoints import SchedulerEndpoint
+from scheduler_service.rpc.arguments import Reader
+from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
+from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.replier import Replier
-from scheduler_service.rpc.server import LateAckServer, new_server
+from scheduler_service.rpc.server import (
+    LateAckServer,
+    SecondTry,
+    new_server,
+)
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +50,8 @@ class Daemon:
         )
         self.scheduler: Scheduler = build(conf, self.store)
         self._url = transport_url
-        self._replier = Replier()
+        self._replier = Replier(self.scheduler.health)
+        self._lane = SecondTry(self.scheduler.quarantine, self._replier)
         self._server: LateAckServer | None = None
         self._transports: list[Any] = []
 
@@ -59,22 +66,39 @@ class Daemon:
         bus = transport.for_server(self.conf, self._url)
         news = transport.for_notifications(self.conf, self._url)
         self._transports = [bus, news]
+        self.scheduler.health.check(self._replier.look)
+        self.scheduler.health.check(lambda: self._listen(bus))
         notifier = new_notifier(self.conf, news, f'scheduler.{self.name}')
-        endpoint = SchedulerEndpoint(
+        reader = Reader(self.conf.scheduler.request_max_bytes)
+        asking = SchedulerEndpoint(
             self.scheduler,
             policies.new_enforcer(self.conf),
             Answers(bus, notifier),
-            self.conf.scheduler.request_max_bytes,
+            reader,
             self.name,
         )
+        telling = HostStateEndpoint(self.scheduler.reporter, reader)
         self._server = new_server(
             bus,
-            self.conf.scheduler.topic,
-            self.name,
-            endpoint,
+            (self.conf.scheduler.topic, self.name),
+            [asking, telling],
+            VERSION,
             self._replier,
+            self._lane,
         )
+        self._lane.start()
         self._server.start()
+
+    def _listen(self, bus: Any) -> None:
+        """Say whether requests and heartbeats can come."""
+        hears = getattr(bus._driver, 'hears', None)
+        if hears is None or hears():
+            self.scheduler.health.well('broker')
+        else:
+            self.scheduler.health.suffer(
+                'broker', 'the broker does not answer'
+            )
+            self.scheduler.reporter.deaf()
 
     def stop(self) -> bool:
         """Take nothing more, finish what was taken; whether all was done."""
@@ -83,6 +107,7 @@ class Daemon:
         self.scheduler.give_up()
         if self._server is not None:
             self._server.stop()
+            self._lane.stop()
         done = self.scheduler.stop(limit)
         done &= self._replier.stop(max(0.1, deadline - time.monotonic()))
         if self._server is not None:

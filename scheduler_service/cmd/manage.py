@@ -20,6 +20,8 @@ _MODULES = {
     'inventory': 'scheduler_service.cmd.commands.inventory',
     'things': 'scheduler_service.cmd.commands.things',
     'ask': 'scheduler_service.cmd.commands.ask',
+    'claims': 'scheduler_service.cmd.commands.claims',
+    'messages': 'scheduler_service.cmd.commands.messages',
 }
 
 

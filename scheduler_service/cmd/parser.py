@@ -32,6 +32,8 @@ def build() -> argparse.ArgumentParser:
         _zones,
         _asking,
         _decisions,
+        _claims,
+        _messages,
     ):
         add(nouns)
     return parser
@@ -208,3 +210,37 @@ def _decisions(nouns: Any) -> None:
     listed.add_argument('--limit', type=int, default=20)
     shown = verb('show', 'things:show_decision', 'one with its reasons', True)
     shown.add_argument('request_id')
+
+
+def _claims(nouns: Any) -> None:
+    verb = _noun(nouns, 'claim', 'what was promised to whom')
+    listed = verb('list', 'claims:listing', 'newest claims', True)
+    listed.add_argument('--host', help='on this service host')
+    listed.add_argument('--state', choices=('claimed', 'confirmed', 'moving'))
+    listed.add_argument(
+        '--limit', type=int, default=100, help='0: all (default: 100)'
+    )
+    shown = verb('show', 'claims:show', 'all about one', True)
+    shown.add_argument('instance', help='instance uuid')
+    for word, run, what in (
+        ('release', 'claims:release', 'give back'),
+        ('confirm', 'claims:confirm', 'confirm, and end a move where it goes'),
+        ('drop-move', 'claims:drop_move', 'end a move where it started'),
+    ):
+        verb(word, run, what).add_argument('instance', nargs='+')
+    audit = nouns.add_parser('audit', help='hold use against allocations')
+    audit.set_defaults(run='claims:audit')
+    audit.add_argument('--fix', action='store_true', help='mend what can be')
+    _form(audit)
+
+
+def _messages(nouns: Any) -> None:
+    verb = _noun(nouns, 'message', 'messages that were put aside')
+    verb('list', 'messages:listing', 'list them', True)
+    shown = verb('show', 'messages:show', 'one, whole', True)
+    shown.add_argument('message_id')
+    for word, run, what in (
+        ('retry', 'messages:retry', 'send it again'),
+        ('drop', 'messages:drop', 'forget it'),
+    ):
+        verb(word, run, what).add_argument('message_id')

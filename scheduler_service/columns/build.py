@@ -73,7 +73,9 @@ def build_table(
     return with_aggregates(table, aggregates)
 
 
-def placed(instance: Instance, claimed: bool = False) -> Placed:
+def placed(
+    instance: Instance, claimed: bool = False, bound_for: str = ''
+) -> Placed:
     """Return what the index keeps of an instance document."""
     properties = instance.image_meta.get('properties') or {}
     flavorid = instance.flavor.get('flavorid')
@@ -86,6 +88,7 @@ def placed(instance: Instance, claimed: bool = False) -> Placed:
         image=frozenset((key, str(v)) for key, v in properties.items()),
         task_state=instance.task_state,
         claimed=claimed,
+        bound_for=bound_for,
     )
 
 

@@ -12,7 +12,8 @@ class Placed(NamedTuple):
     """What filters and weighers may know of an instance on a host.
 
     ``image`` holds the (property, value) pairs of its image as text.
-    ``claimed`` says that the place was promised by a claim of ours.
+    ``claimed`` says that the place was promised by a claim of ours;
+    ``bound_for`` is the service host that it moves to, empty if it does not.
     """
 
     uuid: str
@@ -23,6 +24,14 @@ class Placed(NamedTuple):
     image: frozenset[tuple[str, str]] = frozenset()
     task_state: str | None = None
     claimed: bool = False
+    bound_for: str = ''
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Service hosts that have it or will."""
+        if self.bound_for:
+            return self.host, self.bound_for
+        return (self.host,)
 
 
 class InstanceIndex:

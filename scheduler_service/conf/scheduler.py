@@ -143,6 +143,50 @@ How many decisions are kept with their reasons; 0 keeps none.
 """,
     ),
     cfg.FloatOpt(
+        'service_down_time',
+        default=60.0,
+        min=0.0,
+        deprecated_opts=[
+            cfg.DeprecatedOpt('service_down_time', group='DEFAULT'),
+        ],
+        help="""
+After how many seconds of silence a host counts as down.
+
+It concerns hosts that report or send heartbeats over the bus; one that never
+did is up or down as its inventory document says. A host that is heard of
+again is up. After its own start, or after the database was away, a daemon
+calls nobody silent before as much time has passed. 0: silence means nothing.
+
+Related options:
+
+* the interval at which hosts report, which has to be a good deal shorter
+""",
+    ),
+    cfg.FloatOpt(
+        'claim_timeout',
+        default=0.0,
+        min=0.0,
+        help="""
+After how many seconds a claim that nobody confirmed is given back.
+
+A claim is confirmed when its host reports the instance, or by the method
+``confirm``. It applies to the second claims of moves, too, so allow for the
+longest of them. 0: claims wait for ever.
+""",
+    ),
+    cfg.IntOpt(
+        'max_deliveries',
+        default=5,
+        min=0,
+        help="""
+How often a message is worked on again that was not done the time before.
+
+A message that ends the daemon which works on it is delivered to the next
+one. After so many deliveries it is answered with RequestPutAside and kept
+for ``scheduler-manage message``. 0: it is tried for ever.
+""",
+    ),
+    cfg.FloatOpt(
         'graceful_shutdown_timeout',
         default=30.0,
         min=0.0,

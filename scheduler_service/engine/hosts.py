@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import ExplainJob, HostJob
 from scheduler_service.engine.keeper import Keeper
 from scheduler_service.engine.recorder import Recorder
@@ -59,7 +61,9 @@ class HostDesk:
         recorder: Recorder,
         rng: random.Random,
         retries: int,
+        health: Health,
     ) -> None:
+        self._health = health
         self.keeper = keeper
         self.pipeline = pipeline
         self.recorder = recorder
@@ -123,9 +127,11 @@ class HostDesk:
         self, snapshot: Snapshot, jobs: Sequence[HostJob], fresh: bool
     ) -> list[HostJob]:
         """Choose and claim once; return the jobs to choose for again."""
+        start = time.perf_counter()
         overlay = Overlay(snapshot.hosts)
         chosen: list[_Chosen] = []
         again: list[HostJob] = []
+        refused: list[tuple[HostJob, errors.SchedulerError]] = []
         named: set[str] = set()
         for job in jobs:
             if not named.isdisjoint(job.request.instance_uuids):
@@ -135,106 +141,155 @@ class HostDesk:
             try:
                 found = self._choose(snapshot, overlay, job)
             except errors.NoValidHost as error:
-                if fresh:
-                    self._refuse(job, error)
-                else:
-                    again.append(job)
+                refused.append((job, error))
             except errors.SchedulerError as error:
                 self._refuse(job, error)
             else:
                 if found is not None:
                     chosen.append(found)
                     named.update(job.request.instance_uuids)
-        return again + self._claim(snapshot, overlay, chosen)
+        self._health.time('choose', time.perf_counter() - start)
+        lost = self._claim(snapshot, overlay, chosen)
+        if fresh and not lost:
+            for job, why in refused:
+                self._refuse(job, why)
+        else:
+            # On an old snapshot, or beside claims that came to nothing, a
+            # refusal may not be true.
+            again += [job for job, _ in refused]
+        return again + lost
 
     def _choose(
         self, snapshot: Snapshot, overlay: Overlay, job: HostJob
     ) -> _Chosen | None:
         """Choose for a job; None where the answer was given before."""
         request = job.request
-        before = self._before(snapshot, request) if job.claim else {}
+        before = self._before(snapshot, job) if job.claim else {}
         missing = [u for u in request.instance_uuids if u not in before]
         if not missing:
             self._answer(job, [before[u] for u in request.instance_uuids])
             return None
         if before:
             request = msgspec.structs.replace(request, instance_uuids=missing)
+        if job.move:
+            request = _elsewhere(snapshot, request)
         if not job.claim:
             overlay = Overlay(snapshot.hosts)
-        choice = self.pipeline.choose(overlay, request, self._rng)
+        # Whoever lost a claim chooses more freely, for those who won it
+        # choose the best too.
+        spread = 2**job.attempts
+        choice = self.pipeline.choose(overlay, request, self._rng, spread)
         reasons = choice.explanation(snapshot.hosts)
         return _Chosen(job, choice, reasons, before)
 
     def _before(
-        self, snapshot: Snapshot, request: Request
+        self, snapshot: Snapshot, job: HostJob
     ) -> dict[str, Placement]:
         """Return what was answered for instances that hold a claim."""
         index = snapshot.hosts.instances
         held = []
-        for uuid in request.instance_uuids:
+        for uuid in job.request.instance_uuids:
             placed = index.get(uuid)
-            if placed is not None and placed.claimed:
+            if placed is not None and (
+                placed.bound_for if job.move else placed.claimed
+            ):
                 held.append(uuid)
         if not held:
             return {}
         with self.keeper.single() as conn:
-            found = claims.placements(conn, held)
+            found = claims.placements(conn, held, job.move)
         return msgspec.convert(found, dict[str, Placement])
 
     def _claim(
         self, snapshot: Snapshot, overlay: Overlay, chosen: list[_Chosen]
     ) -> list[HostJob]:
         """Claim what was chosen; return the jobs whose claim was lost."""
-        wanted = [
-            self._as_claim(snapshot.hosts, one.job.request, picked)
-            for one in chosen
-            if one.job.claim
-            for picked in one.choice.picked
-        ]
+        wanted = [one for one in chosen if one.job.claim]
         revision = 0
         if wanted:
             try:
-                with self.keeper.single() as conn:
-                    revision = claims.claim(
-                        self.keeper.store,
-                        conn,
-                        wanted,
-                        self._fallback,
-                        self._policies,
-                    )
+                revision = self._take(snapshot, wanted)
             except claims.ClaimLost:
-                return self._lost(chosen)
+                if len(wanted) > 1:
+                    return self._claim_each(snapshot, chosen)
+                self._lose(wanted[0].job)
+                rest = [one for one in chosen if not one.job.claim]
+                self._claim(snapshot, overlay, rest)
+                return [one.job for one in wanted if _is_open(one.job)]
         # Answers first: the next snapshot can be made while they travel.
         for one in chosen:
             self._answer(one.job, one.placements, one.reasons)
         for one in chosen:
             self._record_chosen(one)
-        if revision:
+        if revision and any(one.job.move for one in wanted):
+            # The overlay has what moves in one place alone.
+            self.keeper.refresh()
+        elif revision:
             self.keeper.advance(overlay.published(), revision)
         return []
 
-    def _lost(self, chosen: list[_Chosen]) -> list[HostJob]:
-        """Count the loss; give up on jobs that lost too often."""
-        again = []
+    def _claim_each(
+        self, snapshot: Snapshot, chosen: list[_Chosen]
+    ) -> list[HostJob]:
+        """Claim one by one, since not all could be claimed together."""
+        lost = []
         for one in chosen:
-            job = one.job
-            job.attempts += 1
-            if job.attempts <= self._retries:
-                again.append(job)
-            else:
-                error = errors.MaxRetriesExceeded(
-                    'Every attempt lost its claim to another request '
-                    f'({self._retries} retries)',
-                    request_id=job.request.request_id,
-                    attempts=job.attempts,
+            if one.job.claim:
+                try:
+                    self._take(snapshot, [one])
+                except claims.ClaimLost:
+                    self._lose(one.job)
+                    lost.append(one.job)
+                    continue
+            self._answer(one.job, one.placements, one.reasons)
+            self._record_chosen(one)
+        self.keeper.refresh()
+        return [job for job in lost if _is_open(job)]
+
+    def _take(self, snapshot: Snapshot, chosen: list[_Chosen]) -> int:
+        """Claim for some jobs, all or nothing; return the revision.
+
+        :raises ClaimLost: nothing is claimed
+        """
+        wanted = [
+            self._as_claim(snapshot.hosts, one.job, picked)
+            for one in chosen
+            for picked in one.choice.picked
+        ]
+        start = time.perf_counter()
+        try:
+            with self.keeper.single() as conn:
+                return claims.claim(
+                    self.keeper.store,
+                    conn,
+                    wanted,
+                    self._fallback,
+                    self._policies,
                 )
-                self._refuse(job, error)
-        return again
+        except claims.ClaimLost:
+            self._health.count('claims_lost', by=len(chosen))
+            raise
+        finally:
+            self._health.time('claim', time.perf_counter() - start)
+
+    def _lose(self, job: HostJob) -> None:
+        """Count the loss; give up on a job that lost too often."""
+        job.attempts += 1
+        if job.attempts > self._retries:
+            error = errors.MaxRetriesExceeded(
+                'Every attempt lost its claim to another request '
+                f'({self._retries} retries)',
+                request_id=job.request.request_id,
+                attempts=job.attempts,
+            )
+            self._refuse(job, error)
 
     def _as_claim(
-        self, table: HostTable, request: Request, picked: Picked
+        self, table: HostTable, job: HostJob, picked: Picked
     ) -> claims.Claim:
+        request = job.request
         selected = picked.placement.selected
+        known = table.instances.get(picked.uuid) is not None
         image = request.image
         document = {
             'image_id': image.id if image else None,
@@ -257,8 +312,9 @@ class HostDesk:
             request_id=request.request_id,
             document=rows.document(document),
             placement=_encode(picked.placement).decode(),
-            known=table.instances.get(picked.uuid) is not None,
+            known=known,
             group=request.instance_group,
+            move=known and job.move,
         )
 
     def _record_chosen(self, one: _Chosen) -> None:
@@ -289,3 +345,16 @@ class HostDesk:
 
     def _record(self, request: Request, outcome: str, why: Any) -> None:
         self.recorder.put(Decision.of(request.request_id, KIND, outcome, why))
+
+
+def _elsewhere(snapshot: Snapshot, request: Request) -> Request:
+    """Return the request without the hosts that its instances are on."""
+    index = snapshot.hosts.instances
+    there = (index.get(uuid) for uuid in request.instance_uuids)
+    hosts = {one.host for one in there if one is not None}
+    ignored = sorted({*(request.ignore_hosts or ()), *hosts})
+    return msgspec.structs.replace(request, ignore_hosts=ignored)
+
+
+def _is_open(job: HostJob) -> bool:
+    return not job.future.done()

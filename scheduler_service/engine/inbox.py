@@ -6,12 +6,14 @@ import collections
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
 from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.store.connection import Writer
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -20,11 +22,14 @@ class Job:
 
     :ivar deadline: monotonic time after which nobody waits any more; None:
         somebody always does
+    :ivar attempts: how often its claim was lost to another
+    :ivar since: monotonic time since which it waits
     """
 
     future: Future[Any] = dataclasses.field(default_factory=Future)
     deadline: float | None = None
     attempts: int = 0
+    since: float = dataclasses.field(default_factory=time.monotonic)
 
     def late(self) -> bool:
         """Whether nobody waits for the answer any more."""
@@ -47,11 +52,13 @@ class HostJob(Job):
 
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the answer carries the reasons
+    :ivar move: whether the instances stay where they are beside it
     """
 
     request: Request
     claim: bool = True
     explain: bool = False
+    move: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -79,10 +86,13 @@ class ZoneJob(Job):
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class ReleaseJob(Job):
-    """Claims of instances to give back."""
+class ClaimsJob(Job):
+    """Something to be done to claims that are there.
 
-    instances: list[str]
+    :ivar work: does it in a writing transaction; again where that has to be
+    """
+
+    work: Callable[[Writer], Any]
 
 
 class Inbox:

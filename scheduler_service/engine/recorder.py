@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from scheduler_service import errors
-from scheduler_service.store import changes, decisions
+from scheduler_service.store import changes, decisions, suspects
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.decisions import Decision
 
@@ -98,9 +98,14 @@ class Recorder:
         self._try(self.flush)
 
     def _tidy(self) -> None:
-        """Forget changes that every daemon has read long since."""
+        """Forget what every daemon has read or done long since."""
         before = time.time() - _CHANGES_KEPT_S
-        self._store.write(lambda writer: changes.purge(writer.conn, before))
+
+        def work(writer: Writer) -> None:
+            changes.purge(writer.conn, before)
+            suspects.forget(writer, before)
+
+        self._store.write(work)
 
     def _try(self, work: Callable[[], None]) -> None:
         try:

@@ -7,32 +7,37 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.hosts import HostDesk
 from scheduler_service.engine.inbox import (
+    ClaimsJob,
     ExplainJob,
     HostJob,
     Inbox,
     Job,
-    ReleaseJob,
     ZoneJob,
 )
 from scheduler_service.engine.keeper import Keeper
+from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.recorder import Recorder
+from scheduler_service.engine.reporter import Reporter, ReporterOptions
 from scheduler_service.engine.zones import ZoneDesk
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store import claims
-from scheduler_service.store.connection import Store
+from scheduler_service.store import lifecycle
+from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
 _IDLE_S = 1.0
 _AWAY_S = 0.5
+# A batch that takes longer is worth a word.
+_SLOW_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class EngineOptions:
     claim_retries: int = 8
     snapshot_max_age: float = 0.2
     decisions_kept: int = 100_000
+    max_deliveries: int = 5
+    service_down_time: float = 60.0
+    claim_timeout: float = 0.0
 
 
 class Scheduler:
@@ -63,14 +71,29 @@ class Scheduler:
         rng: random.Random | None = None,
     ) -> None:
         rng = rng or random.Random()  # noqa: S311 - a choice, not a secret
+        self.health = Health()
+        self._store = store
         self._options = options
         self._inbox = Inbox(options.inbox_size)
         self._keeper = Keeper(store, options.snapshot_max_age)
         self._recorder = Recorder(store, options.decisions_kept)
         self._hosts = HostDesk(
-            self._keeper, hosts, self._recorder, rng, options.claim_retries
+            self._keeper,
+            hosts,
+            self._recorder,
+            rng,
+            options.claim_retries,
+            self.health,
         )
         self._zones = ZoneDesk(self._keeper, pools, self._recorder, rng)
+        self.reporter = Reporter(
+            store,
+            ReporterOptions(options.service_down_time, options.claim_timeout),
+            self.health,
+        )
+        self.quarantine = Quarantine(
+            store, options.max_deliveries, self.health
+        )
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
         )
@@ -93,6 +116,7 @@ class Scheduler:
             else:
                 self._say_back()
                 self._recorder.start()
+                self.reporter.start()
                 self._thread.start()
                 return True
         return False
@@ -105,6 +129,7 @@ class Scheduler:
         if self._thread.is_alive():
             self._thread.join(timeout)
         done = not self._thread.is_alive()
+        self.reporter.stop(max(1.0, deadline - time.monotonic()))
         self._recorder.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._keeper.drop()
@@ -120,10 +145,12 @@ class Scheduler:
         claim: bool = True,
         explain: bool = False,
         deadline: float | None = None,
+        move: bool = False,
     ) -> Future[Any]:
         """Choose hosts for the instances of a request, and claim them.
 
         :param deadline: monotonic time after which nobody waits
+        :param move: instances keep the places that they have beside it
         :raises ServiceBusy: too many requests wait
         """
         return self._put(
@@ -132,6 +159,7 @@ class Scheduler:
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
+                move=move,
             )
         )
 
@@ -178,9 +206,39 @@ class Scheduler:
 
         :raises ServiceBusy: too many requests wait
         """
-        return self._put(
-            ReleaseJob(instances=list(instances), deadline=deadline)
+        return self._claims(
+            lambda writer: lifecycle.release(writer, instances), deadline
         )
+
+    def confirm(
+        self, instances: Sequence[str], deadline: float | None = None
+    ) -> Future[Any]:
+        """Confirm claims; the future holds those that were not before.
+
+        :raises ServiceBusy: too many requests wait
+        """
+
+        def work(writer: Writer) -> list[str]:
+            where = lifecycle.promised(writer.conn, instances)
+            return lifecycle.confirm(writer, where)
+
+        return self._claims(work, deadline)
+
+    def drop_moves(
+        self, instances: Sequence[str], deadline: float | None = None
+    ) -> Future[Any]:
+        """Give back what instances hold where they do not move after all.
+
+        :raises ServiceBusy: too many requests wait
+        """
+        return self._claims(
+            lambda writer: lifecycle.drop_moves(writer, instances), deadline
+        )
+
+    def _claims(
+        self, work: Callable[[Writer], Any], deadline: float | None
+    ) -> Future[Any]:
+        return self._put(ClaimsJob(work=work, deadline=deadline))
 
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
@@ -195,6 +253,8 @@ class Scheduler:
             'database': 'away' if self._away else 'up',
             'batches': self._batches,
             'requests': self._jobs,
+            'suffering': self.health.sufferings,
+            'counters': self.health.counters(),
         }
 
     def flush(self) -> None:
@@ -211,7 +271,8 @@ class Scheduler:
             if not jobs and self._inbox.closed:
                 return
             try:
-                self._work(jobs)
+                self._watch()
+                self._work(self._in_time(jobs))
                 self._say_back()
             except errors.StoreUnavailable as error:
                 self._say_away(error)
@@ -223,31 +284,59 @@ class Scheduler:
                 for job in jobs:
                     job.fail(errors.declared(fault))
 
+    def _in_time(self, jobs: list[Job]) -> list[Job]:
+        """Return the jobs whose answer somebody still waits for."""
+        kept = []
+        for job in jobs:
+            if job.late():
+                self.health.count('requests_late')
+                job.fail(errors.TooLate())
+            else:
+                kept.append(job)
+        return kept
+
     def _work(self, jobs: list[Job]) -> None:
         """Decide a batch, kind by kind; a job without an answer raises."""
         if not jobs:
             self._keeper.current()
             return
+        start = time.monotonic()
         self._batches += 1
         self._jobs += len(jobs)
+        self.health.size('batch', len(jobs))
+        self.health.time('wait', start - jobs[0].since)
         for job in jobs:
-            if isinstance(job, ReleaseJob):
-                self._release(job)
+            if isinstance(job, ClaimsJob):
+                self._change_claims(job)
         self._hosts.decide([job for job in jobs if isinstance(job, HostJob)])
         self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
         for job in jobs:
             if isinstance(job, ExplainJob):
                 self._hosts.explain(job)
+        self._judge(time.monotonic() - start)
 
-    def _release(self, job: ReleaseJob) -> None:
+    def _judge(self, took: float) -> None:
+        """Say whether the database lets batches pass in good time."""
+        if took > _SLOW_S:
+            self.health.suffer('database', f'a batch took {took:.1f} s')
+        else:
+            self.health.well('database')
+
+    def _watch(self) -> None:
+        """Say whether more waits than is soon done."""
+        waiting, most = len(self._inbox), self._options.inbox_size
+        if waiting * 2 > most:
+            self.health.suffer('inbox', f'{waiting} of {most} requests wait')
+        else:
+            self.health.well('inbox')
+
+    def _change_claims(self, job: ClaimsJob) -> None:
         if job.future.done():
             return
         with self._keeper.writer() as conn:
-            released = self._keeper.store.write(
-                lambda writer: claims.release(writer, job.instances), conn
-            )
+            changed = self._store.write(job.work, conn)
         self._keeper.refresh()
-        job.answer(released)
+        job.answer(changed)
 
     def _put_back(self, jobs: list[Job]) -> None:
         """Keep jobs without an answer while somebody still waits for it."""
@@ -260,11 +349,14 @@ class Scheduler:
     def _say_away(self, error: errors.StoreUnavailable) -> None:
         if not self._away:
             LOG.error('%s; waiting for it', error)
+            self.health.count('database_lost')
         self._away = True
+        self.health.suffer('database', 'the database does not answer')
 
     def _say_back(self) -> None:
         if self._away:
             LOG.warning('The database is back')
+            self.health.well('database')
         self._away = False
 
 

@@ -5,12 +5,14 @@ from scheduler_service.model.inventory import (
     Aggregate,
     Attributes,
     Host,
+    HostReport,
     Instance,
     Inventory,
     Metric,
     Pool,
     Resource,
     ServerGroup,
+    ToldHost,
 )
 from scheduler_service.model.reply import (
     HostsAnswer,
@@ -35,6 +37,7 @@ __all__ = [
     'Destination',
     'Flavor',
     'Host',
+    'HostReport',
     'HostsAnswer',
     'Image',
     'Instance',
@@ -48,6 +51,7 @@ __all__ = [
     'Retry',
     'Selection',
     'ServerGroup',
+    'ToldHost',
     'ZoneRequest',
     'plain',
 ]

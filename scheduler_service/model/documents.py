@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model.inventory import Inventory
+from scheduler_service.model.inventory import (
+    Aggregate,
+    HostReport,
+    Instance,
+    Inventory,
+    ToldHost,
+)
 from scheduler_service.model.request import Request, ZoneRequest
 
 MAX_DEPTH = 32
@@ -74,6 +80,32 @@ def parse_as(document: Any, kind: type[T]) -> T:
     :raises InvalidInventory: with the place and what was expected there
     """
     return _whole(document, kind, errors.InvalidInventory)
+
+
+def host_report(document: Any) -> HostReport:
+    """Parse what a host reports of itself.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    return HostReport.of(
+        _whole(document, ToldHost, errors.InvalidRequest), document
+    )
+
+
+def instance(document: Any) -> Instance:
+    """Parse an instance that a host reports.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    return _whole(document, Instance, errors.InvalidRequest)
+
+
+def aggregate(document: Any) -> Aggregate:
+    """Parse an aggregate.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    return _whole(document, Aggregate, errors.InvalidRequest)
 
 
 def read(

@@ -7,11 +7,13 @@ that is absent takes the default shown here. Parsing lives in ``documents``.
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 Uuid = Annotated[
@@ -27,6 +29,14 @@ Scalar = str | int | float | bool | None
 
 STANDARD_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
+
+
+def dashed(value: str) -> str:
+    """Return a uuid in its usual form; anything else as it is."""
+    try:
+        return str(uuid.UUID(value))
+    except ValueError:
+        return value
 
 
 class Document(
@@ -94,12 +104,12 @@ class Host(Document):
     vcpus_used: Count = 0
     memory_mb_used: Count = 0
     local_gb_used: Count = 0
-    disk_available_least: int | None = None
+    disk_available_least: Whole | None = None
     cpu_allocation_ratio: Ratio | None = None
     ram_allocation_ratio: Ratio | None = None
     disk_allocation_ratio: Ratio | None = None
     hypervisor_type: str | None = None
-    hypervisor_version: int | None = None
+    hypervisor_version: Whole | None = None
     host_ip: str | None = None
     supported_instances: list[list[str | None]] | None = []
     cpu_info: dict[str, Any] | str | None = {}
@@ -123,6 +133,55 @@ class Host(Document):
                     _NAMESPACE, f'{self.host}\0{self.hypervisor_hostname}'
                 )
             )
+
+
+class ToldHost(Host):
+    """The document in which a host reports itself.
+
+    :ivar instances: uuids of all that its figures of use count; None: of
+        those whose claims are confirmed
+    """
+
+    instances: list[Uuid] | None = None
+
+
+class HostReport(NamedTuple):
+    """What a host says of itself; what it does not name stays as it was.
+
+    :ivar changes: field of the host's document -> value
+    :ivar instances: as the document has them
+    """
+
+    host: str
+    node: str
+    changes: dict[str, Any]
+    instances: list[str] | None = None
+
+    @classmethod
+    def of(cls, told: ToldHost, named: Iterable[str]) -> HostReport:
+        """Return a report of what a document names."""
+        fields = {*Host.__struct_fields__} - {'host', 'hypervisor_hostname'}
+        changes = {name: getattr(told, name) for name in fields & {*named}}
+        return cls(
+            told.host,
+            told.hypervisor_hostname,
+            changes,
+            None
+            if told.instances is None
+            else [dashed(one) for one in told.instances],
+        )
+
+    def over(self, older: HostReport | None) -> HostReport:
+        """Return this report on top of an older one of the same host."""
+        if older is None:
+            return self
+        return self._replace(changes={**older.changes, **self.changes})
+
+    def as_host(self) -> Host:
+        """Return a host that is all that was reported."""
+        return Host(
+            host=self.host, hypervisor_hostname=self.node, **self.changes
+        )
 
 
 class Aggregate(Document):
@@ -155,6 +214,7 @@ class Instance(Document):
     flavor: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
+        self.uuid = dashed(self.uuid)
         if not self.hypervisor_hostname:
             self.hypervisor_hostname = self.host
 

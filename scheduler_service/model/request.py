@@ -14,6 +14,7 @@ from scheduler_service.model.inventory import (
     Document,
     Name,
     Uuid,
+    dashed,
 )
 
 MAX_INSTANCES = 1000
@@ -83,14 +84,14 @@ class Request(Document, dict=True):
     requested_destination: Destination | None = None
 
     def __post_init__(self) -> None:
-        uuids = [_dashed(value) for value in self.instance_uuids]
+        uuids = [dashed(value) for value in self.instance_uuids]
         if uuids:
             if len(set(uuids)) != len(uuids):
                 raise ValueError('expected different instance_uuids')
             self.num_instances = len(uuids)
         self.instance_uuids = uuids
         if self.instance_group:
-            self.instance_group = _dashed(self.instance_group)
+            self.instance_group = dashed(self.instance_group)
 
     def with_ids(self) -> Request:
         """Return the request with a uuid for each instance and an id.
@@ -192,7 +193,7 @@ class ZoneRequest(Document):
 
     def __post_init__(self) -> None:
         self.attributes = Attributes(self.attributes)
-        self.id = _dashed(self.id) if self.id else None
+        self.id = dashed(self.id) if self.id else None
 
     def with_ids(self) -> ZoneRequest:
         """Return the zone with an id; made of project and name if absent.
@@ -207,14 +208,6 @@ class ZoneRequest(Document):
             id=self.id or str(made),
             request_id=self.request_id or f'req-{uuid.uuid4()}',
         )
-
-
-def _dashed(value: str) -> str:
-    """Return a uuid in its usual form; anything else as it is."""
-    try:
-        return str(uuid.UUID(value))
-    except ValueError:
-        return value
 
 
 def _is_amount(value: str) -> bool:

@@ -90,20 +90,22 @@ class HostPipeline:
         self._slow = tuple(one for one in filters if not one.vectorised)
 
     def choose(
-        self, overlay: Overlay, request: Request, rng: Random
+        self, overlay: Overlay, request: Request, rng: Random, spread: int = 1
     ) -> Choice:
         """Choose a host for every instance of the request, or none at all.
 
         What is chosen is taken from *overlay*; nothing is where it raises.
 
+        :param spread: choose at random among at least so many of the best
+
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
         with overlay.attempt():
-            return self._choose(overlay, request, rng)
+            return self._choose(overlay, request, rng, spread)
 
     def _choose(
-        self, overlay: Overlay, request: Request, rng: Random
+        self, overlay: Overlay, request: Request, rng: Random, spread: int
     ) -> Choice:
         funnel = Funnel(len(overlay.table))
         mask: Mask | None = None
@@ -124,7 +126,7 @@ class HostPipeline:
                     len(picked),
                 )
             first = first or ranking
-            row = ranking.pick(self.settings, rng)
+            row = ranking.pick(self.settings, rng, spread)
             picked.append(self._pick(table, row, uuid, request))
             overlay.take(
                 row,

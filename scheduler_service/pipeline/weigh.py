@@ -41,22 +41,19 @@ class Ranking:
         """Return the *count* best rows, best first; ties in row order."""
         return [int(self.rows[at]) for at in self._best_at(count)]
 
-    def pick(self, settings: Settings, rng: Random) -> int:
+    def pick(self, settings: Settings, rng: Random, spread: int = 1) -> int:
         """Return the row to take: the best, or one of the best at random."""
+        among = max(settings.host_subset_size, spread)
         if settings.shuffle_best_same_weighed_hosts:
             ties = np.flatnonzero(self.totals == self.totals.max())
             order = [int(self.rows[at]) for at in ties]
             rng.shuffle(order)
-            if settings.host_subset_size > len(order):
-                rest = [
-                    row
-                    for row in self.best(settings.host_subset_size)
-                    if row not in order
-                ]
+            if among > len(order):
+                rest = [row for row in self.best(among) if row not in order]
                 order += rest
         else:
-            order = self.best(settings.host_subset_size)
-        return rng.choice(order[: settings.host_subset_size])
+            order = self.best(among)
+        return rng.choice(order[:among])
 
     def to_dict(self, table: HostTable) -> dict[str, Any]:
         """Return the finalists with the parts of their weights."""

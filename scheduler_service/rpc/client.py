@@ -12,7 +12,8 @@ from scheduler_service.rpc import transport as transports
 from scheduler_service.rpc.context import ContextSerializer
 
 TOPIC = 'scheduler'
-VERSION = '1.0'
+VERSION = '1.1'
+_FIRST = '1.0'
 
 
 class SchedulerClient:
@@ -29,6 +30,10 @@ class SchedulerClient:
 
     * 1.0 - select_destinations, schedule_zone, schedule_many, explain,
       release, ping
+    * 1.1 - select_destinations(move), confirm, drop_moves, and what hosts
+      tell: update_host_state, heartbeat, update_instance_info,
+      delete_instance_info, sync_instance_info, update_aggregates,
+      delete_aggregate
 
     :param conf: oslo.config object with ``transport_url``; its
         ``[upgrade_levels] scheduler``, where registered, caps the version
@@ -48,7 +53,7 @@ class SchedulerClient:
         levels = conf.get('upgrade_levels') or {}
         self._client = oslo_messaging.get_rpc_client(
             self.transport,
-            oslo_messaging.Target(topic=topic, version=VERSION),
+            oslo_messaging.Target(topic=topic, version=_FIRST),
             serializer=ContextSerializer(),
             version_cap=version_cap or levels.get('scheduler') or VERSION,
             timeout=timeout,
@@ -60,21 +65,28 @@ class SchedulerClient:
         request: Mapping[str, Any],
         claim: bool = True,
         explain: bool = False,
+        move: bool = False,
     ) -> dict[str, Any]:
         """Return hosts for the instances of a request, claimed for them.
 
         :param claim: false to see what would be chosen now
         :param explain: have the reasons in the answer
+        :param move: the instances are somewhere already, and keep what they
+            hold there until the move is confirmed or dropped
         :raises NoValidHost: with the reasons in ``facts``
         :raises InvalidRequest: the request cannot be understood
         """
-        return self._call(
-            context,
-            'select_destinations',
-            request=_with_instances(request),
-            claim=claim,
-            explain=explain,
-        )
+        asked = {
+            'request': _with_instances(request),
+            'claim': claim,
+            'explain': explain,
+        }
+        if move:
+            answer: dict[str, Any] = self._call_new(
+                context, 'select_destinations', **asked, move=True
+            )
+            return answer
+        return self._call(context, 'select_destinations', **asked)
 
     def select_destinations_cast(
         self,
@@ -167,6 +179,39 @@ class SchedulerClient:
         )
         return released
 
+    def confirm(self, context: Any, instances: Sequence[str]) -> list[str]:
+        """Confirm claims, and moves; return those that were not before."""
+        confirmed: list[str] = self._call_new(
+            context, 'confirm', instances=list(instances)
+        )
+        return confirmed
+
+    def drop_moves(self, context: Any, instances: Sequence[str]) -> list[str]:
+        """Give back second claims; return the instances that held one."""
+        dropped: list[str] = self._call_new(
+            context, 'drop_moves', instances=list(instances)
+        )
+        return dropped
+
+    def tell(self, context: Any, method: str, **args: Any) -> None:
+        """Cast what hosts and operators tell, as the reference has it.
+
+        ``update_host_state(hosts)``, ``heartbeat(hosts)``,
+        ``update_instance_info(host_name, instance_info)``,
+        ``delete_instance_info(host_name, instance_uuid)``,
+        ``sync_instance_info(host_name, instance_uuids)``,
+        ``update_aggregates(aggregates)``, ``delete_aggregate(aggregate)``.
+        """
+        client = self._client.prepare(version=VERSION)
+        client.cast(context, method, **args)
+
+    def ask(self, context: Any, method: str, **args: Any) -> Any:
+        """Call what :meth:`tell` casts; wait until it is kept.
+
+        :raises InvalidRequest: it cannot be understood
+        """
+        return self._call_new(context, method, **args)
+
     def ping(self, context: Any) -> dict[str, Any]:
         """Return how one scheduler on the topic is."""
         return self._call(context, 'ping')
@@ -174,6 +219,10 @@ class SchedulerClient:
     def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self._client.call(context, method, **args)
         return answer
+
+    def _call_new(self, context: Any, method: str, **args: Any) -> Any:
+        client = self._client.prepare(version=VERSION)
+        return client.call(context, method, **args)
 
     def _cast(self, context: Any, method: str, **args: Any) -> None:
         self._client.cast(context, method, **args)

@@ -18,12 +18,14 @@ from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents, plain
-from scheduler_service.model.inventory import Document, Uuid
+from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.rpc.answers import Answers
+from scheduler_service.rpc.arguments import Reader
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
 LOG = logging.getLogger(__name__)
+VERSION = '1.1'
 _MOST = 1000
 
 
@@ -41,6 +43,7 @@ class _Select(Document):
     claim: bool = True
     explain: bool = False
     reply_to: ReplyTo | None = None
+    move: bool = False
 
 
 class _Zone(Document):
@@ -64,8 +67,11 @@ class _Explain(Document):
     host: str | None = None
 
 
-class _Release(Document):
+class _Instances(Document):
     instances: list[Uuid]
+
+    def __post_init__(self) -> None:
+        self.instances = [dashed(one) for one in self.instances]
 
 
 class _Nothing(Document):
@@ -73,12 +79,11 @@ class _Nothing(Document):
 
 
 class SchedulerEndpoint:
-    """Version 1.0 of the scheduler's methods.
+    """What can be asked of the scheduler.
 
-    :param max_bytes: larger arguments are refused
+    :param reader: of arguments
     """
 
-    VERSION = '1.0'
     METHODS = frozenset(
         (
             'select_destinations',
@@ -86,6 +91,8 @@ class SchedulerEndpoint:
             'schedule_many',
             'explain',
             'release',
+            'confirm',
+            'drop_moves',
             'ping',
         )
     )
@@ -95,13 +102,13 @@ class SchedulerEndpoint:
         scheduler: Scheduler,
         enforcer: Any,
         answers: Answers,
-        max_bytes: int,
+        reader: Reader,
         name: str,
     ) -> None:
         self._scheduler = scheduler
         self._enforcer = enforcer
         self._answers = answers
-        self._max_bytes = max_bytes
+        self._parse = reader.parse
         self._name = name
 
     def select_destinations(
@@ -117,6 +124,7 @@ class SchedulerEndpoint:
                 asked.claim,
                 asked.explain,
                 _deadline(incoming),
+                asked.move,
             )
 
         return self._told(ctxt, 'select_destinations', args, put)
@@ -163,17 +171,35 @@ class SchedulerEndpoint:
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Give back claims; the answer is the instances that held one."""
-        asked = self._parse(args, _Release)
+        return self._on_claims(ctxt, args, incoming, self._scheduler.release)
+
+    def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Confirm claims; the answer is those that were not before."""
+        return self._on_claims(ctxt, args, incoming, self._scheduler.confirm)
+
+    def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Give back second claims; the answer is who was to move."""
+        return self._on_claims(
+            ctxt, args, incoming, self._scheduler.drop_moves
+        )
+
+    def _on_claims(
+        self,
+        ctxt: Any,
+        args: Any,
+        incoming: Any,
+        verb: Callable[[list[str], float | None], Future[Any]],
+    ) -> Pending:
+        asked = self._parse(args, _Instances)
         credentials(ctxt)
-        future = self._scheduler.release(asked.instances, _deadline(incoming))
-        return Pending(future, plain)
+        return Pending(verb(asked.instances, _deadline(incoming)), plain)
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
         """Say who answers and how it is."""
         self._parse(args, _Nothing)
         return {
             'server': self._name,
-            'version': self.VERSION,
+            'version': VERSION,
             **self._scheduler.status(),
         }
 
@@ -213,21 +239,6 @@ class SchedulerEndpoint:
             )
         except errors.SchedulerError as error:
             return _failed(error)
-
-    def _parse(self, args: Any, kind: type[Any]) -> Any:
-        """Check size and depth, then types."""
-        documents.check_depth(args)
-        try:
-            size = len(msgspec.json.encode(args))
-        except (TypeError, ValueError, RecursionError) as fault:
-            raise errors.InvalidRequest(f'cannot be read: {fault}') from None
-        if size > self._max_bytes:
-            raise errors.PayloadTooLarge(
-                f'{size} bytes, at most {self._max_bytes} are taken',
-                size=size,
-                limit=self._max_bytes,
-            )
-        return documents.arguments(args, kind)
 
 
 def _reply_to(args: Any) -> ReplyTo | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -34,6 +35,7 @@ _NAP_S = 0.02
 _SHORT_NAP_S = 0.001
 # How long the broker may take to confirm a reply, in seconds.
 _CONFIRM_S = 0.5
+_PATIENCE_S = 1.0
 
 
 def _as_message(body: bytes) -> Any:
@@ -46,7 +48,12 @@ def _as_message(body: bytes) -> Any:
 
 
 class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
-    """A request that is acknowledged when its work is done."""
+    """A request that is acknowledged when its work is done.
+
+    :ivar redelivered: whether it was delivered before, to anybody
+    """
+
+    redelivered = False
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Send the reply, once.
@@ -151,6 +158,12 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 self._message_operations_handler,
             )
         )
+        self.incoming[-1].redelivered = self._came_before(message)
+
+    def _came_before(self, message: Any) -> bool:
+        """Whether the broker delivered a message before, to anybody."""
+        info = message._raw_message.delivery_info or {}
+        return bool(info.get('redelivered'))
 
     def poll(
         self,
@@ -185,6 +198,11 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 # The base class connects again, and consumes again.
                 conn._new_tags = set(conn._consumers.values())
 
+    def hears(self) -> bool:
+        """Whether its connection is there."""
+        inner = self.conn.connection
+        return inner.channel is not None and bool(inner.connection.connected)
+
     def settled(self, unique_id: str | None) -> None:
         """Note that a message is about to be acknowledged or given back."""
         self._open = max(0, self._open - 1)
@@ -210,6 +228,12 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
         self._kept = threading.local()
+        self._patient_until = 0.0
+        self._listeners: list[LateAckListener] = []
+
+    def hears(self) -> bool:
+        """Whether the broker is there to take requests from."""
+        return all(one.hears() for one in self._listeners)
 
     def publish_reply(self, queue: str, body: bytes) -> None:
         """Publish a reply over the calling thread's kept connection.
@@ -235,8 +259,11 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         """Publish a reply if the connection is well; whether it was.
 
         For a thread that must not wait: a connection that is lost is let
-        go of, and a broker that does not confirm in time is given up.
+        go of, and a broker that does not confirm in time is given up, and
+        not tried in this way for a moment.
         """
+        if time.monotonic() < self._patient_until:
+            return False
         conn = getattr(self._kept, 'conn', None)
         if conn is None:
             conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
@@ -255,6 +282,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
                 return False
             except Exception as error:
                 LOG.info('A reply is sent again: %s', error)
+                self._patient_until = time.monotonic() + _PATIENCE_S
             else:
                 return True
         self._kept.conn = None
@@ -266,6 +294,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         """Take the requests of a topic and of one server on it."""
         conn = self._get_connection(common.PURPOSE_LISTEN)
         listener = LateAckListener(self, conn)
+        self._listeners.append(listener)
         exchange = self._get_exchange(target)
         for topic in (target.topic, f'{target.topic}.{target.server}'):
             conn.declare_topic_consumer(

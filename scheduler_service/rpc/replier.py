@@ -13,9 +13,12 @@ from typing import Any, Protocol
 import oslo_messaging
 from oslo_messaging._drivers import amqp
 
+from scheduler_service.engine.health import Health
+
 LOG = logging.getLogger(__name__)
 _RETRY_S = 0.25
 _GIVE_UP_S = 60.0
+_STUCK_S = 2.0
 _GONE = (oslo_messaging.MessageUndeliverable, amqp.AMQPDestinationNotFound)
 
 
@@ -36,12 +39,14 @@ class Replier:
     tried for a minute, beside the others and never before them.
     """
 
-    def __init__(self, threads: int = 2) -> None:
+    def __init__(self, health: Health, threads: int = 2) -> None:
+        self._health = health
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._later: list[tuple[float, int, Any, float]] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._busy = 0
+        self._started: dict[int, float] = {}
         self._threads = [
             threading.Thread(
                 target=self._run, name=f'replier-{number}', daemon=True
@@ -59,6 +64,16 @@ class Replier:
         with self._lock:
             self._busy += 1
         self._tasks.put((delivery, time.monotonic() + _GIVE_UP_S))
+
+    def look(self) -> None:
+        """Say whether answers get away."""
+        oldest = min(list(self._started.values()), default=None)
+        stuck = oldest is not None and time.monotonic() - oldest > _STUCK_S
+        if stuck:
+            text = f'the broker takes no answers, {self._busy} wait'
+            self._health.suffer('answers', text)
+        else:
+            self._health.well('answers')
 
     def stop(self, timeout: float) -> bool:
         """Finish what waits and end; whether all was delivered."""
@@ -93,6 +108,9 @@ class Replier:
             return ()
 
     def _deliver(self, delivery: Deliverable, give_up: float) -> None:
+        started = time.monotonic()
+        me = threading.get_ident()
+        self._started[me] = started
         try:
             delivery()
         except _GONE as error:
@@ -107,5 +125,8 @@ class Replier:
         except Exception:
             LOG.exception('An answer could not be delivered')
             delivery.abandon()
+        finally:
+            self._started.pop(me, None)
+        self._health.time('reply', time.monotonic() - started)
         with self._lock:
             self._busy -= 1

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,6 +20,7 @@ import oslo_messaging
 from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors
+from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.rpc.replier import Replier
 
 LOG = logging.getLogger(__name__)
@@ -40,11 +44,16 @@ class Pending:
 class Dispatcher:
     """Finds the method that a message names, in a version it can serve.
 
-    :param endpoint: its public methods take (context, arguments as a dict)
+    :param endpoints: their METHODS take (context, arguments as a dict,
+        message)
     """
 
-    def __init__(self, endpoint: Any, version: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoints: Sequence[Any], version: str) -> None:
+        self._methods = {
+            name: getattr(one, name)
+            for one in endpoints
+            for name in one.METHODS
+        }
         self._major, self._minor = (int(part) for part in version.split('.'))
 
     def dispatch(self, incoming: Any) -> Any:
@@ -57,14 +66,12 @@ class Dispatcher:
             raise errors.InvalidRequest('the message is not an object')
         self._check_version(message.get('version', '1.0'))
         name = message.get('method')
-        method = None
-        if isinstance(name, str) and name in self._endpoint.METHODS:
-            method = getattr(self._endpoint, name)
+        method = self._methods.get(name) if isinstance(name, str) else None
         if method is None or message.get('namespace') is not None:
             raise errors.InvalidRequest(
                 f'no such method: {str(name)[:100]}',
                 method=str(name)[:100],
-                methods=sorted(self._endpoint.METHODS),
+                methods=sorted(self._methods),
             )
         args = message.get('args', {})
         return method(incoming.ctxt, args, incoming)
@@ -84,13 +91,22 @@ class Dispatcher:
 
 
 class LateAckServer(stock.RPCServer):  # type: ignore[misc]
-    """oslo.messaging's server, less its pool of waiting threads."""
+    """oslo.messaging's server, less its pool of waiting threads.
+
+    :param lane: takes the messages that were delivered before
+    """
 
     def __init__(
-        self, transport: Any, target: Any, dispatcher: Any, replier: Replier
+        self,
+        transport: Any,
+        target: Any,
+        dispatcher: Any,
+        replier: Replier,
+        lane: SecondTry,
     ) -> None:
         super().__init__(transport, target, dispatcher, 'threading')
         self._replier = replier
+        self._lane = lane
 
     def _on_incoming(self, incoming: Any) -> None:
         self._process_incoming(incoming)
@@ -98,6 +114,13 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _process_incoming(self, incoming: Any) -> None:
         """Dispatch one message; nothing may escape into the poller."""
         message = incoming[0]
+        if getattr(message, 'redelivered', False):
+            self._lane.put(message, self._dispatch)
+        else:
+            self._dispatch(message)
+
+    def _dispatch(self, message: Any) -> Future[Any] | None:
+        """Dispatch one message; return the future of what it asks for."""
         try:
             found = self.dispatcher.dispatch(message)
         except errors.SchedulerError as error:
@@ -114,8 +137,9 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 found.future.add_done_callback(
                     lambda future: self._decided(message, found, future)
                 )
-            else:
-                self._replier.put(Delivery(message, found, None))
+                return found.future
+            self._replier.put(Delivery(message, found, None))
+        return None
 
     def _decided(
         self, message: Any, pending: Pending, future: Future[Any]
@@ -194,13 +218,75 @@ class Delivery:
         self._message.acknowledge()
 
 
+class SecondTry:
+    """Works on messages that were delivered before, one after the other.
+
+    If one of them ends this process, it is known which.
+
+    :param quarantine: counts them, and says which are not to be tried
+    """
+
+    def __init__(self, quarantine: Quarantine, replier: Replier) -> None:
+        self._quarantine = quarantine
+        self._replier = replier
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._run, name='second-try', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what waits is delivered to another daemon."""
+        self._waiting.put(None)
+
+    def put(
+        self, message: Any, dispatch: Callable[[Any], Future[Any] | None]
+    ) -> None:
+        """Work on a message when those before it are done."""
+        self._waiting.put((message, dispatch))
+
+    def _run(self) -> None:
+        while (task := self._waiting.get()) is not None:
+            try:
+                self._work(*task)
+            except Exception:
+                LOG.exception('A message that came again was not taken')
+
+    def _work(
+        self, message: Any, dispatch: Callable[[Any], Future[Any] | None]
+    ) -> None:
+        name = str(message.unique_id)
+        try:
+            self._quarantine.begin(name, message.message, message.ctxt)
+        except errors.RequestPutAside as error:
+            self._replier.put(Delivery(message, None, error))
+            return
+        future = dispatch(message)
+        if future is not None:
+            futures.wait([future])
+        self._quarantine.end(name)
+
+
 def new_server(
-    transport: Any, topic: str, name: str, endpoint: Any, replier: Replier
+    transport: Any,
+    target: tuple[str, str],
+    endpoints: Sequence[Any],
+    version: str,
+    replier: Replier,
+    lane: SecondTry,
 ) -> LateAckServer:
-    """Return a server for *endpoint* on a topic, not started yet."""
+    """Return a server for *endpoints*, not started yet.
+
+    :param target: topic and name of the server
+    """
+    topic, name = target
     return LateAckServer(
         transport,
         oslo_messaging.Target(topic=topic, server=name),
-        Dispatcher(endpoint, endpoint.VERSION),
+        Dispatcher(endpoints, version),
         replier,
+        lane,
     )

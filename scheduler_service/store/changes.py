@@ -141,6 +141,7 @@ def _with_loads(
         'num_instances': {},
         'num_io_ops': {},
         'disk_available_least': {},
+        'up': {},
     }
     for store_id, load in loading.loads(conn, ids).items():
         row = table.row_of_id(store_id)
@@ -152,6 +153,7 @@ def _with_loads(
         least = load.available_least
         numbers['num_instances'][row] = load.num_instances
         numbers['num_io_ops'][row] = load.num_io_ops
+        numbers['up'][row] = load.up
         numbers['disk_available_least'][row] = (
             np.nan if least is None else least
         )

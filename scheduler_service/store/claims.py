@@ -37,6 +37,7 @@ class Claim(NamedTuple):
     :ivar placement: JSON, what is answered for it
     :ivar known: whether the store has the instance already, without a claim
     :ivar group: uuid of the server group that the instance is to be in
+    :ivar move: whether it is beside the place that the instance has
     """
 
     consumer: str
@@ -51,6 +52,7 @@ class Claim(NamedTuple):
     placement: str
     known: bool = False
     group: str | None = None
+    move: bool = False
 
 
 def take(
@@ -77,15 +79,17 @@ def take(
         )
         if taken.rowcount != len(asked):
             raise ClaimLost
-    known = [one.consumer for one in claims if one.known]
+    known = [one.consumer for one in claims if one.known and not one.move]
     if known:
-        table = schema.instances
-        conn.execute(sa.delete(table).where(table.c.uuid.in_(known)))
+        _replace(writer, known)
+    placed = _instances([one for one in claims if not one.move])
+    moving = [one for one in claims if one.move]
+    held = _allocations(claims)
     try:
-        rows.insert_packed(
-            conn, 'instances', claim_sql.INSTANCE, _instances(claims)
-        )
-        held = _allocations(claims)
+        if placed:
+            rows.insert_packed(conn, 'instances', claim_sql.INSTANCE, placed)
+        if moving:
+            _move(conn, moving)
         if held:
             rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
     except db_exception.DBDuplicateEntry:
@@ -108,7 +112,7 @@ def claim(
     :raises ClaimLost: nothing is claimed
     :raises StoreUnavailable: it is not known whether anything is
     """
-    plain = not any(one.known or one.group for one in claims)
+    plain = not any(one.known or one.group or one.move for one in claims)
     if plain and rows.dialect_of(conn) == 'postgresql':
         return store.once(lambda: _in_one_statement(conn, claims, fallback))
 
@@ -147,57 +151,72 @@ def _in_one_statement(
 
 
 def placements(
-    conn: Connection, consumers: Sequence[str]
+    conn: Connection, consumers: Sequence[str], moving: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return what was answered for consumers that hold a claim."""
-    table = schema.instances
-    query = sa.select(table.c.uuid, table.c.placement).where(
-        table.c.uuid.in_(consumers), table.c.placement.is_not(None)
+    """Return what was answered for consumers that hold a claim.
+
+    :param moving: the claims beside those where they are
+    """
+    table: Any = schema.moves if moving else schema.instances
+    uuid = table.c.instance_uuid if moving else table.c.uuid
+    query = sa.select(uuid, table.c.placement).where(
+        uuid.in_(consumers), table.c.placement.is_not(None)
     )
     return {
-        uuid: msgspec.json.decode(placement)
-        for uuid, placement in conn.execute(query)
+        found: msgspec.json.decode(placement)
+        for found, placement in conn.execute(query)
     }
 
 
-def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
-    """Give back what consumers claimed; return those that held something.
+def _replace(writer: Writer, known: Sequence[str]) -> None:
+    """Take reported instances away, to be claimed elsewhere.
 
-    Doing it again changes nothing.
+    One that holds a claim by now stays, and cannot be put again.
     """
-    conn = writer.conn
-    table = schema.allocations
-    held = conn.execute(
-        sa.select(table)
-        .where(table.c.consumer_uuid.in_(consumers))
-        .order_by(table.c.host_id, table.c.resource_class)
+    inst, hosts = schema.instances, schema.hosts
+    replaced = inst.c.uuid.in_(known) & (inst.c.state == 'reported')
+    ids = (
+        sa.select(hosts.c.id)
+        .join(inst, inst.c.host == hosts.c.host)
+        .where(replaced)
+    )
+    writer.touched.load += writer.conn.execute(ids).scalars()
+    writer.conn.execute(sa.delete(inst).where(replaced))
+
+
+def _move(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Note where instances move to; they stay where they are for now.
+
+    :raises ClaimLost: one is gone, or is on that host by now
+    :raises DBDuplicateEntry: one moves already
+    """
+    table = schema.instances
+    there = conn.execute(
+        sa.select(table.c.uuid, table.c.host)
+        .where(table.c.uuid.in_([one.consumer for one in claims]))
+        .order_by(table.c.uuid)
         .with_for_update()
-    ).all()
-    if held:
-        _give_back(conn, held)
-    inst = schema.instances
-    mine = inst.c.uuid.in_(consumers) & (inst.c.state == 'claimed')
-    gone = list(conn.execute(sa.select(inst.c.uuid).where(mine)).scalars())
-    groups.leave(writer, gone)
-    conn.execute(sa.delete(table).where(table.c.consumer_uuid.in_(consumers)))
-    conn.execute(sa.delete(inst).where(mine))
-    writer.touched.load += sorted({row.host_id for row in held})
-    writer.touched.instances_gone += gone
-    return sorted({row.consumer_uuid for row in held}.union(gone))
-
-
-def _give_back(conn: Connection, held: Sequence[Any]) -> None:
-    amounts: dict[tuple[int, str], int] = {}
-    for row in held:
-        key = row.host_id, row.resource_class
-        amounts[key] = amounts.get(key, 0) - row.amount
-    asked = [
-        {'host_id': host, 'resource_class': name, 'amount': amount}
-        for (host, name), amount in sorted(amounts.items())
-    ]
-    dialect = rows.dialect_of(conn)
-    conn.execute(
-        claim_sql.moving(dialect), claim_sql.parameters(dialect, asked)
+    )
+    places = {row.uuid: row.host for row in there}
+    for one in claims:
+        if places.get(one.consumer, one.host) == one.host:
+            raise ClaimLost
+    now = time.time()
+    rows.insert(
+        conn,
+        schema.moves,
+        [
+            {
+                'instance_uuid': one.consumer,
+                'host_id': one.host_id,
+                'host': one.host,
+                'node': one.node,
+                'request_id': one.request_id,
+                'placement': one.placement,
+                'created_at': now,
+            }
+            for one in claims
+        ],
     )
 
 

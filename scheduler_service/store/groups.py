@@ -44,13 +44,13 @@ def join(
     new = []
     for head in heads:
         there = members[head.uuid]
-        hosts = {uuid: host for uuid, host in there.items() if host}
+        places = {uuid: set(hosts) for uuid, hosts in there.items()}
         for uuid, (group, host) in joining.items():
             if group == head.uuid:
-                hosts[uuid] = host
+                places[uuid] = _with(head, places.get(uuid, set()), host)
                 if uuid not in there:
                     new.append({'group_uuid': group, 'instance_uuid': uuid})
-        if head.policy in policies and not _holds(head, hosts):
+        if head.policy in policies and not _holds(head, places):
             return False
     insert(conn, schema.server_group_members, new)
     writer.touched.groups += sorted({one['group_uuid'] for one in new})
@@ -70,25 +70,42 @@ def leave(writer: Writer, instances: Sequence[str]) -> None:
 
 def _members(
     conn: Connection, groups: Sequence[str]
-) -> dict[str, dict[str, str | None]]:
-    """Return instance -> host (None: on none) for each group."""
+) -> dict[str, dict[str, set[str]]]:
+    """Return instance -> its hosts for each group.
+
+    None for one that is not placed, two for one that moves.
+    """
     members, instances = schema.server_group_members, schema.instances
+    moves = schema.moves
     rows = conn.execute(
         sa.select(
-            members.c.group_uuid, members.c.instance_uuid, instances.c.host
+            members.c.group_uuid,
+            members.c.instance_uuid,
+            instances.c.host,
+            moves.c.host,
         )
         .outerjoin(instances, instances.c.uuid == members.c.instance_uuid)
+        .outerjoin(moves, moves.c.instance_uuid == members.c.instance_uuid)
         .where(members.c.group_uuid.in_(groups))
     )
-    found: dict[str, dict[str, str | None]] = defaultdict(dict)
-    for group, uuid, host in rows:
-        found[group][uuid] = host
+    found: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for group, uuid, *hosts in rows:
+        found[group][uuid] = {host for host in hosts if host}
     return found
 
 
-def _holds(head: Any, hosts: Mapping[str, str]) -> bool:
+def _with(head: Any, hosts: set[str], host: str) -> set[str]:
+    """Return where an instance counts once it joins on a host.
+
+    One that moves keeps others away from both its hosts, but others are
+    kept together with where it will be.
+    """
+    return {*hosts, host} if head.policy == _ANTI else {host}
+
+
+def _holds(head: Any, places: Mapping[str, set[str]]) -> bool:
     """Whether a group's policy holds with its members on these hosts."""
-    counts = Counter(hosts.values())
+    counts = Counter(host for hosts in places.values() for host in hosts)
     if head.policy == _ANTI:
         return max(counts.values(), default=0) <= (
             head.max_server_per_host or 1

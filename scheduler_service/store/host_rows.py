@@ -106,6 +106,66 @@ def _change_inventories(
         )
 
 
+def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
+    """Write only what moves all day: use, counts, and up or down.
+
+    Of inventories ``used`` of the documents is what claims do not hold.
+    """
+    table = schema.hosts
+    moving: dict[str, Any] = {
+        name: sa.bindparam(name)
+        for name in ('num_io_ops', 'instances_other', 'state')
+    }
+    ordered = sorted(hosts, key=lambda pair: pair[0])
+    update = sa.update(table).where(table.c.id == sa.bindparam('b_id'))
+    writer.conn.execute(
+        update.values(moving),
+        [
+            {
+                'b_id': store_id,
+                'num_io_ops': host.num_io_ops,
+                'instances_other': host.num_instances or 0,
+                'state': host.state,
+            }
+            for store_id, host in ordered
+        ],
+    )
+    writer.conn.execute(
+        _update_use(),
+        [
+            {
+                'b_host_id': store_id,
+                'b_resource_class': row['resource_class'],
+                'b_reported': row['reported'],
+                'b_available_least': row['available_least'],
+            }
+            for store_id, host in ordered
+            for row in sorted(
+                _inventory_rows(store_id, host),
+                key=lambda row: str(row['resource_class']),
+            )
+        ],
+    )
+    writer.touched.load += [store_id for store_id, _ in ordered]
+
+
+def _update_use() -> Any:
+    table = schema.inventories
+    reported: Any = sa.bindparam('b_reported')
+    return (
+        sa.update(table)
+        .where(
+            table.c.host_id == sa.bindparam('b_host_id'),
+            table.c.resource_class == sa.bindparam('b_resource_class'),
+        )
+        .ordered_values(
+            (table.c.available_least, sa.bindparam('b_available_least')),
+            (table.c.used, table.c.used - table.c.reported + reported),
+            (table.c.reported, reported),
+        )
+    )
+
+
 def _update_inventory() -> Any:
     table = schema.inventories
     plain: dict[str, Any] = {

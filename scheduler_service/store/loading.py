@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ class Load(NamedTuple):
     available_least: int | None
     num_instances: int
     num_io_ops: int
+    up: bool
 
 
 def snapshot(conn: Connection) -> Snapshot:
@@ -177,17 +178,22 @@ def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
 def instance_counts(
     conn: Connection, ids: list[int] | None = None
 ) -> dict[tuple[str, str], int]:
-    """Return how many instances each (host, node) has; None: of all."""
-    table = schema.instances
-    query = sa.select(table.c.host, table.c.node, sa.func.count()).group_by(
-        table.c.host, table.c.node
-    )
-    if ids is not None:
-        names = sa.select(schema.hosts.c.host).where(
-            schema.hosts.c.id.in_(ids)
-        )
-        query = query.where(table.c.host.in_(names))
-    return {(host, node): n for host, node, n in conn.execute(query)}
+    """Return how many instances each (host, node) has or is to get.
+
+    :param ids: of these hosts; None: of all
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for table in (schema.instances, schema.moves):
+        counted = sa.select(table.c.host, table.c.node, sa.func.count())
+        query = counted.group_by(table.c.host, table.c.node)
+        if ids is not None:
+            names = sa.select(schema.hosts.c.host).where(
+                schema.hosts.c.id.in_(ids)
+            )
+            query = query.where(table.c.host.in_(names))
+        for host, node, count in conn.execute(query):
+            found[host, node] += count
+    return found
 
 
 def loads(conn: Connection, ids: Iterable[int]) -> dict[int, Load]:
@@ -208,6 +214,7 @@ def _loads(conn: Connection, ids: list[int]) -> dict[int, Load]:
             table.c.node,
             table.c.num_io_ops,
             table.c.instances_other,
+            table.c.state,
         ).where(table.c.id.in_(ids))
     ).all()
     found = {
@@ -216,6 +223,7 @@ def _loads(conn: Connection, ids: list[int]) -> dict[int, Load]:
             None,
             row.instances_other + counts.get((row.host, row.node), 0),
             row.num_io_ops,
+            row.state == 'up',
         )
         for row in rows
     }
@@ -265,10 +273,25 @@ def instances(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[Placed]:
     """Return what the index keeps of instances; None: of all."""
+    wanted = None if uuids is None else list(uuids)
+    moving = bound_for(conn, wanted)
     return [
-        placed(one, claimed=state == 'claimed')
-        for one, state in instance_documents(conn, uuids)
+        placed(one, state != 'reported', moving.get(one.uuid, ''))
+        for one, state in instance_documents(conn, wanted)
     ]
+
+
+def bound_for(
+    conn: Connection, uuids: list[str] | None = None
+) -> dict[str, str]:
+    """Return the service hosts that instances move to; None: all."""
+    table = schema.moves
+    query = sa.select(table.c.instance_uuid, table.c.host)
+    found: dict[str, str] = {}
+    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
+        rows = conn.execute(_of(query, table.c.instance_uuid, part))
+        found.update((row.instance_uuid, row.host) for row in rows)
+    return found
 
 
 def instance_documents(

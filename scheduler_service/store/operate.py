@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Pool, ServerGroup
 from scheduler_service.store import host_rows, loading, schema, writing
-from scheduler_service.store.connection import Writer
+from scheduler_service.store.connection import Writer, next_number
 
 
 def set_host_status(
@@ -107,6 +107,25 @@ def delete_aggregate(writer: Writer, named: str) -> Aggregate:
     found = find_aggregate(writer, named)
     writing.remove_aggregates(writer, [found.id])
     return found
+
+
+def put_aggregates(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
+    """Add aggregates, or replace those of the same id; return how many.
+
+    Those that are the same already are left alone.
+    """
+    # Several daemons may be told the same: one after the other.
+    next_number(writer.conn, 'host_id', 0)
+    stored = {one.id: one for one in loading.aggregates(writer.conn)}
+    wanted = {
+        one.id: msgspec.structs.replace(one, hosts=sorted(set(one.hosts)))
+        for one in aggregates
+    }
+    differ = [one for one in wanted.values() if stored.get(one.id) != one]
+    if differ:
+        writing.remove_aggregates(writer, [one.id for one in differ])
+        writing.add_aggregates(writer, differ)
+    return len(differ)
 
 
 def set_metadata(one: Aggregate, pairs: Mapping[str, str | None]) -> Aggregate:

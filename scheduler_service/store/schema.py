@@ -140,7 +140,8 @@ instances = sa.Table(
     sa.Column('uuid', sa.String(36), primary_key=True),
     sa.Column('host', sa.String(255), nullable=False),
     sa.Column('node', sa.String(255), nullable=False),
-    # reported: a host runs it; claimed: we promised it a place.
+    # reported: a host runs it; claimed: we promised it a place; confirmed:
+    # both.
     sa.Column('state', sa.String(16), nullable=False),
     sa.Column('project_id', sa.String(255)),
     sa.Column('request_id', sa.String(255)),
@@ -148,6 +149,21 @@ instances = sa.Table(
     sa.Column('document', _DOCUMENT, nullable=False),
     # What was answered for it, so that the same question gets it again.
     sa.Column('placement', _DOCUMENT),
+    sa.Column('created_at', sa.Double(), nullable=False),
+    sa.Index(None, 'host'),
+    **_TABLE,
+)
+
+# The second claim of an instance that moves, beside the one where it is.
+moves = sa.Table(
+    'moves',
+    metadata,
+    sa.Column('instance_uuid', sa.String(36), primary_key=True),
+    sa.Column('host_id', _BIG, nullable=False),
+    sa.Column('host', sa.String(255), nullable=False),
+    sa.Column('node', sa.String(255), nullable=False),
+    sa.Column('request_id', sa.String(255)),
+    sa.Column('placement', _DOCUMENT, nullable=False),
     sa.Column('created_at', sa.Double(), nullable=False),
     sa.Index(None, 'host'),
     **_TABLE,
@@ -207,7 +223,23 @@ heartbeats = sa.Table(
     'heartbeats',
     metadata,
     sa.Column('host', sa.String(255), primary_key=True),
+    # By the database's clock, so that daemons need not agree on the time.
     sa.Column('seen_at', sa.Double(), nullable=False),
+    sa.Index(None, 'seen_at'),
+    **_TABLE,
+)
+
+# Messages that the broker delivered again, counted while they are worked on.
+suspects = sa.Table(
+    'suspects',
+    metadata,
+    sa.Column('message_id', sa.String(64), primary_key=True),
+    sa.Column('deliveries', sa.Integer(), nullable=False),
+    # 1: no daemon takes it any more.
+    sa.Column('put_aside', sa.Integer(), nullable=False),
+    sa.Column('method', sa.String(64), nullable=False),
+    sa.Column('message', _DOCUMENT, nullable=False),
+    sa.Column('changed_at', sa.Double(), nullable=False),
     **_TABLE,
 )
 

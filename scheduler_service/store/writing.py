@@ -61,23 +61,31 @@ def change_instances(writer: Writer, instances: Sequence[Instance]) -> None:
         for name in ('host', 'node', 'project_id', 'document')
     }
     update = sa.update(table).where(table.c.uuid == sa.bindparam('b_uuid'))
+    hosts = {one.host for one in instances}
+    hosts |= _hosts_of(writer, [one.uuid for one in instances])
     writer.conn.execute(update.values(named), rows)
     writer.touched.instances += [one.uuid for one in instances]
-    _touch_load(writer, {one.host for one in instances})
+    _touch_load(writer, hosts)
 
 
 def remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     """Remove instances that hosts no longer report."""
     if not uuids:
         return
+    hosts = _hosts_of(writer, uuids)
+    delete(writer.conn, schema.instances.c.uuid, uuids)
+    writer.touched.instances_gone += uuids
+    _touch_load(writer, hosts)
+
+
+def _hosts_of(writer: Writer, uuids: Sequence[str]) -> set[str]:
+    """Return the service hosts that instances are on."""
     table = schema.instances
     hosts: set[str] = set()
     for part in in_chunks(uuids, _CHUNK):
         found = sa.select(table.c.host).where(table.c.uuid.in_(part))
         hosts.update(writer.conn.execute(found).scalars())
-    delete(writer.conn, table.c.uuid, uuids)
-    writer.touched.instances_gone += uuids
-    _touch_load(writer, hosts)
+    return hosts
 
 
 def _touch_load(writer: Writer, hosts: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from scheduler_service.store import (
     changes,
     claims,
     inventory,
+    lifecycle,
     loading,
     migrate,
     schema,
@@ -220,7 +221,7 @@ class TestStore:
         make(store, first)
         with pytest.raises(claims.ClaimLost):
             make(store, a_claim(snapshot, 0, **take))
-        store.write(lambda writer: claims.release(writer, [first.consumer]))
+        store.write(lambda writer: lifecycle.release(writer, [first.consumer]))
         make(store, a_claim(snapshot, 0, **take))
 
     def test_release_gives_back_once(self, store):
@@ -230,7 +231,7 @@ class TestStore:
         make(store, one)
 
         def give(writer: Writer) -> list[str]:
-            return claims.release(writer, [one.consumer, INSTANCE])
+            return lifecycle.release(writer, [one.consumer, INSTANCE])
 
         assert store.write(give) == [one.consumer]
         assert store.write(give) == []
@@ -273,7 +274,7 @@ class TestStore:
         held = load(store).hosts
         assert len(held.groups[group].members) == len(held.instances) - 1
         uuids = [one.uuid for one in held.instances]
-        store.write(lambda writer: claims.release(writer, uuids))
+        store.write(lambda writer: lifecycle.release(writer, uuids))
         assert load(store).hosts.groups[group].members == []
 
     def test_twenty_threads_never_take_more_than_there_is(self, store):

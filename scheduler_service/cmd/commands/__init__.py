@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from scheduler_service.cmd.daemon import open_store
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 
 
 @contextlib.contextmanager
@@ -21,3 +22,20 @@ def opened(conf: Any) -> Iterator[Store]:
         yield store
     finally:
         store.dispose()
+
+
+def read(conf: Any, query: Callable[[Any], Any]) -> Any:
+    """Return what a query of a connection gives."""
+    with opened(conf) as store, store.reading() as conn:
+        return query(conn)
+
+
+def write(conf: Any, work: Callable[[Writer], Any]) -> Any:
+    """Do work in one transaction; return what it gives."""
+    with opened(conf) as store:
+        return store.write(work)
+
+
+def when(stamp: float) -> str:
+    """Return a time as people read it, UTC."""
+    return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import opened
+from scheduler_service.cmd.commands import read, when, write
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store import (
-    decisions as kept,
-)
-from scheduler_service.store import (
-    loading,
-    operate,
-)
-from scheduler_service.store import (
-    zones as zone_rows,
-)
-from scheduler_service.store.connection import Writer
+from scheduler_service.store import decisions as kept
+from scheduler_service.store import loading, operate
+from scheduler_service.store import zones as zone_rows
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
@@ -45,19 +36,9 @@ def _or_none(given: Sequence[str]) -> dict[str, str | None]:
     return {key: value or None for key, value in pairs(given).items()}
 
 
-def _read(conf: Any, query: Callable[[Any], Any]) -> Any:
-    with opened(conf) as store, store.reading() as conn:
-        return query(conn)
-
-
-def _write(conf: Any, work: Callable[[Writer], Any]) -> Any:
-    with opened(conf) as store:
-        return store.write(work)
-
-
 def pools(args: Any, conf: Any) -> None:
     """List pools."""
-    found = _read(conf, loading.pools).values()
+    found = read(conf, loading.pools).values()
     output.listing(_rows(found), ['name', 'id', 'attributes'], args.format)
 
 
@@ -71,7 +52,7 @@ def create_pool(args: Any, conf: Any) -> None:
         },
         Pool,
     )
-    _write(
+    write(
         conf,
         lambda writer: operate.create_pool(
             writer, made.id, made.name, made.attributes
@@ -83,17 +64,17 @@ def create_pool(args: Any, conf: Any) -> None:
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
     wanted = _or_none(args.attribute)
-    _write(conf, lambda writer: operate.set_pool(writer, args.pool, wanted))
+    write(conf, lambda writer: operate.set_pool(writer, args.pool, wanted))
 
 
 def delete_pool(args: Any, conf: Any) -> None:
     """Remove a pool."""
-    _write(conf, lambda writer: operate.delete_pool(writer, args.pool))
+    write(conf, lambda writer: operate.delete_pool(writer, args.pool))
 
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    found = _read(conf, loading.hosts).values()
+    found = read(conf, loading.hosts).values()
     rows = [
         {
             'host': one.host,
@@ -119,7 +100,7 @@ def show_host(args: Any, conf: Any) -> None:
     """Print all about a host."""
     found = [
         one
-        for one in _read(conf, loading.hosts).values()
+        for one in read(conf, loading.hosts).values()
         if one.host == args.host
     ]
     if not found:
@@ -130,12 +111,12 @@ def show_host(args: Any, conf: Any) -> None:
 
 def enable_host(args: Any, conf: Any) -> None:
     """Let a host be chosen."""
-    _write(conf, lambda w: operate.set_host_status(w, args.host, True))
+    write(conf, lambda w: operate.set_host_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
     """Keep a host from being chosen."""
-    _write(
+    write(
         conf,
         lambda writer: operate.set_host_status(
             writer, args.host, False, args.reason
@@ -145,12 +126,12 @@ def disable_host(args: Any, conf: Any) -> None:
 
 def remove_host(args: Any, conf: Any) -> None:
     """Forget a host."""
-    _write(conf, lambda writer: operate.remove_host(writer, args.host))
+    write(conf, lambda writer: operate.remove_host(writer, args.host))
 
 
 def aggregates(args: Any, conf: Any) -> None:
     """List aggregates."""
-    found = _read(conf, loading.aggregates)
+    found = read(conf, loading.aggregates)
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
     output.listing(_rows(found), columns, args.format)
 
@@ -160,7 +141,7 @@ def create_aggregate(args: Any, conf: Any) -> None:
     metadata = pairs(args.property)
     if args.zone:
         metadata['availability_zone'] = args.zone
-    made = _write(
+    made = write(
         conf, lambda w: operate.create_aggregate(w, args.name, metadata)
     )
     print(f'Aggregate {made.name} has the id {made.id}.')
@@ -197,7 +178,7 @@ def drop_host(args: Any, conf: Any) -> None:
 def _change(
     args: Any, conf: Any, change: Callable[[Aggregate], Aggregate]
 ) -> None:
-    _write(
+    write(
         conf,
         lambda writer: operate.change_aggregate(
             writer, args.aggregate, change
@@ -207,12 +188,12 @@ def _change(
 
 def delete_aggregate(args: Any, conf: Any) -> None:
     """Remove an aggregate."""
-    _write(conf, lambda w: operate.delete_aggregate(w, args.aggregate))
+    write(conf, lambda w: operate.delete_aggregate(w, args.aggregate))
 
 
 def groups(args: Any, conf: Any) -> None:
     """List server groups."""
-    found = _read(conf, loading.groups).values()
+    found = read(conf, loading.groups).values()
     columns = ['name', 'uuid', 'policy', 'rules', 'members']
     output.listing(_rows(found), columns, args.format)
 
@@ -230,35 +211,35 @@ def create_group(args: Any, conf: Any) -> None:
         },
         ServerGroup,
     )
-    _write(conf, lambda writer: operate.create_group(writer, made))
+    write(conf, lambda writer: operate.create_group(writer, made))
     print(f'Server group {made.name} has the uuid {made.uuid}.')
 
 
 def delete_group(args: Any, conf: Any) -> None:
     """Remove a server group."""
-    _write(conf, lambda writer: operate.delete_group(writer, args.uuid))
+    write(conf, lambda writer: operate.delete_group(writer, args.uuid))
 
 
 def zones(args: Any, conf: Any) -> None:
     """List zones that have a pool."""
-    rows = [one._asdict() for one in _read(conf, zone_rows.listing)]
+    rows = [one._asdict() for one in read(conf, zone_rows.listing)]
     output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args.format)
 
 
 def decisions(args: Any, conf: Any) -> None:
     """List the newest decisions."""
-    rows = _read(conf, lambda conn: kept.listing(conn, args.limit))
+    rows = read(conf, lambda conn: kept.listing(conn, args.limit))
     for row in rows:
-        row['created_at'] = _when(row['created_at'])
+        row['created_at'] = when(row['created_at'])
     columns = ['created_at', 'request_id', 'kind', 'outcome']
     output.listing(rows, columns, args.format)
 
 
 def show_decision(args: Any, conf: Any) -> None:
     """Print decisions of a request with their reasons."""
-    found = _read(conf, lambda conn: kept.show(conn, args.request_id))
+    found = read(conf, lambda conn: kept.show(conn, args.request_id))
     for one in found:
-        one['created_at'] = _when(one['created_at'])
+        one['created_at'] = when(one['created_at'])
     if args.format != 'table':
         output.document(found, args.format)
         return
@@ -283,7 +264,3 @@ def _decision(one: dict[str, Any]) -> None:
 def _rows(found: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [msgspec.structs.asdict(o) for o in found]
     return rows
-
-
-def _when(stamp: float) -> str:
-    return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')

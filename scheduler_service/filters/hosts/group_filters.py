@@ -24,7 +24,9 @@ def group_of(table: HostTable, request: Request) -> ServerGroup | None:
 def members_by_host(table: HostTable, group: ServerGroup) -> Counter[str]:
     """Return how many members of a group each service host has."""
     found = (table.instances.get(uuid) for uuid in group.members)
-    return Counter(one.host for one in found if one is not None)
+    return Counter(
+        host for one in found if one is not None for host in one.hosts
+    )
 
 
 def _hinted_hosts(table: HostTable, request: Request) -> set[str]:

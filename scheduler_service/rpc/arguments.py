@@ -1,0 +1,39 @@
+"""Reads the arguments of messages: size and depth first, then types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.model import documents
+
+
+class Reader:
+    """Turns arguments into typed documents.
+
+    :param max_bytes: larger arguments are refused
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+
+    def parse(self, args: Any, kind: type[Any]) -> Any:
+        """Return the arguments as *kind*.
+
+        :raises PayloadTooLarge: too many bytes, or nested too deeply
+        :raises InvalidRequest: with the place and what was expected there
+        """
+        documents.check_depth(args)
+        try:
+            size = len(msgspec.json.encode(args))
+        except (TypeError, ValueError, RecursionError) as fault:
+            raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+        if size > self._max_bytes:
+            raise errors.PayloadTooLarge(
+                f'{size} bytes, at most {self._max_bytes} are taken',
+                size=size,
+                limit=self._max_bytes,
+            )
+        return documents.arguments(args, kind)
