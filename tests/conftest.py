@@ -52,6 +52,17 @@ def rabbitmq() -> Iterator[tuple[servers.Server, str]]:
     yield from _run(servers.rabbitmq)
 
 
+@pytest.fixture(scope='session')
+def quorum_bus(rabbitmq: tuple[servers.Server, str]) -> str:
+    """A virtual host of its own, where queues may be of the durable kind."""
+    server, url = rabbitmq
+    servers.rabbitmqctl(server, 'add_vhost', 'quorum')
+    servers.rabbitmqctl(
+        server, 'set_permissions', '-p', 'quorum', 'guest', '.*', '.*', '.*'
+    )
+    return url + 'quorum'
+
+
 def new_database(base: str) -> str:
     """Make a database of its own on a server; return its URL."""
     name = f't{uuid.uuid4().hex[:12]}'

@@ -226,6 +226,12 @@ def rabbitmq() -> Iterator[tuple[Server, str]]:
         server.remove()
 
 
+def rabbitmqctl(server: Server, *args: str) -> None:
+    """Run the control program on a private RabbitMQ."""
+    control = _real(binary('rabbitmqctl', '/usr/sbin/rabbitmqctl'))
+    server.command(control, '-q', *args, **server._env)
+
+
 def _real(program: str) -> str:
     """Return the program behind the distribution's wrapper.
 

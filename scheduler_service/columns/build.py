@@ -147,6 +147,8 @@ def with_load(
     for name, values in numbers.items():
         columns[name] = columns[name].copy()
         columns[name][list(values)] = list(values.values())
+    for rows in (*map(list, used.values()), *map(list, numbers.values())):
+        table.topology.note(rows)
     return dataclasses.replace(table, resources=resources, numbers=columns)
 
 

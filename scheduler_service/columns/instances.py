@@ -38,26 +38,37 @@ class InstanceIndex:
     """Instances by uuid and by service host.
 
     A change makes a new index that shares the large base with the old one
-    and copies only the small delta, so readers keep what they hold. Service
-    host alone is the key: two nodes of one host see the same instances.
+    and copies only the small delta, so readers keep what they hold; ``put``
+    alone changes the index itself. Service host alone is the key: two nodes
+    of one host see the same instances.
     """
 
-    __slots__ = ('_base', '_base_by_host', '_by_host', '_delta')
+    __slots__ = ('_base', '_base_by_host', '_delta')
 
     def __init__(
         self,
         base: Mapping[str, Placed],
         delta: Mapping[str, Placed | None] | None = None,
     ) -> None:
-        self._base = base
-        self._delta: Mapping[str, Placed | None] = delta or {}
+        self._base: Mapping[str, Placed] = base
+        self._delta: dict[str, Placed | None] = dict(delta or {})
         self._base_by_host: dict[str, set[str]] | None = None
-        self._by_host: dict[str, set[str]] | None = None
 
     @classmethod
     def of(cls, placed: Iterable[Placed]) -> InstanceIndex:
         """Build an index from scratch."""
         return cls({item.uuid: item for item in placed})
+
+    def put(self, uuid: str, placed: Placed | None) -> None:
+        """Put an instance somewhere, or nowhere, in this very index."""
+        if placed is None and uuid not in self._base:
+            self._delta.pop(uuid, None)
+        else:
+            self._delta[uuid] = placed
+        if len(self._delta) > max(_MERGE_AT, len(self._base) // 16):
+            self._base = self._merged(self._delta)
+            self._delta = {}
+            self._base_by_host = None
 
     def get(self, uuid: str) -> Placed | None:
         """Return where an instance is, None where it is not known."""
@@ -111,13 +122,19 @@ class InstanceIndex:
         delta.update((item.uuid, item) for item in placed)
         delta.update(dict.fromkeys(gone))
         if len(delta) > max(_MERGE_AT, len(self._base) // 16):
-            merged = dict(self._base)
-            for uuid, item in delta.items():
-                if item is None:
-                    merged.pop(uuid, None)
-                else:
-                    merged[uuid] = item
-            return InstanceIndex(merged)
+            return InstanceIndex(self._merged(delta))
         index = InstanceIndex(self._base, delta)
         index._base_by_host = self._base_by_host
         return index
+
+    def _merged(
+        self, delta: Mapping[str, Placed | None]
+    ) -> Mapping[str, Placed]:
+        """Return the base with a delta in it, as a mapping of its own."""
+        merged = dict(self._base)
+        for uuid, item in delta.items():
+            if item is None:
+                merged.pop(uuid, None)
+            else:
+                merged[uuid] = item
+        return merged

@@ -23,6 +23,7 @@ from scheduler_service.settings import Settings
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 _CACHED_SHAPES = 512
+_JOURNAL = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ class ResourceColumns:
             }
         )
 
+    def take(self, rows: npt.NDArray[Any]) -> ResourceColumns:
+        """Return the columns of the given rows."""
+        return ResourceColumns(
+            self.total[rows],
+            self.reserved[rows],
+            self.used[rows],
+            self.ratio[rows],
+            self.min_unit[rows],
+            self.max_unit[rows],
+            self.step_size[rows],
+        )
+
     @classmethod
     def absent(cls, rows: int) -> ResourceColumns:
         """Return columns of hosts that do not offer the class."""
@@ -71,14 +84,25 @@ class Topology:
     """What moves rarely, and what was worked out from it.
 
     ``memo`` keeps results that depend on nothing else: the number of shapes
-    it holds is bounded, and a new topology starts an empty one.
+    it holds is bounded, and a new topology starts an empty one. ``journal``
+    names the rows whose load changed, in order; it starts anew with each
+    ``epoch``.
     """
 
-    __slots__ = ('aggregates', 'memo')
+    __slots__ = ('aggregates', 'epoch', 'journal', 'memo')
 
     def __init__(self, aggregates: Mapping[int, Aggregate]) -> None:
         self.aggregates = aggregates
         self.memo: dict[Hashable, Any] = {}
+        self.journal: list[int] = []
+        self.epoch = 0
+
+    def note(self, rows: Iterable[int]) -> None:
+        """Note that the load of some rows changed."""
+        self.journal.extend(rows)
+        if len(self.journal) > _JOURNAL:
+            self.journal = []
+            self.epoch += 1
 
     def remember(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """Return what *work* gives, worked out once for each *key*."""

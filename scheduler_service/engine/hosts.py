@@ -33,12 +33,21 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(slots=True)
 class _Chosen:
-    """A job, what was chosen for it, and what it had from before."""
+    """A job, what was chosen for it, and what it had from before.
+
+    :ivar known: its instances that the table had before
+    """
 
     job: HostJob
     choice: Choice
-    reasons: dict[str, Any]
+    table: HostTable
     before: dict[str, Placement]
+    known: frozenset[str]
+
+    @property
+    def reasons(self) -> dict[str, Any]:
+        """Why, worked out when somebody wants to know."""
+        return self.choice.explanation(self.table)
 
     @property
     def placements(self) -> list[Placement]:
@@ -117,6 +126,7 @@ class HostDesk:
             choice = self.pipeline.choose(overlay, request, self._rng)
         except errors.NoValidHost as error:
             return {**report, 'error': error.to_dict()}
+        overlay.discard()
         return {
             **report,
             **choice.explanation(table),
@@ -127,8 +137,21 @@ class HostDesk:
         self, snapshot: Snapshot, jobs: Sequence[HostJob], fresh: bool
     ) -> list[HostJob]:
         """Choose and claim once; return the jobs to choose for again."""
-        start = time.perf_counter()
         overlay = Overlay(snapshot.hosts)
+        try:
+            return self._round_on(snapshot, overlay, jobs, fresh)
+        finally:
+            # Whatever of it was not claimed.
+            overlay.discard()
+
+    def _round_on(
+        self,
+        snapshot: Snapshot,
+        overlay: Overlay,
+        jobs: Sequence[HostJob],
+        fresh: bool,
+    ) -> list[HostJob]:
+        start = time.perf_counter()
         chosen: list[_Chosen] = []
         again: list[HostJob] = []
         refused: list[tuple[HostJob, errors.SchedulerError]] = []
@@ -173,14 +196,16 @@ class HostDesk:
             request = msgspec.structs.replace(request, instance_uuids=missing)
         if job.move:
             request = _elsewhere(snapshot, request)
-        if not job.claim:
-            overlay = Overlay(snapshot.hosts)
+        index = snapshot.hosts.instances
+        known = frozenset(u for u in missing if index.get(u) is not None)
         # Whoever lost a claim chooses more freely, for those who won it
         # choose the best too.
         spread = 2**job.attempts
-        choice = self.pipeline.choose(overlay, request, self._rng, spread)
-        reasons = choice.explanation(snapshot.hosts)
-        return _Chosen(job, choice, reasons, before)
+        aside = overlay if job.claim else Overlay(overlay.table)
+        choice = self.pipeline.choose(aside, request, self._rng, spread)
+        if not job.claim:
+            aside.discard()
+        return _Chosen(job, choice, snapshot.hosts, before, known)
 
     def _before(
         self, snapshot: Snapshot, job: HostJob
@@ -208,51 +233,51 @@ class HostDesk:
         revision = 0
         if wanted:
             try:
-                revision = self._take(snapshot, wanted)
+                revision = self._take(wanted)
             except claims.ClaimLost:
+                overlay.discard()
                 if len(wanted) > 1:
-                    return self._claim_each(snapshot, chosen)
+                    return self._claim_each(chosen)
                 self._lose(wanted[0].job)
                 rest = [one for one in chosen if not one.job.claim]
                 self._claim(snapshot, overlay, rest)
                 return [one.job for one in wanted if _is_open(one.job)]
         # Answers first: the next snapshot can be made while they travel.
         for one in chosen:
-            self._answer(one.job, one.placements, one.reasons)
+            self._answer(one.job, one.placements, one)
         for one in chosen:
             self._record_chosen(one)
         if revision and any(one.job.move for one in wanted):
             # The overlay has what moves in one place alone.
+            overlay.discard()
             self.keeper.refresh()
         elif revision:
             self.keeper.advance(overlay.published(), revision)
         return []
 
-    def _claim_each(
-        self, snapshot: Snapshot, chosen: list[_Chosen]
-    ) -> list[HostJob]:
+    def _claim_each(self, chosen: list[_Chosen]) -> list[HostJob]:
         """Claim one by one, since not all could be claimed together."""
         lost = []
         for one in chosen:
             if one.job.claim:
                 try:
-                    self._take(snapshot, [one])
+                    self._take([one])
                 except claims.ClaimLost:
                     self._lose(one.job)
                     lost.append(one.job)
                     continue
-            self._answer(one.job, one.placements, one.reasons)
+            self._answer(one.job, one.placements, one)
             self._record_chosen(one)
         self.keeper.refresh()
         return [job for job in lost if _is_open(job)]
 
-    def _take(self, snapshot: Snapshot, chosen: list[_Chosen]) -> int:
+    def _take(self, chosen: list[_Chosen]) -> int:
         """Claim for some jobs, all or nothing; return the revision.
 
         :raises ClaimLost: nothing is claimed
         """
         wanted = [
-            self._as_claim(snapshot.hosts, one.job, picked)
+            self._as_claim(one, picked)
             for one in chosen
             for picked in one.choice.picked
         ]
@@ -284,12 +309,10 @@ class HostDesk:
             )
             self._refuse(job, error)
 
-    def _as_claim(
-        self, table: HostTable, job: HostJob, picked: Picked
-    ) -> claims.Claim:
-        request = job.request
+    def _as_claim(self, one: _Chosen, picked: Picked) -> claims.Claim:
+        request = one.job.request
         selected = picked.placement.selected
-        known = table.instances.get(picked.uuid) is not None
+        known = picked.uuid in one.known
         image = request.image
         document = {
             'image_id': image.id if image else None,
@@ -314,7 +337,7 @@ class HostDesk:
             placement=_encode(picked.placement).decode(),
             known=known,
             group=request.instance_group,
-            move=known and job.move,
+            move=known and one.job.move,
         )
 
     def _record_chosen(self, one: _Chosen) -> None:
@@ -329,12 +352,12 @@ class HostDesk:
         self,
         job: HostJob,
         placements: list[Placement],
-        reasons: dict[str, Any] | None = None,
+        chosen: _Chosen | None = None,
     ) -> None:
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=placements,
-            explanation=reasons if job.explain else None,
+            explanation=chosen.reasons if chosen and job.explain else None,
         )
         job.answer(answer)
 

@@ -33,6 +33,9 @@ _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
 
 def dashed(value: str) -> str:
     """Return a uuid in its usual form; anything else as it is."""
+    if len(value) == 36 and value == value.lower():
+        # It is, with all its dashes, or it is something else.
+        return value
     try:
         return str(uuid.UUID(value))
     except ValueError:

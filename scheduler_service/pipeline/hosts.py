@@ -16,15 +16,16 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.build import placed as as_placed
 from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter, OneHostFilter
 from scheduler_service.filters.hosts.capacity import CapacityFilter
-from scheduler_service.model import Instance, Placement, Request, Selection
+from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline import explain, steps
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.weigh import Ranking, rank
+from scheduler_service.pipeline.shortlists import Said, Shortlists
+from scheduler_service.pipeline.weigh import FINALISTS, Ranking, rank
 from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
@@ -86,8 +87,12 @@ class HostPipeline:
             one for one in filters if type(one).limits is not HostFilter.limits
         )
         self._room = (self.resources,) if check_room else ()
+        self._stating = any(
+            type(one).ratios is not HostFilter.ratios for one in filters
+        )
         self._masks = tuple(one for one in filters if one.vectorised)
         self._slow = tuple(one for one in filters if not one.vectorised)
+        self.shortlists = Shortlists(self)
 
     def choose(
         self, overlay: Overlay, request: Request, rng: Random, spread: int = 1
@@ -107,42 +112,83 @@ class HostPipeline:
     def _choose(
         self, overlay: Overlay, request: Request, rng: Random, spread: int
     ) -> Choice:
+        if request.shape is not None:
+            return self._choose_one(overlay, request, rng, spread)
         funnel = Funnel(len(overlay.table))
         mask: Mask | None = None
         first: Ranking | None = None
         picked: list[Picked] = []
-        table = overlay.table
         for index, uuid in enumerate(request.instance_uuids):
             table = overlay.table
             mask = self.narrow(
                 table, request, mask, funnel if index == 0 else None
             )
-            ranking = self._rank(table, mask, request)
+            ranking = self.rank(table, mask, request)
             if ranking is None:
-                raise explain.refusal(
-                    self.verdicts(table, request),
-                    explain.View(table, request, self.settings),
-                    funnel,
-                    len(picked),
-                )
+                raise self._refusal(table, request, funnel, len(picked))
             first = first or ranking
             row = ranking.pick(self.settings, rng, spread)
             picked.append(self._pick(table, row, uuid, request))
-            overlay.take(
-                row,
-                picked[-1].amounts,
-                picked[-1].placed,
-                request.instance_group,
-            )
+            self._take(overlay, request, picked[-1])
         assert mask is not None
         assert first is not None
-        # One instance alone needs no second look at what it took.
-        last = table if len(picked) == 1 else overlay.table
-        self._add_alternates(last, request, mask, first, picked)
-        scope = scope_of(
-            request, overlay.base.topology.aggregates, self.settings
+        if len(picked) > 1:
+            mask = self.narrow(overlay.table, request, mask)
+            again = self.rank(overlay.table, mask, request)
+        else:
+            again = first
+        if again is not None:
+            self._add_alternates(overlay.table, request, again, picked)
+        return self._chosen(overlay.table, request, picked, funnel, first)
+
+    def _choose_one(
+        self, overlay: Overlay, request: Request, rng: Random, spread: int
+    ) -> Choice:
+        """Choose for one instance, by the best hosts of its shape."""
+        table = overlay.table
+        need = max(
+            FINALISTS,
+            self.settings.max_attempts,
+            self.settings.host_subset_size,
+            spread,
         )
-        return Choice(picked, funnel, first, scope.query())
+        ranking, funnel = self.shortlists.ranking(table, request, need)
+        if ranking is None:
+            raise self._refusal(table, request, funnel, 0)
+        row = ranking.pick(self.settings, rng, spread)
+        picked = [self._pick(table, row, request.instance_uuids[0], request)]
+        self._add_alternates(table, request, ranking, picked)
+        choice = self._chosen(table, request, picked, funnel, ranking)
+        self._take(overlay, request, picked[0])
+        return choice
+
+    def _chosen(
+        self,
+        table: HostTable,
+        request: Request,
+        picked: list[Picked],
+        funnel: Funnel,
+        ranking: Ranking,
+    ) -> Choice:
+        scope = scope_of(request, table.topology.aggregates, self.settings)
+        return Choice(picked, funnel, ranking, scope.query())
+
+    def _refusal(
+        self, table: HostTable, request: Request, funnel: Funnel, placed: int
+    ) -> errors.NoValidHost:
+        return explain.refusal(
+            self.verdicts(table, request),
+            explain.View(table, request, self.settings),
+            funnel,
+            placed,
+        )
+
+    def _take(
+        self, overlay: Overlay, request: Request, picked: Picked
+    ) -> None:
+        overlay.take(
+            picked.row, picked.amounts, picked.placed, request.instance_group
+        )
 
     def narrow(
         self,
@@ -150,10 +196,13 @@ class HostPipeline:
         request: Request,
         among: Mask | None = None,
         funnel: Funnel | None = None,
+        said: Said | None = None,
     ) -> Mask:
         """Return bool[n]: hosts of *among* that pass every filter.
 
         With *among*, filters that run once for a request are not run again.
+
+        :param said: gets every filter that was asked, with its mask
         """
         again = among is not None
         passed = np.ones(len(table), np.bool_) if among is None else among
@@ -162,6 +211,8 @@ class HostPipeline:
             if again and one.once:
                 continue
             mask = self._verdict(one, table, request, passed)
+            if said is not None:
+                said.append((one, mask))
             before = left
             if mask is not None:
                 passed = passed & mask
@@ -231,9 +282,10 @@ class HostPipeline:
                 fault=type(fault).__name__,
             ) from fault
 
-    def _rank(
+    def rank(
         self, table: HostTable, mask: Mask, request: Request
     ) -> Ranking | None:
+        """Weigh the hosts of *mask*; None where there are none."""
         if not mask.any():
             return None
         return rank(table, mask, request, self.weighers, self.settings)
@@ -242,31 +294,34 @@ class HostPipeline:
         self, table: HostTable, row: int, uuid: str, request: Request
     ) -> Picked:
         ratios: dict[str, float] = {}
-        for name in request.resources:
-            stated = self.resources.ratios(table, self.settings, name)
-            if stated is not None:
-                ratios[name] = float(stated[1][row])
-        selection = self._selection(table, row, request)
-        image = request.image
-        instance = Instance(
-            uuid=uuid,
-            host=selection.host,
-            hypervisor_hostname=selection.node,
-            project_id=request.project_id,
-            image_id=image.id if image else None,
-            availability_zone=request.availability_zone,
-            image_meta={'properties': request.image_properties},
-            flavor={'flavorid': request.flavor.flavorid},
-        )
+        if self._stating:
+            view = RowsOf.of(table, np.array([row]))
+            for name in request.resources:
+                stated = self.resources.ratios(view, self.settings, name)
+                if stated is not None:
+                    ratios[name] = float(stated[1][0])
+        (selection,) = self._selections(table, [row], request)
         return Picked(
             uuid=uuid,
             row=row,
             host_id=int(table.ids[row]),
-            amounts=dict(request.resources),
+            amounts=request.resources,
             ratios=ratios,
             placement=Placement(instance_uuid=uuid, selected=selection),
-            placed=as_placed(instance, claimed=True),
+            placed=_as_placed(uuid, selection, request),
         )
+
+    def _selections(
+        self, table: HostTable, rows: list[int], request: Request
+    ) -> list[Selection]:
+        """Return what is answered for rows, made once for each shape."""
+        known = self.shortlists.selections(request)
+        new = [row for row in rows if row not in known]
+        if new:
+            view = RowsOf.of(table, np.array(new, np.int64))
+            for at, row in enumerate(new):
+                known[row] = self._selection(view, at, request)
+        return [known[row] for row in rows]
 
     def _selection(
         self, table: HostTable, row: int, request: Request
@@ -288,7 +343,6 @@ class HostPipeline:
         self,
         table: HostTable,
         request: Request,
-        mask: Mask,
         ranking: Ranking,
         picked: list[Picked],
     ) -> None:
@@ -296,21 +350,31 @@ class HostPipeline:
         wanted = self.settings.max_attempts - 1
         if wanted < 1:
             return
-        if len(picked) > 1:
-            mask = self.narrow(table, request, mask)
-            again = self._rank(table, mask, request)
-            if again is None:
-                return
-            ranking = again
         taken = {one.row for one in picked}
-        cells = table.coded['cell_uuid']
         spare = [
             row
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
-        offers = [self._selection(table, row, request) for row in spare]
+        offers = self._selections(table, spare, request)
         for one in picked:
+            cell = one.placement.selected.cell
             one.placement.alternates = [
-                offer for offer in offers if offer.cell == cells.at(one.row)
+                offer for offer in offers if offer.cell == cell
             ][:wanted]
+
+
+def _as_placed(uuid: str, selection: Selection, request: Request) -> Placed:
+    """Return what the index of instances keeps of one that is placed."""
+    flavorid = request.flavor.flavorid
+    return Placed(
+        uuid=uuid,
+        host=selection.host,
+        node=selection.node,
+        project_id=request.project_id,
+        flavorid=None if flavorid is None else str(flavorid),
+        image=frozenset(
+            (key, str(v)) for key, v in request.image_properties.items()
+        ),
+        claimed=True,
+    )

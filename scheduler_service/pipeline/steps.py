@@ -25,6 +25,7 @@ class RequestedDestination(HostFilter):
     """Leaves the host, node or cell that the caller insists on."""
 
     name = 'requested_destination'
+    depends = 'topology'
     once = True
     rebuild = True
 
@@ -57,6 +58,7 @@ class IgnoreHosts(HostFilter):
     """Leaves out the service hosts that the caller ignores, in any case."""
 
     name = 'ignore_hosts'
+    depends = 'topology'
     once = True
     rebuild = True
 
@@ -79,6 +81,7 @@ class ForceHosts(HostFilter):
     """Leaves the hosts (any case) and nodes (exact) that are forced."""
 
     name = 'force_hosts'
+    depends = 'topology'
     once = True
     rebuild = True
 
@@ -110,6 +113,7 @@ class Aggregates(HostFilter):
     """Leaves hosts in the aggregates that request filters narrowed to."""
 
     name = 'aggregates'
+    depends = 'topology'
     once = True
 
     def mask(
@@ -144,6 +148,7 @@ class Traits(HostFilter):
     """
 
     name = 'traits'
+    depends = 'topology'
     once = True
 
     def mask(
@@ -191,6 +196,7 @@ class Resources(HostFilter):
     """
 
     name = 'resources'
+    depends = 'row'
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
         self.filters = filters

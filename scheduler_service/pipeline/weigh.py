@@ -19,7 +19,7 @@ from scheduler_service.weighers.base import Rows, Weigher
 if TYPE_CHECKING:
     from random import Random
 
-_FINALISTS = 5
+FINALISTS = 5
 _FEW = 16
 
 
@@ -30,16 +30,18 @@ class Ranking:
     :ivar rows: int64[m], rows of the table, ascending
     :ivar totals: float64[m], sums of multiplier x normalised weight
     :ivar parts: (weigher's name, float64[m]) of those that had an opinion
+    :ivar passed: how many passed, where rows are but the best of them
     """
 
     rows: np.ndarray[Any, Any]
     totals: Floats
     parts: list[tuple[str, Floats]]
+    passed: int | None = None
     _order: list[int] = dataclasses.field(default_factory=list)
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
-        return [int(self.rows[at]) for at in self._best_at(count)]
+        return [int(self.rows[at]) for at in self.best_at(count)]
 
     def pick(self, settings: Settings, rng: Random, spread: int = 1) -> int:
         """Return the row to take: the best, or one of the best at random."""
@@ -58,7 +60,7 @@ class Ranking:
     def to_dict(self, table: HostTable) -> dict[str, Any]:
         """Return the finalists with the parts of their weights."""
         finalists = []
-        for at in self._best_at(_FINALISTS):
+        for at in self.best_at(FINALISTS):
             row = int(self.rows[at])
             finalists.append(
                 {
@@ -70,12 +72,14 @@ class Ranking:
                     },
                 }
             )
-        return {'passed': len(self.rows), 'finalists': finalists}
+        passed = len(self.rows) if self.passed is None else self.passed
+        return {'passed': passed, 'finalists': finalists}
 
-    def _best_at(self, count: int) -> list[int]:
+    def best_at(self, count: int) -> list[int]:
+        """Return where the *count* best are in the arrays, best first."""
         count = min(count, len(self.totals))
         if count > len(self._order):
-            most = min(_FINALISTS, len(self.totals))
+            most = min(FINALISTS, len(self.totals))
             self._order = self._sorted(max(count, most))
         return self._order[:count]
 
@@ -130,16 +134,14 @@ def weighed(
     settings: Settings,
 ) -> Floats | None:
     """Return multiplier x normalised weight of *rows*, or None."""
-    key, default = weigher.multiplier_option, weigher.multiplier(settings)
-    by_host = bool(key) and table.any_aggregate_has(key)
-    if default == 0.0 and not by_host and not weigher.refuses:
+    multiplier = multipliers(weigher, table, settings)
+    if multiplier is None:
         return None
     raw = raw_weights(weigher, table, rows, request, settings)
     if raw is None:
         return None
-    multiplier: Any = default
-    if by_host:
-        multiplier = _by_aggregate(table, key, default)[rows]
+    if not isinstance(multiplier, float):
+        multiplier = multiplier[rows]
     low = raw.min() if weigher.minval is None else weigher.minval
     high = raw.max() if weigher.maxval is None else weigher.maxval
     if high == low:
@@ -149,6 +151,16 @@ def weighed(
     # In this order the best weighs exactly its multiplier.
     part: Floats = raw / (high - low) * (weigher.sign * multiplier)
     return part
+
+
+def multipliers(weigher: Weigher, table: HostTable, settings: Settings) -> Any:
+    """Return the multiplier, a float or float64[n]; None: not to be run."""
+    key, default = weigher.multiplier_option, weigher.multiplier(settings)
+    if key and table.any_aggregate_has(key):
+        return _by_aggregate(table, key, default)
+    if default == 0.0 and not weigher.refuses:
+        return None
+    return float(default)
 
 
 def raw_weights(

@@ -24,6 +24,12 @@ class Weigher:
     :cvar minval: raw weights below are this, and it is the low end of
         normalising; None: the lowest raw weight is
     :cvar maxval: likewise at the high end
+    :cvar depends: on what the raw weight of a host depends, beside the
+        request: ``topology``, which moves rarely; ``row``, the host's own
+        columns alone; ``request``: where it says nothing, it does so because
+        of the request; ``anything``
+    :cvar nothing: the raw weight of every host where it says nothing and
+        depends on its row
     """
 
     name: ClassVar[str] = ''
@@ -32,6 +38,8 @@ class Weigher:
     refuses: ClassVar[bool] = False
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
+    depends: ClassVar[str] = 'anything'
+    nothing: ClassVar[float] = 0.0
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:

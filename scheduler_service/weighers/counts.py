@@ -14,6 +14,7 @@ class _ColumnWeigher(Weigher):
     """Weighs by a column of whole numbers."""
 
     column = ''
+    depends = 'row'
 
     def weigh(
         self,
@@ -56,6 +57,7 @@ class HypervisorVersionWeigher(Weigher):
     """Prefers newer hypervisors."""
 
     multiplier_option = 'hypervisor_version_weight_multiplier'
+    depends = 'topology'
 
     def weigh(
         self,

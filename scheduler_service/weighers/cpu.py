@@ -13,6 +13,7 @@ class CPUWeigher(Weigher):
 
     multiplier_option = 'cpu_weight_multiplier'
     minval = 0.0
+    depends = 'row'
 
     def weigh(
         self,

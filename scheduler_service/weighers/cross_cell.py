@@ -14,6 +14,7 @@ class CrossCellWeigher(Weigher):
     """Prefers the cell that a move starts in, where it may leave it."""
 
     multiplier_option = 'cross_cell_move_weight_multiplier'
+    depends = 'topology'
 
     def weigh(
         self,

@@ -13,6 +13,7 @@ class DiskWeigher(Weigher):
 
     multiplier_option = 'disk_weight_multiplier'
     minval = 0.0
+    depends = 'row'
 
     def weigh(
         self,

@@ -17,6 +17,7 @@ class _GroupWeigher(Weigher):
 
     policy = ''
     each = 1.0
+    depends = 'request'
 
     def weigh(
         self,

@@ -20,6 +20,7 @@ class ImagePropertiesWeigher(Weigher):
     """
 
     multiplier_option = 'image_props_weight_multiplier'
+    depends = 'request'
 
     def weigh(
         self,

@@ -22,6 +22,7 @@ class MetricsWeigher(Weigher):
 
     multiplier_option = 'metrics_weight_multiplier'
     refuses = True
+    depends = 'request'
 
     def weigh(
         self,

@@ -19,6 +19,7 @@ class PCIWeigher(Weigher):
     """Prefers hosts with fewer free PCI devices, to keep the others free."""
 
     multiplier_option = 'pci_weight_multiplier'
+    depends = 'topology'
 
     def weigh(
         self,

@@ -15,6 +15,7 @@ class RAMWeigher(Weigher):
 
     multiplier_option = 'ram_weight_multiplier'
     minval = 0.0
+    depends = 'row'
 
     def weigh(
         self,

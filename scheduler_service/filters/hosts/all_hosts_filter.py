@@ -9,3 +9,4 @@ class AllHostsFilter(HostFilter):
     """Passes every host."""
 
     once = True
+    depends = 'topology'

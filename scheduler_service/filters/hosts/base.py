@@ -45,6 +45,10 @@ class HostFilter:
     :cvar once: runs for the first instance of a request only, because what
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
+    :cvar depends: on what the verdict on a host depends, beside the request:
+        ``topology``, which moves rarely; ``row``, the host's own columns
+        alone; ``request``: where it says nothing, it does so because of the
+        request; ``anything``
     :cvar policy: of server groups; claims then hold it strictly
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
@@ -55,6 +59,7 @@ class HostFilter:
     rebuild: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True
     policy: ClassVar[str] = ''
+    depends: ClassVar[str] = 'anything'
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:

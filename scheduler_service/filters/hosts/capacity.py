@@ -27,6 +27,7 @@ class CapacityFilter(HostFilter, abc.ABC):
     resource: ClassVar[str] = ''
     limit_name: ClassVar[str] = ''
     unit: ClassVar[str] = ''
+    depends = 'row'
 
     @abc.abstractmethod
     def asked(self, request: Request) -> int:

@@ -36,6 +36,8 @@ class ComputeCapabilitiesFilter(HostFilter):
 
     once = True
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

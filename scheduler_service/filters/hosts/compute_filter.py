@@ -13,6 +13,7 @@ class ComputeFilter(HostFilter):
     """Passes hosts that are enabled and up."""
 
     once = True
+    depends = 'row'
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings

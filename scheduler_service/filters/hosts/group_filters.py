@@ -52,6 +52,8 @@ class GroupAffinityFilter(HostFilter):
     A group without members on any host passes everywhere.
     """
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
@@ -69,6 +71,8 @@ class GroupAffinityFilter(HostFilter):
 class GroupAntiAffinityFilter(HostFilter):
     """Leaves out hosts with a member of the group of the hint ``group``."""
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
@@ -85,6 +89,8 @@ class GroupAntiAffinityFilter(HostFilter):
 
 class ServerGroupAffinityFilter(HostFilter):
     """Passes hosts with members of an ``affinity`` group, once it has any."""
+
+    depends = 'request'
 
     policy = 'affinity'
 
@@ -113,6 +119,8 @@ class ServerGroupAntiAffinityFilter(HostFilter):
     Enough is ``max_server_per_host``, 1 if not said. A host that has the
     very instance which is to be placed passes.
     """
+
+    depends = 'request'
 
     policy = 'anti-affinity'
 

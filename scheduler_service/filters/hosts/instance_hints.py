@@ -28,6 +28,8 @@ def hosts_of(table: HostTable, instances: list[str]) -> set[str]:
 class DifferentHostFilter(HostFilter):
     """Leaves out hosts with any instance that ``different_host`` names."""
 
+    depends = 'request'
+
     once = True
 
     def mask(
@@ -49,6 +51,8 @@ class DifferentHostFilter(HostFilter):
 
 class SameHostFilter(HostFilter):
     """Passes hosts with any instance that ``same_host`` names."""
+
+    depends = 'request'
 
     once = True
 

@@ -23,6 +23,7 @@ class CountFilter(HostFilter):
     column = ''
     option = ''
     what = ''
+    depends = 'row'
 
     def limit(self, table: HostTable, settings: Settings) -> Any:
         """Return the limit, one for all hosts or one for each."""

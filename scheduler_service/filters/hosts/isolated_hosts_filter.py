@@ -19,6 +19,7 @@ class IsolatedHostsFilter(HostFilter):
     """
 
     once = True
+    depends = 'topology'
     rebuild = True
 
     def mask(

@@ -38,6 +38,8 @@ class JsonFilter(HostFilter):
     list, which is true at the top where any element is.
     """
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

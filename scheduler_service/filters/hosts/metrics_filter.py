@@ -15,6 +15,8 @@ from scheduler_service.settings import Settings, ratios
 class MetricsFilter(HostFilter):
     """Passes hosts that report every metric of the ``weight_setting``."""
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

@@ -29,6 +29,8 @@ class NUMATopologyFilter(HostFilter):
     mempages: [{size_kb, total, used}]}]}``.
     """
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

@@ -29,6 +29,8 @@ class PciPassthroughFilter(HostFilter):
     remote-managed devices to nobody.
     """
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

@@ -15,6 +15,8 @@ class RetryFilter(HostFilter):
     Exactly the pairs of host and node that ``retry.hosts`` lists.
     """
 
+    depends = 'request'
+
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:

@@ -88,16 +88,21 @@ def test_with_hosts_adds_replaces_and_removes():
     assert before.resources['VCPU'].total.tolist() == [1, 2]
 
 
-def test_overlay_takes_without_touching_the_snapshot():
+def test_overlay_takes_and_gives_back_all_that_is_not_published():
     base = table({'hosts': [{'host': 'a', 'vcpus': 4, 'local_gb': 9}]})
     overlay = Overlay(base)
     overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, Placed('u', 'a', 'a'))
     assert overlay.table.resources['VCPU'].used.tolist() == [2]
+    assert overlay.table.number('num_io_ops').tolist() == [1]
     assert overlay.table.instances.get('u') is not None
+    overlay.discard()
     assert base.resources['VCPU'].used.tolist() == [0]
     assert base.instances.get('u') is None
+    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, Placed('u', 'a', 'a'))
     assert overlay.published().number('num_io_ops').tolist() == [0]
-    assert overlay.published().number('num_instances').tolist() == [1]
+    overlay.discard()
+    assert base.number('num_instances').tolist() == [1]
+    assert base.resources['VCPU'].used.tolist() == [2]
 
 
 def test_overlay_gives_back_what_a_failed_attempt_took():

@@ -48,7 +48,7 @@ def test_isolated_aggregates_are_left_out_of_the_candidates():
     settings = Settings(enable_isolated_aggregate_filtering=True)
     choice, overlay = choose(settings)
     assert [one.placement.selected.host for one in choice.picked] == ['plain']
-    told = choice.explanation(overlay.base)
+    told = choice.explanation(overlay.table)
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}
     assert (counts['aggregates']['start'], counts['aggregates']['end']) == (

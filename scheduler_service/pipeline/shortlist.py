@@ -1,0 +1,239 @@
+"""What a pass over all hosts found, kept true as single hosts change.
+
+Requests of one shape follow each other, and between two of them few hosts
+have changed. A shortlist keeps who passed, the raw weights, and some hundred
+of the best; a change costs the rows that changed. The weights of the best
+are worked out as over all hosts, to the last bit, for the highest and lowest
+raw weights of all others are kept too. Where it is not certain that the best
+of all are among those kept, there is no answer, and all hosts are looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.table import HostTable, Topology
+from scheduler_service.columns.view import RowsOf
+from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.model import Request, Selection
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.weights import Weights
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import Weigher
+
+_KEPT = 256
+_MOST_CHANGED = 256
+_SAID = np.zeros(0, np.bool_)
+
+
+@dataclasses.dataclass(slots=True)
+class Judged:
+    """One filter's say in a pass.
+
+    :ivar mask: bool[n], None where it says nothing
+    :ivar moves: whether it has to be asked again of rows that changed
+    :ivar told: whether it is named where the pass is explained
+    """
+
+    one: HostFilter
+    mask: Mask | None
+    moves: bool
+    told: bool
+
+    @classmethod
+    def of(
+        cls,
+        one: HostFilter,
+        mask: Mask | None,
+        request: Request,
+        settings: Settings,
+    ) -> Judged | None:
+        """Return the say, or None where it cannot be followed."""
+        told = mask is not None or one.name[0].isupper()
+        if one.depends == 'row':
+            return cls(one, mask, mask is not None, told)
+        fixed = (
+            one.depends == 'topology'
+            or one.shape(request, settings) is not None
+        )
+        asked = one.depends == 'request' or (
+            type(one).shape is not HostFilter.shape
+        )
+        if fixed or (mask is None and asked):
+            return cls(one, mask, False, told)
+        return None
+
+
+class Shortlist:
+    """The best hosts for requests of one shape.
+
+    :ivar selections: row -> what is answered for its host
+    :param judged: every filter's say on the table
+    :raises Unfit: a weigher cannot be followed row by row
+    """
+
+    def __init__(
+        self,
+        table: HostTable,
+        request: Request,
+        settings: Settings,
+        judged: Sequence[Judged],
+        weighers: Sequence[Weigher],
+    ) -> None:
+        self.selections: dict[int, Selection] = {}
+        self._topology: Topology = table.topology
+        self._epoch = table.topology.epoch
+        self._at = len(table.topology.journal)
+        self._settings = settings
+        self._stage = _stages(table, judged)
+        # What moves is asked again, of few rows: its mask can go.
+        self._judged = [
+            dataclasses.replace(one, mask=_SAID) if one.moves else one
+            for one in judged
+        ]
+        counts = np.bincount(self._stage, minlength=len(judged) + 1)
+        self._counts: list[int] = counts.tolist()
+        self._passes = len(judged)
+        self._weights = Weights(table, request, settings, weighers)
+        self._grown = False
+        self._rows = np.zeros(0, np.int64)
+        self._kept = np.zeros(len(table), np.bool_)
+        self._cut(np.flatnonzero(self._stage == self._passes))
+
+    def ranking(
+        self, table: HostTable, request: Request, best: int, ties: bool
+    ) -> Ranking | None:
+        """Return the ranking of the kept, or None where it is not certain.
+
+        :param best: how many of the first have to be the best of all
+        :param ties: whether every host as good as the best has to be there
+        """
+        if not self._follow(table, request):
+            return None
+        passing = self._counts[self._passes]
+        rows = self._rows[self._stage[self._rows] == self._passes]
+        if not len(rows):
+            return None
+        if passing == 1:
+            return Ranking(rows, np.zeros(1), [], passing)
+        found = self._weights.rank(rows, passing)
+        return found if self._certain(found, best, ties) else None
+
+    def funnel(self, table: HostTable) -> Funnel:
+        """Return how many hosts each filter left, as the pass counts them."""
+        left = len(table)
+        found = Funnel(left)
+        for judged, out in zip(self._judged, self._counts, strict=False):
+            if judged.told:
+                found.counts.append((judged.one.name, left, left - out))
+            left -= out
+        return found
+
+    def _follow(self, table: HostTable, request: Request) -> bool:
+        """Take in the rows that changed; whether that could be done."""
+        topology = table.topology
+        if topology is not self._topology or topology.epoch != self._epoch:
+            return False
+        journal = topology.journal
+        since, self._at = self._at, len(journal)
+        if since == self._at:
+            return True
+        if self._at - since > _MOST_CHANGED or self._grown:
+            return False
+        rows = np.array(sorted({*journal[since:]}), np.int64)
+        view = RowsOf.of(table, rows)
+        self._judge_again(view, rows, request)
+        new = rows[~self._kept[rows]]
+        bounding = self._weights.weigh_again(view, rows, new, request)
+        if len(new):
+            self._rows = np.union1d(self._rows, new)
+            self._kept[new] = True
+            self._grown = len(self._rows) > _KEPT * 4
+        if bounding:
+            # One that bounded the others is not among them any more.
+            self._weights.bound(self._others())
+        return True
+
+    def _judge_again(
+        self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
+    ) -> None:
+        stage = np.full(len(rows), self._passes, np.int16)
+        for at in range(self._passes - 1, -1, -1):
+            judged = self._judged[at]
+            if judged.mask is None:
+                continue
+            if judged.moves:
+                mask = judged.one.mask(view, request, self._settings)
+                assert mask is not None
+            else:
+                mask = judged.mask[rows]
+            stage[~mask] = at
+        for old in self._stage[rows].tolist():
+            self._counts[old] -= 1
+        for new in stage.tolist():
+            self._counts[new] += 1
+        self._stage[rows] = stage
+
+    def _cut(self, rows: np.ndarray[Any, Any]) -> None:
+        """Keep the best of all that pass, and note the bounds of the rest."""
+        totals = self._weights.start(rows)
+        self._rows = rows
+        self._cut_at, self._cut_row = -np.inf, -1
+        if len(rows) > _KEPT:
+            threshold = np.partition(totals, -_KEPT)[-_KEPT]
+            above = totals > threshold
+            ties = np.flatnonzero(totals == threshold)
+            above[ties[: _KEPT - int(np.count_nonzero(above))]] = True
+            rest = totals[~above]
+            self._cut_at = float(rest.max())
+            first = int((rest == self._cut_at).argmax())
+            self._cut_row = int(rows[~above][first])
+            self._rows = rows[above]
+        self._kept[self._rows] = True
+        self._weights.bound(self._others())
+
+    def _others(self) -> np.ndarray[Any, Any]:
+        """Return the rows that pass and are not kept."""
+        found: np.ndarray[Any, Any] = np.flatnonzero(
+            (self._stage == self._passes) & ~self._kept
+        )
+        return found
+
+    def _certain(self, found: Ranking, best: int, ties: bool) -> bool:
+        """Whether no host that is not kept can be among the best."""
+        if self._cut_row < 0:
+            return True
+        order = found.best_at(best)
+        if len(order) < best:
+            return False
+        drift = self._weights.drift()
+        limit = self._cut_at + drift
+        if drift:
+            limit += 1e-9 * (1.0 + abs(limit))
+        total = found.totals[order[-1]]
+        if total > limit:
+            return True
+        if drift or ties or total < limit:
+            return False
+        # As good as the best of the others: the first in the table's order.
+        tied = [at for at in order if found.totals[at] == total]
+        return all(found.rows[at] < self._cut_row for at in tied)
+
+
+def _stages(table: HostTable, judged: Sequence[Judged]) -> Any:
+    """Return int16[n]: the first filter that keeps each host out.
+
+    The number of filters for one that passes all.
+    """
+    stage = np.full(len(table), len(judged), np.int16)
+    for at in range(len(judged) - 1, -1, -1):
+        mask = judged[at].mask
+        if mask is not None:
+            stage[~mask] = at
+    return stage

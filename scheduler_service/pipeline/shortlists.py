@@ -1,0 +1,94 @@
+"""Shortlists by the shape of requests: made when a shape comes again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.codes import Mask
+from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.model import Request, Selection
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.shortlist import Judged, Shortlist
+from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.weights import Unfit
+
+if TYPE_CHECKING:
+    from scheduler_service.pipeline.hosts import HostPipeline
+
+Said = list[tuple[HostFilter, Mask | None]]
+# How many hosts all shortlists together may be over: about 40 bytes each.
+_ROWS = 2_000_000
+_FEWEST = 4
+_SEEN = 1024
+
+
+class Shortlists:
+    """The shortlists of a pipeline; of one thread alone."""
+
+    def __init__(self, pipeline: HostPipeline) -> None:
+        self._pipeline = pipeline
+        self._made: dict[bytes, Shortlist] = {}
+        self._seen: dict[bytes, None] = {}
+
+    def ranking(
+        self, table: HostTable, request: Request, best: int
+    ) -> tuple[Ranking | None, Funnel]:
+        """Return the ranking of a request with a shape, and its funnel.
+
+        :param best: how many of the first hosts have to be there, at least
+        :return: None for the ranking where no host passes
+        """
+        shape = request.shape
+        assert shape is not None
+        ties = self._pipeline.settings.shuffle_best_same_weighed_hosts
+        made = self._made.pop(shape, None)
+        if made is not None:
+            found = made.ranking(table, request, best, ties)
+            if found is not None:
+                # Put back as the newest.
+                self._made[shape] = made
+                return found, made.funnel(table)
+        return self._pass(table, request, shape)
+
+    def selections(self, request: Request) -> dict[int, Selection]:
+        """Return what was answered for rows, for the shape of a request."""
+        made = self._made.get(request.shape or b'')
+        return {} if made is None else made.selections
+
+    def _pass(
+        self, table: HostTable, request: Request, shape: bytes
+    ) -> tuple[Ranking | None, Funnel]:
+        """Look at all hosts; keep the best of a shape that came before."""
+        again = shape in self._seen
+        said: Said | None = [] if again else None
+        funnel = Funnel(len(table))
+        mask = self._pipeline.narrow(table, request, None, funnel, said)
+        ranking = self._pipeline.rank(table, mask, request)
+        if said is not None and ranking is not None:
+            self._make(table, request, shape, said)
+        if not again:
+            if len(self._seen) >= _SEEN:
+                self._seen.pop(next(iter(self._seen)))
+            self._seen[shape] = None
+        return ranking, funnel
+
+    def _make(
+        self, table: HostTable, request: Request, shape: bytes, said: Said
+    ) -> None:
+        pipeline = self._pipeline
+        judged = []
+        for one, mask in said:
+            judge = Judged.of(one, mask, request, pipeline.settings)
+            if judge is None:
+                return
+            judged.append(judge)
+        try:
+            made = Shortlist(
+                table, request, pipeline.settings, judged, pipeline.weighers
+            )
+        except Unfit:
+            return
+        while len(self._made) >= max(_FEWEST, _ROWS // max(len(table), 1)):
+            self._made.pop(next(iter(self._made)))
+        self._made[shape] = made
