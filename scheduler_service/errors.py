@@ -21,6 +21,7 @@
      +-- FilterFault               a plug-in raised
      |    +-- ComputeHostMetricNotFound
      +-- ServiceBusy               the inbox is full
+     +-- ExtenderFailed            one that may not be missed gave no answer
      +-- TooLate                   nobody waits for the answer any more
      +-- RequestPutAside           it seems to kill whoever works on it
      +-- StoreUnavailable          the database does not answer
@@ -183,6 +184,12 @@ class ServiceBusy(SchedulerError):
     """Too many requests wait already."""
 
     code = 503
+
+
+class ExtenderFailed(SchedulerError):
+    """An extender that may not be missed gave no answer."""
+
+    code = 502
 
 
 class TooLate(SchedulerError):

@@ -66,6 +66,7 @@ class Cloud:
     running: list[subprocess.Popen[bytes]] = dataclasses.field(
         default_factory=list
     )
+    buses: list[Any] = dataclasses.field(default_factory=list)
 
     def start(self) -> None:
         """Start one more daemon, without waiting for it."""
@@ -97,6 +98,7 @@ class Cloud:
         bus = transport.for_client(conf, self.bus)
         for name, value in DURABLE.items():
             conf.set_override(name, value, 'oslo_messaging_rabbit')
+        self.buses.append(bus)
         return SchedulerClient(conf, bus, self.topic, timeout=timeout)
 
     def conf(self) -> Any:
@@ -157,6 +159,8 @@ def cloud(database: str, bus: str, daemons: int) -> Iterator[Cloud]:
             made.wait_for('Ready:', daemons)
             yield made
         finally:
+            for bus_used in made.buses:
+                bus_used.cleanup()
             for one in made.running:
                 one.kill()
                 one.wait()
@@ -448,7 +452,7 @@ def full_disk(
         thread.start()
     while len(answered) < requests:
         time.sleep(0.01)
-    servers.rabbitmqctl(server, 'set_disk_free_limit', '1000TB')
+    servers.rabbitmqctl(server, 'set_disk_free_limit', '1000000000000000')
     time.sleep(6)
     stuck_at = len(answered)
     servers.rabbitmqctl(server, 'set_disk_free_limit', '50MB')

@@ -17,7 +17,8 @@ from typing import Any
 from oslo_log import log
 
 from scheduler_service import policies
-from scheduler_service.engine.scheduler import Scheduler, build
+from scheduler_service.engine.build import build
+from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.answers import Answers, new_notifier
 from scheduler_service.rpc.arguments import Reader

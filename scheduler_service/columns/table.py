@@ -139,6 +139,22 @@ class HostTable:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def frozen(self, topology: Topology) -> HostTable:
+        """Return a copy that others may look at while this one moves on.
+
+        :param topology: what is worked out from the copy is remembered there
+        """
+        return dataclasses.replace(
+            self,
+            numbers={name: c.copy() for name, c in self.numbers.items()},
+            resources={
+                name: dataclasses.replace(one, used=one.used.copy())
+                for name, one in self.resources.items()
+            },
+            topology=topology,
+            instances=self.instances.changed(()),
+        )
+
     def number(self, name: str) -> npt.NDArray[Any]:
         """Return a plain column by name."""
         return self.numbers[name]

@@ -16,6 +16,7 @@ from oslo_log import log
 
 from scheduler_service.conf import (
     default,
+    extender,
     filter_scheduler,
     metrics,
     pci,
@@ -27,6 +28,7 @@ from scheduler_service.settings import Settings
 PROJECT = 'scheduler_service'
 MODULES = (
     default,
+    extender,
     filter_scheduler,
     metrics,
     pci,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import time
 from collections.abc import Sequence
@@ -13,54 +12,25 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.claiming import Chosen, Claimer
+from scheduler_service.engine.extending import Extending
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import ExplainJob, HostJob
 from scheduler_service.engine.keeper import Keeper
 from scheduler_service.engine.recorder import Recorder
-from scheduler_service.model import (
-    STANDARD_CLASSES,
-    HostsAnswer,
-    Placement,
-    Request,
-)
-from scheduler_service.pipeline import Choice, HostPipeline, Picked, explain
-from scheduler_service.store import claims, rows
+from scheduler_service.model import HostsAnswer, Placement, Request
+from scheduler_service.pipeline import HostPipeline, explain
+from scheduler_service.store import claims, lifecycle
 from scheduler_service.store.decisions import Decision
 
 KIND = 'select_destinations'
-_encode = msgspec.json.Encoder().encode
-
-
-@dataclasses.dataclass(slots=True)
-class _Chosen:
-    """A job, what was chosen for it, and what it had from before.
-
-    :ivar known: its instances that the table had before
-    """
-
-    job: HostJob
-    choice: Choice
-    table: HostTable
-    before: dict[str, Placement]
-    known: frozenset[str]
-
-    @property
-    def reasons(self) -> dict[str, Any]:
-        """Why, worked out when somebody wants to know."""
-        return self.choice.explanation(self.table)
-
-    @property
-    def placements(self) -> list[Placement]:
-        """All of the request's placements, in the order of its instances."""
-        made = {p.uuid: p.placement for p in self.choice.picked}
-        made.update(self.before)
-        return [made[uuid] for uuid in self.job.request.instance_uuids]
 
 
 class HostDesk:
     """Decides batches of host jobs.
 
     :param retries: how often a job that lost its claim is chosen again
+    :ivar extending: asks extenders; None where there are none
     """
 
     def __init__(
@@ -73,17 +43,15 @@ class HostDesk:
         health: Health,
     ) -> None:
         self._health = health
+        self.extending: Extending | None = None
         self.keeper = keeper
         self.pipeline = pipeline
         self.recorder = recorder
         self._rng = rng
         self._retries = retries
-        self._fallback = {
-            name: pipeline.settings.default_ratio(name)
-            for name in STANDARD_CLASSES
-        }
-        self._policies = frozenset(
-            one.policy for one in pipeline.filters if one.policy
+        policies = {one.policy for one in pipeline.filters if one.policy}
+        self._claimer = Claimer(
+            keeper, pipeline.settings, frozenset(policies), health
         )
 
     def decide(self, jobs: Sequence[HostJob]) -> None:
@@ -152,7 +120,7 @@ class HostDesk:
         fresh: bool,
     ) -> list[HostJob]:
         start = time.perf_counter()
-        chosen: list[_Chosen] = []
+        chosen: list[Chosen] = []
         again: list[HostJob] = []
         refused: list[tuple[HostJob, errors.SchedulerError]] = []
         named: set[str] = set()
@@ -164,7 +132,8 @@ class HostDesk:
             try:
                 found = self._choose(snapshot, overlay, job)
             except errors.NoValidHost as error:
-                refused.append((job, error))
+                if not self._ask_again(snapshot, job):
+                    refused.append((job, error))
             except errors.SchedulerError as error:
                 self._refuse(job, error)
             else:
@@ -184,28 +153,33 @@ class HostDesk:
 
     def _choose(
         self, snapshot: Snapshot, overlay: Overlay, job: HostJob
-    ) -> _Chosen | None:
+    ) -> Chosen | None:
         """Choose for a job; None where the answer was given before."""
         request = job.request
         before = self._before(snapshot, job) if job.claim else {}
         missing = [u for u in request.instance_uuids if u not in before]
         if not missing:
-            self._answer(job, [before[u] for u in request.instance_uuids])
+            made = [before[u] for u in request.instance_uuids]
+            self._finish(snapshot.hosts, job, made)
             return None
         if before:
             request = msgspec.structs.replace(request, instance_uuids=missing)
-        if job.move:
-            request = _elsewhere(snapshot, request)
+        if job.move or job.banned:
+            request = _elsewhere(snapshot, request, job)
+        if self._parked(snapshot, job):
+            return None
         index = snapshot.hosts.instances
         known = frozenset(u for u in missing if index.get(u) is not None)
         # Whoever lost a claim chooses more freely, for those who won it
         # choose the best too.
         spread = 2**job.attempts
         aside = overlay if job.claim else Overlay(overlay.table)
-        choice = self.pipeline.choose(aside, request, self._rng, spread)
+        choice = self.pipeline.choose(
+            aside, request, self._rng, spread, job.advice
+        )
         if not job.claim:
             aside.discard()
-        return _Chosen(job, choice, snapshot.hosts, before, known)
+        return Chosen(job, choice, snapshot.hosts, before, known)
 
     def _before(
         self, snapshot: Snapshot, job: HostJob
@@ -226,14 +200,14 @@ class HostDesk:
         return msgspec.convert(found, dict[str, Placement])
 
     def _claim(
-        self, snapshot: Snapshot, overlay: Overlay, chosen: list[_Chosen]
+        self, snapshot: Snapshot, overlay: Overlay, chosen: list[Chosen]
     ) -> list[HostJob]:
         """Claim what was chosen; return the jobs whose claim was lost."""
         wanted = [one for one in chosen if one.job.claim]
         revision = 0
         if wanted:
             try:
-                revision = self._take(wanted)
+                revision = self._claimer.take(wanted)
             except claims.ClaimLost:
                 overlay.discard()
                 if len(wanted) > 1:
@@ -244,7 +218,7 @@ class HostDesk:
                 return [one.job for one in wanted if _is_open(one.job)]
         # Answers first: the next snapshot can be made while they travel.
         for one in chosen:
-            self._answer(one.job, one.placements, one)
+            self._finish(one.table, one.job, one.placements, one)
         for one in chosen:
             self._record_chosen(one)
         if revision and any(one.job.move for one in wanted):
@@ -255,47 +229,21 @@ class HostDesk:
             self.keeper.advance(overlay.published(), revision)
         return []
 
-    def _claim_each(self, chosen: list[_Chosen]) -> list[HostJob]:
+    def _claim_each(self, chosen: list[Chosen]) -> list[HostJob]:
         """Claim one by one, since not all could be claimed together."""
         lost = []
         for one in chosen:
             if one.job.claim:
                 try:
-                    self._take([one])
+                    self._claimer.take([one])
                 except claims.ClaimLost:
                     self._lose(one.job)
                     lost.append(one.job)
                     continue
-            self._answer(one.job, one.placements, one)
+            self._finish(one.table, one.job, one.placements, one)
             self._record_chosen(one)
         self.keeper.refresh()
         return [job for job in lost if _is_open(job)]
-
-    def _take(self, chosen: list[_Chosen]) -> int:
-        """Claim for some jobs, all or nothing; return the revision.
-
-        :raises ClaimLost: nothing is claimed
-        """
-        wanted = [
-            self._as_claim(one, picked)
-            for one in chosen
-            for picked in one.choice.picked
-        ]
-        start = time.perf_counter()
-        try:
-            with self.keeper.single() as conn:
-                return claims.claim(
-                    self.keeper.store,
-                    conn,
-                    wanted,
-                    self._fallback,
-                    self._policies,
-                )
-        except claims.ClaimLost:
-            self._health.count('claims_lost', by=len(chosen))
-            raise
-        finally:
-            self._health.time('claim', time.perf_counter() - start)
 
     def _lose(self, job: HostJob) -> None:
         """Count the loss; give up on a job that lost too often."""
@@ -309,38 +257,59 @@ class HostDesk:
             )
             self._refuse(job, error)
 
-    def _as_claim(self, one: _Chosen, picked: Picked) -> claims.Claim:
-        request = one.job.request
-        selected = picked.placement.selected
-        known = picked.uuid in one.known
-        image = request.image
-        document = {
-            'image_id': image.id if image else None,
-            'availability_zone': request.availability_zone,
-            'image_meta': (
-                {'properties': image.properties}
-                if image and image.properties
-                else None
-            ),
-            'flavor': {'flavorid': request.flavor.flavorid},
-        }
-        return claims.Claim(
-            consumer=picked.uuid,
-            host_id=picked.host_id,
-            host=selected.host,
-            node=selected.node,
-            amounts=picked.amounts,
-            ratios=picked.ratios,
-            project_id=request.project_id,
-            request_id=request.request_id,
-            document=rows.document(document),
-            placement=_encode(picked.placement).decode(),
-            known=known,
-            group=request.instance_group,
-            move=known and one.job.move,
+    def _parked(self, snapshot: Snapshot, job: HostJob) -> bool:
+        """Hand a job to those who ask extenders, if they have to be asked."""
+        ask = self.extending
+        if ask is None or job.advice is not None:
+            return False
+        if not ask.concerns(job.request):
+            return False
+        ask.park(job, snapshot.hosts)
+        return True
+
+    def _ask_again(self, snapshot: Snapshot, job: HostJob) -> bool:
+        """Ask once more where all that was advised has gone meanwhile."""
+        ask = self.extending
+        if ask is None or not job.advice or not all(job.advice):
+            return False
+        if job.rounds > ask.options.rounds:
+            return False
+        job.advice = None
+        return self._parked(snapshot, job)
+
+    def _finish(
+        self,
+        table: HostTable,
+        job: HostJob,
+        placements: list[Placement],
+        chosen: Chosen | None = None,
+    ) -> None:
+        """Answer, once an extender has bound what it is to bind."""
+        ask = self.extending
+        if ask is None or not job.claim or not ask.binds(job.request):
+            self._answer(job, placements, chosen)
+            return
+
+        def undone(error: errors.SchedulerError) -> None:
+            uuids = [one.instance_uuid for one in placements]
+            self.keeper.store.write(
+                lambda writer: lifecycle.release(writer, uuids)
+            )
+            if len(job.banned) >= self.pipeline.settings.max_attempts:
+                self._refuse(job, error)
+                return
+            job.advice = None
+            ask.again(job)
+
+        ask.bind(
+            job,
+            table,
+            placements,
+            lambda: self._answer(job, placements, chosen),
+            undone,
         )
 
-    def _record_chosen(self, one: _Chosen) -> None:
+    def _record_chosen(self, one: Chosen) -> None:
         if one.job.claim:
             self._record(
                 one.job.request,
@@ -352,7 +321,7 @@ class HostDesk:
         self,
         job: HostJob,
         placements: list[Placement],
-        chosen: _Chosen | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
@@ -370,11 +339,16 @@ class HostDesk:
         self.recorder.put(Decision.of(request.request_id, KIND, outcome, why))
 
 
-def _elsewhere(snapshot: Snapshot, request: Request) -> Request:
-    """Return the request without the hosts that its instances are on."""
-    index = snapshot.hosts.instances
-    there = (index.get(uuid) for uuid in request.instance_uuids)
-    hosts = {one.host for one in there if one is not None}
+def _elsewhere(snapshot: Snapshot, request: Request, job: HostJob) -> Request:
+    """Return the request without the hosts that it cannot be on.
+
+    Those that its instances move away from, and those that were not bound.
+    """
+    hosts = set(job.banned)
+    if job.move:
+        index = snapshot.hosts.instances
+        there = (index.get(uuid) for uuid in request.instance_uuids)
+        hosts.update(one.host for one in there if one is not None)
     ignored = sorted({*(request.ignore_hosts or ()), *hosts})
     return msgspec.structs.replace(request, ignore_hosts=ignored)
 

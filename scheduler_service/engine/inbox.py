@@ -13,6 +13,7 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
 from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.pipeline import Advice
 from scheduler_service.store.connection import Writer
 
 
@@ -53,12 +54,18 @@ class HostJob(Job):
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the answer carries the reasons
     :ivar move: whether the instances stay where they are beside it
+    :ivar advice: what extenders said, None while they are to be asked
+    :ivar rounds: how often they were asked
+    :ivar banned: hosts that could not be bound
     """
 
     request: Request
     claim: bool = True
     explain: bool = False
     move: bool = False
+    advice: Advice | None = None
+    rounds: int = 0
+    banned: set[str] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -131,6 +138,7 @@ class Inbox:
         """Put jobs that were taken before all others, in their order."""
         with self._changed:
             self._jobs.extendleft(reversed(jobs))
+            self._changed.notify()
 
     def take(self, most: int, wait: float) -> list[Job]:
         """Return up to *most* jobs, none if none comes for *wait* seconds."""

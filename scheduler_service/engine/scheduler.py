@@ -13,6 +13,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.extending import Extending, ExtendingOptions
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.hosts import HostDesk
 from scheduler_service.engine.inbox import (
@@ -28,6 +29,7 @@ from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.recorder import Recorder
 from scheduler_service.engine.reporter import Reporter, ReporterOptions
 from scheduler_service.engine.zones import ZoneDesk
+from scheduler_service.extender.config import Extender
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store import lifecycle
@@ -102,6 +104,21 @@ class Scheduler:
         self._batches = 0
         self._jobs = 0
 
+    def extend(
+        self, extenders: Sequence[Extender], options: ExtendingOptions
+    ) -> None:
+        """Give extenders a say, before the start.
+
+        :raises ConfigurationError: their TLS material does not load
+        """
+        self._hosts.extending = Extending(
+            extenders,
+            self._hosts.pipeline,
+            options,
+            self.health,
+            lambda job: self._inbox.put_back([job]),
+        )
+
     def start(self) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.
 
@@ -130,6 +147,8 @@ class Scheduler:
             self._thread.join(timeout)
         done = not self._thread.is_alive()
         self.reporter.stop(max(1.0, deadline - time.monotonic()))
+        if self._hosts.extending is not None:
+            self._hosts.extending.stop()
         self._recorder.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._keeper.drop()
@@ -268,7 +287,7 @@ class Scheduler:
     def _run(self) -> None:
         while True:
             jobs = self._inbox.take(self._options.batch_size, _IDLE_S)
-            if not jobs and self._inbox.closed:
+            if not jobs and self._inbox.closed and not self._asking:
                 return
             try:
                 self._watch()
@@ -283,6 +302,12 @@ class Scheduler:
                 LOG.exception('A batch of %d requests failed', len(jobs))
                 for job in jobs:
                     job.fail(errors.declared(fault))
+
+    @property
+    def _asking(self) -> bool:
+        """Whether requests are parked that will come back."""
+        extending = self._hosts.extending
+        return extending is not None and extending.busy
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs whose answer somebody still waits for."""
@@ -358,28 +383,3 @@ class Scheduler:
             LOG.warning('The database is back')
             self.health.well('database')
         self._away = False
-
-
-def build(
-    conf: Any, store: Store, rng: random.Random | None = None
-) -> Scheduler:
-    """Return a scheduler made by the options of *conf*.
-
-    :raises ConfigurationError: a filter or weigher does not load
-    """
-    from scheduler_service import conf as options
-    from scheduler_service import plugins
-
-    settings = options.settings(conf)
-    group = conf.filter_scheduler
-    hosts = HostPipeline(
-        plugins.host_filters(group.available_filters, group.enabled_filters),
-        plugins.host_weighers(group.weight_classes),
-        settings,
-    )
-    pools = PoolPipeline(
-        plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings
-    )
-    fields = dataclasses.fields(EngineOptions)
-    engine = EngineOptions(**{f.name: conf.scheduler[f.name] for f in fields})
-    return Scheduler(store, hosts, pools, engine, rng)

@@ -8,22 +8,20 @@ funnel.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.codes import Mask
-from scheduler_service.columns.instances import Placed
-from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter, OneHostFilter
 from scheduler_service.filters.hosts.capacity import CapacityFilter
-from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.model import Request
 from scheduler_service.pipeline import explain, steps
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.picking import Advice, Choice, Picked, Picker
 from scheduler_service.pipeline.shortlists import Said, Shortlists
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking, rank
 from scheduler_service.request_filters import scope_of
@@ -32,37 +30,6 @@ from scheduler_service.weighers.base import Weigher
 
 if TYPE_CHECKING:
     from random import Random
-
-
-@dataclasses.dataclass(slots=True)
-class Picked:
-    """One instance's place: the row, what it takes, and at which ratios."""
-
-    uuid: str
-    row: int
-    host_id: int
-    amounts: dict[str, int]
-    ratios: dict[str, float]
-    placement: Placement
-    placed: Placed
-
-
-@dataclasses.dataclass(slots=True)
-class Choice:
-    """What the pipeline chose for a request, and how it came to it."""
-
-    picked: list[Picked]
-    funnel: Funnel
-    ranking: Ranking
-    query: str = ''
-
-    def explanation(self, table: HostTable) -> dict[str, Any]:
-        """Return the funnel and the finalists with their weights."""
-        return {
-            **self.funnel.to_dict(),
-            **self.ranking.to_dict(table),
-            'query': self.query,
-        }
 
 
 class HostPipeline:
@@ -83,23 +50,28 @@ class HostPipeline:
         self.weighers = tuple(weighers)
         self.filters = tuple(filters)
         self.resources = steps.Resources(filters)
-        self._limiting = tuple(
-            one for one in filters if type(one).limits is not HostFilter.limits
-        )
         self._room = (self.resources,) if check_room else ()
-        self._stating = any(
-            type(one).ratios is not HostFilter.ratios for one in filters
-        )
         self._masks = tuple(one for one in filters if one.vectorised)
         self._slow = tuple(one for one in filters if not one.vectorised)
         self.shortlists = Shortlists(self)
+        self._picker = Picker(
+            filters, self.resources, settings, self.shortlists.selections
+        )
 
     def choose(
-        self, overlay: Overlay, request: Request, rng: Random, spread: int = 1
+        self,
+        overlay: Overlay,
+        request: Request,
+        rng: Random,
+        spread: int = 1,
+        advice: Advice | None = None,
     ) -> Choice:
         """Choose a host for every instance of the request, or none at all.
 
         What is chosen is taken from *overlay*; nothing is where it raises.
+
+        :param advice: for each instance the hosts it may be on, and what is
+            to be added to their weights
 
         :param spread: choose at random among at least so many of the best
 
@@ -107,13 +79,18 @@ class HostPipeline:
         :raises FilterFault: a filter or weigher failed
         """
         with overlay.attempt():
-            return self._choose(overlay, request, rng, spread)
+            if advice is None and request.shape is not None:
+                return self._choose_one(overlay, request, rng, spread)
+            return self._choose(overlay, request, rng, spread, advice)
 
     def _choose(
-        self, overlay: Overlay, request: Request, rng: Random, spread: int
+        self,
+        overlay: Overlay,
+        request: Request,
+        rng: Random,
+        spread: int,
+        advice: Advice | None,
     ) -> Choice:
-        if request.shape is not None:
-            return self._choose_one(overlay, request, rng, spread)
         funnel = Funnel(len(overlay.table))
         mask: Mask | None = None
         first: Ranking | None = None
@@ -123,23 +100,46 @@ class HostPipeline:
             mask = self.narrow(
                 table, request, mask, funnel if index == 0 else None
             )
-            ranking = self.rank(table, mask, request)
+            told = None if advice is None else advice[index]
+            ranking = self._advised(table, mask, request, told)
             if ranking is None:
                 raise self._refusal(table, request, funnel, len(picked))
             first = first or ranking
             row = ranking.pick(self.settings, rng, spread)
-            picked.append(self._pick(table, row, uuid, request))
+            picked.append(self._picker.pick(table, row, uuid, request))
             self._take(overlay, request, picked[-1])
         assert mask is not None
         assert first is not None
         if len(picked) > 1:
             mask = self.narrow(overlay.table, request, mask)
-            again = self.rank(overlay.table, mask, request)
+            told = None if advice is None else advice[-1]
+            again = self._advised(overlay.table, mask, request, told)
         else:
             again = first
         if again is not None:
-            self._add_alternates(overlay.table, request, again, picked)
+            self._picker.add_alternates(overlay.table, request, again, picked)
         return self._chosen(overlay.table, request, picked, funnel, first)
+
+    def _advised(
+        self,
+        table: HostTable,
+        mask: Mask,
+        request: Request,
+        told: Mapping[int, float] | None,
+    ) -> Ranking | None:
+        """Weigh the hosts that are left of those that were advised."""
+        if told is None:
+            return self.rank(table, mask, request)
+        ids = np.array(sorted(told), np.int64)
+        mask = mask & np.isin(table.ids, ids)
+        ranking = self.rank(table, mask, request)
+        if ranking is not None:
+            more = np.array(
+                [told[int(table.ids[row])] for row in ranking.rows]
+            )
+            ranking.totals += more
+            ranking.parts.append(('extenders', more))
+        return ranking
 
     def _choose_one(
         self, overlay: Overlay, request: Request, rng: Random, spread: int
@@ -156,8 +156,10 @@ class HostPipeline:
         if ranking is None:
             raise self._refusal(table, request, funnel, 0)
         row = ranking.pick(self.settings, rng, spread)
-        picked = [self._pick(table, row, request.instance_uuids[0], request)]
-        self._add_alternates(table, request, ranking, picked)
+        picked = [
+            self._picker.pick(table, row, request.instance_uuids[0], request)
+        ]
+        self._picker.add_alternates(table, request, ranking, picked)
         choice = self._chosen(table, request, picked, funnel, ranking)
         self._take(overlay, request, picked[0])
         return choice
@@ -289,92 +291,3 @@ class HostPipeline:
         if not mask.any():
             return None
         return rank(table, mask, request, self.weighers, self.settings)
-
-    def _pick(
-        self, table: HostTable, row: int, uuid: str, request: Request
-    ) -> Picked:
-        ratios: dict[str, float] = {}
-        if self._stating:
-            view = RowsOf.of(table, np.array([row]))
-            for name in request.resources:
-                stated = self.resources.ratios(view, self.settings, name)
-                if stated is not None:
-                    ratios[name] = float(stated[1][0])
-        (selection,) = self._selections(table, [row], request)
-        return Picked(
-            uuid=uuid,
-            row=row,
-            host_id=int(table.ids[row]),
-            amounts=request.resources,
-            ratios=ratios,
-            placement=Placement(instance_uuid=uuid, selected=selection),
-            placed=_as_placed(uuid, selection, request),
-        )
-
-    def _selections(
-        self, table: HostTable, rows: list[int], request: Request
-    ) -> list[Selection]:
-        """Return what is answered for rows, made once for each shape."""
-        known = self.shortlists.selections(request)
-        new = [row for row in rows if row not in known]
-        if new:
-            view = RowsOf.of(table, np.array(new, np.int64))
-            for at, row in enumerate(new):
-                known[row] = self._selection(view, at, request)
-        return [known[row] for row in rows]
-
-    def _selection(
-        self, table: HostTable, row: int, request: Request
-    ) -> Selection:
-        limits: dict[str, int] = {}
-        for one in () if request.forced else self._limiting:
-            found = one.limits(table, row, request, self.settings)
-            limits.update((name, int(v)) for name, v in found.items())
-        return Selection(
-            host=table.host_at(row),
-            node=table.node_at(row),
-            uuid=table.coded['uuid'].at(row),
-            zone=table.zone_at(row, self.settings.default_availability_zone),
-            cell=table.coded['cell_uuid'].at(row),
-            limits=limits,
-        )
-
-    def _add_alternates(
-        self,
-        table: HostTable,
-        request: Request,
-        ranking: Ranking,
-        picked: list[Picked],
-    ) -> None:
-        """Offer the next best hosts of the same cell, not claimed, to all."""
-        wanted = self.settings.max_attempts - 1
-        if wanted < 1:
-            return
-        taken = {one.row for one in picked}
-        spare = [
-            row
-            for row in ranking.best(wanted + len(taken))
-            if row not in taken
-        ]
-        offers = self._selections(table, spare, request)
-        for one in picked:
-            cell = one.placement.selected.cell
-            one.placement.alternates = [
-                offer for offer in offers if offer.cell == cell
-            ][:wanted]
-
-
-def _as_placed(uuid: str, selection: Selection, request: Request) -> Placed:
-    """Return what the index of instances keeps of one that is placed."""
-    flavorid = request.flavor.flavorid
-    return Placed(
-        uuid=uuid,
-        host=selection.host,
-        node=selection.node,
-        project_id=request.project_id,
-        flavorid=None if flavorid is None else str(flavorid),
-        image=frozenset(
-            (key, str(v)) for key, v in request.image_properties.items()
-        ),
-        claimed=True,
-    )

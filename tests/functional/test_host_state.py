@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import reporter
-from scheduler_service.engine.scheduler import build
+from scheduler_service.engine.build import build
 from scheduler_service.store import claim_rows, loading
 from scheduler_service.store.connection import Store
 from tests.functional.conftest import CONTEXT, SMALL, new_conf

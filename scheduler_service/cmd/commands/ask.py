@@ -16,8 +16,9 @@ from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import opened
 from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.things import pairs
+from scheduler_service.engine.build import build
 from scheduler_service.engine.callers import PolicyCaller
-from scheduler_service.engine.scheduler import Scheduler, build
+from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents, plain
 from scheduler_service.rpc.client import SchedulerClient
 

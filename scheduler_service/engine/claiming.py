@@ -1,0 +1,124 @@
+"""From what was chosen to claims in the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import msgspec
+
+from scheduler_service.columns import HostTable
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.inbox import HostJob
+from scheduler_service.engine.keeper import Keeper
+from scheduler_service.model import STANDARD_CLASSES, Placement
+from scheduler_service.pipeline import Choice, Picked
+from scheduler_service.settings import Settings
+from scheduler_service.store import claims, rows
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(slots=True)
+class Chosen:
+    """A job, what was chosen for it, and what it had from before.
+
+    :ivar known: its instances that the table had before
+    """
+
+    job: HostJob
+    choice: Choice
+    table: HostTable
+    before: dict[str, Placement]
+    known: frozenset[str]
+
+    @property
+    def reasons(self) -> dict[str, Any]:
+        """Why, worked out when somebody wants to know."""
+        return self.choice.explanation(self.table)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """All of the request's placements, in the order of its instances."""
+        made = {p.uuid: p.placement for p in self.choice.picked}
+        made.update(self.before)
+        return [made[uuid] for uuid in self.job.request.instance_uuids]
+
+
+class Claimer:
+    """Claims for jobs what was chosen for them.
+
+    :param policies: of server groups that are to hold strictly
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        settings: Settings,
+        policies: frozenset[str],
+        health: Health,
+    ) -> None:
+        self.keeper = keeper
+        self._health = health
+        self._policies = policies
+        self._fallback = {
+            name: settings.default_ratio(name) for name in STANDARD_CLASSES
+        }
+
+    def take(self, chosen: list[Chosen]) -> int:
+        """Claim for some jobs, all or nothing; return the revision.
+
+        :raises ClaimLost: nothing is claimed
+        """
+        wanted = [
+            self._as_claim(one, picked)
+            for one in chosen
+            for picked in one.choice.picked
+        ]
+        start = time.perf_counter()
+        try:
+            with self.keeper.single() as conn:
+                return claims.claim(
+                    self.keeper.store,
+                    conn,
+                    wanted,
+                    self._fallback,
+                    self._policies,
+                )
+        except claims.ClaimLost:
+            self._health.count('claims_lost', by=len(chosen))
+            raise
+        finally:
+            self._health.time('claim', time.perf_counter() - start)
+
+    def _as_claim(self, one: Chosen, picked: Picked) -> claims.Claim:
+        request = one.job.request
+        selected = picked.placement.selected
+        known = picked.uuid in one.known
+        image = request.image
+        document = {
+            'image_id': image.id if image else None,
+            'availability_zone': request.availability_zone,
+            'image_meta': (
+                {'properties': image.properties}
+                if image and image.properties
+                else None
+            ),
+            'flavor': {'flavorid': request.flavor.flavorid},
+        }
+        return claims.Claim(
+            consumer=picked.uuid,
+            host_id=picked.host_id,
+            host=selected.host,
+            node=selected.node,
+            amounts=picked.amounts,
+            ratios=picked.ratios,
+            project_id=request.project_id,
+            request_id=request.request_id,
+            document=rows.document(document),
+            placement=_encode(picked.placement).decode(),
+            known=known,
+            group=request.instance_group,
+            move=known and one.job.move,
+        )

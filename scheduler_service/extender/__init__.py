@@ -1,0 +1,1 @@
+"""HTTP extenders: their configuration, their wire form, and calls to them."""

@@ -1,0 +1,254 @@
+"""v1 Nodes and Pods as hosts and requests, for whoever asks us as extender.
+
+A document of ours in an annotation counts; else the objects are read: the
+size of a node from ``allocatable``, rounded down, what a pod asks for rounded
+up. What is used of a node is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import ROUND_DOWN, Decimal
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.extender import quantity, wire
+from scheduler_service.model import Host, Request, documents
+
+_ARCHITECTURES = {'amd64': 'x86_64', 'arm64': 'aarch64', '386': 'i686'}
+_ZONES = (
+    'topology.kubernetes.io/zone',
+    'failure-domain.beta.kubernetes.io/zone',
+)
+_FEATURE = 'feature.node.kubernetes.io/cpu-cpuid.'
+_MIB, _GIB = 2**20, 2**30
+_MOST = 2**53
+
+
+def _objects(document: Any, name: str) -> dict[str, Any]:
+    return wire.field(document, name, dict) or {}
+
+
+def _listed(document: Any, name: str) -> list[Any]:
+    return wire.field(document, name, list) or []
+
+
+def _annotated(document: Any, key: str) -> Any:
+    """Return a document of ours in an annotation; None for none."""
+    found = _objects(_objects(document, 'metadata'), 'annotations').get(key)
+    if not isinstance(found, str):
+        return None
+    try:
+        return msgspec.json.decode(found)
+    except (msgspec.DecodeError, RecursionError):
+        raise wire.WireError(f'annotation {key}: not JSON') from None
+
+
+def node_host(node: Any, domain: str) -> tuple[Host, str | None]:
+    """Return a node as a host, and its zone.
+
+    :raises WireError: it is no node, or its document of ours is not one
+    """
+    labels = _objects(_objects(node, 'metadata'), 'labels')
+    zone = next((labels[one] for one in _ZONES if labels.get(one)), None)
+    given = _annotated(node, f'{domain}/host-document')
+    if given is not None:
+        try:
+            return documents.parse_as(given, Host), zone
+        except errors.InvalidInventory as fault:
+            raise wire.WireError(f'{domain}/host-document: {fault}') from None
+    return _plain_host(node, labels, domain), zone
+
+
+def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
+    name = wire.name_of(node)
+    if not name:
+        raise wire.WireError('a node without a name')
+    status = _objects(node, 'status')
+    size = _objects(status, 'allocatable') or _objects(status, 'capacity')
+    resources = {
+        key.removeprefix(f'{domain}/'): {'total': _count(value)}
+        for key, value in size.items()
+        if key.startswith(f'{domain}/')
+    }
+    spec = _objects(node, 'spec')
+    architecture = labels.get('kubernetes.io/arch') or wire.field(
+        _objects(status, 'nodeInfo'), 'architecture', str
+    )
+    architecture = _ARCHITECTURES.get(architecture, architecture)
+    blocked = wire.field(spec, 'unschedulable', bool)
+    document = {
+        'host': name[:255],
+        'vcpus': _down(_amount(quantity.thousandths, size, 'cpu'), 1000),
+        'memory_mb': _down(_amount(quantity.whole, size, 'memory'), _MIB),
+        'local_gb': _down(
+            _amount(quantity.whole, size, 'ephemeral-storage'), _GIB
+        ),
+        'cpu_allocation_ratio': 1.0,
+        'ram_allocation_ratio': 1.0,
+        'disk_allocation_ratio': 1.0,
+        'status': 'disabled' if blocked else 'enabled',
+        'state': 'up' if _ready(status) else 'down',
+        'traits': sorted(_traits(labels, domain)),
+        'resources': resources,
+    }
+    if architecture:
+        document['supported_instances'] = [[architecture, None, None]]
+    try:
+        return documents.parse_as(document, Host)
+    except errors.InvalidInventory as fault:
+        raise wire.WireError(f'node {name}: {fault}') from None
+
+
+def _ready(status: Any) -> bool:
+    """Whether the node says that it is ready; true where it says nothing."""
+    for one in _listed(status, 'conditions'):
+        if wire.field(one, 'type', str) == 'Ready':
+            return bool(wire.field(one, 'status', str) == 'True')
+    return True
+
+
+def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
+    found = set()
+    for key, value in labels.items():
+        if value != 'true':
+            continue
+        if key.startswith(f'trait.{domain}/'):
+            found.add(key.split('/', 1)[1].upper())
+        elif key.startswith(_FEATURE):
+            found.add(f'HW_CPU_X86_{key.removeprefix(_FEATURE).upper()}')
+    return {one for one in found if one.replace('_', '').isalnum()}
+
+
+def pod_request(pod: Any, domain: str) -> Request:
+    """Return what a pod asks for.
+
+    :raises WireError: it is no pod, or its document of ours is no request
+    """
+    given = _annotated(pod, f'{domain}/request')
+    metadata = _objects(pod, 'metadata')
+    document = given if given is not None else _plain_request(pod, domain)
+    try:
+        found = documents.request(document)
+    except errors.InvalidRequest as fault:
+        name = wire.field(metadata, 'name', str)
+        raise wire.WireError(f'pod {name}: {fault}') from None
+    return found.with_ids()
+
+
+def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
+    spec = _objects(pod, 'spec')
+    amounts = pod_amounts(pod)
+    cpu = amounts.pop('cpu', Decimal(0))
+    memory = amounts.pop('memory', Decimal(0))
+    disk = amounts.pop('ephemeral-storage', Decimal(0))
+    specs = {
+        f'resources:{key.removeprefix(f"{domain}/")}': str(_up(amount, 1))
+        for key, amount in amounts.items()
+        if key.startswith(f'{domain}/')
+    }
+    selector = _objects(spec, 'nodeSelector')
+    for key, value in selector.items():
+        if key.startswith(f'trait.{domain}/') and value == 'true':
+            specs[f'trait:{key.split("/", 1)[1].upper()}'] = 'required'
+    zone = next((selector[one] for one in _ZONES if selector.get(one)), None)
+    document: dict[str, Any] = {
+        'project_id': wire.field(
+            _objects(pod, 'metadata'), 'namespace', str
+        ) or None,
+        'flavor': {
+            'vcpus': _up(cpu, 1),
+            'memory_mb': _up(memory, _MIB),
+            'root_gb': _up(disk, _GIB),
+            'extra_specs': specs,
+        },
+        'availability_zone': zone,
+    }  # fmt: skip
+    return document
+
+
+def pod_amounts(pod: Any) -> dict[str, Decimal]:
+    """Return what a pod asks of each resource, in whole units.
+
+    The most of: the containers with the sidecars together, each init
+    container with the sidecars before it; and the pod's overhead.
+
+    :raises WireError: a quantity is none
+    """
+    spec = _objects(pod, 'spec')
+    total: dict[str, Decimal] = {}
+    for one in _listed(spec, 'containers'):
+        _add(total, _asked(one))
+    sidecars: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
+    for one in _listed(spec, 'initContainers'):
+        asked = _asked(one)
+        if wire.field(one, 'restartPolicy', str) == 'Always':
+            _add(sidecars, asked)
+            _raise(most, sidecars)
+        else:
+            step = dict(sidecars)
+            _add(step, asked)
+            _raise(most, step)
+    _add(total, sidecars)
+    whole = _asked(spec)
+    total.update(
+        (name, amount)
+        for name, amount in whole.items()
+        if name in ('cpu', 'memory') or name.startswith('hugepages-')
+    )
+    _raise(total, most)
+    _add(total, _quantities(_objects(spec, 'overhead')))
+    return total
+
+
+def _asked(container: Any) -> dict[str, Decimal]:
+    resources = _objects(container, 'resources')
+    limits = _quantities(_objects(resources, 'limits'))
+    return {**limits, **_quantities(_objects(resources, 'requests'))}
+
+
+def _quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:
+    return {
+        name: _checked(quantity.parse, value, name)
+        for name, value in found.items()
+    }
+
+
+def _add(total: dict[str, Decimal], more: Mapping[str, Decimal]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Decimal(0)) + amount
+
+
+def _raise(most: dict[str, Decimal], other: Mapping[str, Decimal]) -> None:
+    for name, amount in other.items():
+        most[name] = max(most.get(name, Decimal(0)), amount)
+
+
+def _amount(read: Callable[[Any], int], size: Any, name: str) -> int:
+    found: int = _checked(read, size.get(name), name)
+    return max(found, 0)
+
+
+def _count(value: Any) -> int:
+    found: int = _checked(quantity.whole, value, 'resource')
+    return min(max(found, 0), _MOST)
+
+
+def _checked(read: Callable[[Any], Any], value: Any, name: str) -> Any:
+    try:
+        return read(value)
+    except quantity.BadQuantity as fault:
+        raise wire.WireError(f'{name}: {fault}') from None
+
+
+def _down(amount: int, unit: int) -> int:
+    return min(amount // unit, _MOST)
+
+
+def _up(amount: Decimal, unit: int) -> int:
+    whole = (amount / unit).to_integral_value(ROUND_DOWN)
+    more = 1 if whole * unit < amount else 0
+    return min(max(int(whole) + more, 0), _MOST)

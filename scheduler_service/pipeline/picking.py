@@ -1,0 +1,166 @@
+"""What is answered for the hosts that were picked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.view import RowsOf
+from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.steps import Resources
+from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.settings import Settings
+
+# For each instance: store id of a host -> what to add to its weight.
+Advice = Sequence[Mapping[int, float]]
+
+
+@dataclasses.dataclass(slots=True)
+class Picked:
+    """One instance's place: the row, what it takes, and at which ratios."""
+
+    uuid: str
+    row: int
+    host_id: int
+    amounts: dict[str, int]
+    ratios: dict[str, float]
+    placement: Placement
+    placed: Placed
+
+
+@dataclasses.dataclass(slots=True)
+class Choice:
+    """What the pipeline chose for a request, and how it came to it."""
+
+    picked: list[Picked]
+    funnel: Funnel
+    ranking: Ranking
+    query: str = ''
+
+    def explanation(self, table: HostTable) -> dict[str, Any]:
+        """Return the funnel and the finalists with their weights."""
+        return {
+            **self.funnel.to_dict(),
+            **self.ranking.to_dict(table),
+            'query': self.query,
+        }
+
+
+class Picker:
+    """Makes placements of rows.
+
+    :param known: selections made before, for the shape of a request
+    """
+
+    def __init__(
+        self,
+        filters: Sequence[HostFilter],
+        resources: Resources,
+        settings: Settings,
+        known: Callable[[Request], dict[int, Selection]],
+    ) -> None:
+        self._settings = settings
+        self._resources = resources
+        self._known = known
+        self._limiting = tuple(
+            one for one in filters if type(one).limits is not HostFilter.limits
+        )
+        self._stating = any(
+            type(one).ratios is not HostFilter.ratios for one in filters
+        )
+
+    def pick(
+        self, table: HostTable, row: int, uuid: str, request: Request
+    ) -> Picked:
+        ratios: dict[str, float] = {}
+        if self._stating:
+            view = RowsOf.of(table, np.array([row]))
+            for name in request.resources:
+                stated = self._resources.ratios(view, self._settings, name)
+                if stated is not None:
+                    ratios[name] = float(stated[1][0])
+        (selection,) = self._of(table, [row], request)
+        return Picked(
+            uuid=uuid,
+            row=row,
+            host_id=int(table.ids[row]),
+            amounts=request.resources,
+            ratios=ratios,
+            placement=Placement(instance_uuid=uuid, selected=selection),
+            placed=_as_placed(uuid, selection, request),
+        )
+
+    def _of(
+        self, table: HostTable, rows: list[int], request: Request
+    ) -> list[Selection]:
+        """Return what is answered for rows, made once for each shape."""
+        known = self._known(request)
+        new = [row for row in rows if row not in known]
+        if new:
+            view = RowsOf.of(table, np.array(new, np.int64))
+            for at, row in enumerate(new):
+                known[row] = self._selection(view, at, request)
+        return [known[row] for row in rows]
+
+    def _selection(
+        self, table: HostTable, row: int, request: Request
+    ) -> Selection:
+        limits: dict[str, int] = {}
+        for one in () if request.forced else self._limiting:
+            found = one.limits(table, row, request, self._settings)
+            limits.update((name, int(v)) for name, v in found.items())
+        return Selection(
+            host=table.host_at(row),
+            node=table.node_at(row),
+            uuid=table.coded['uuid'].at(row),
+            zone=table.zone_at(row, self._settings.default_availability_zone),
+            cell=table.coded['cell_uuid'].at(row),
+            limits=limits,
+        )
+
+    def add_alternates(
+        self,
+        table: HostTable,
+        request: Request,
+        ranking: Ranking,
+        picked: list[Picked],
+    ) -> None:
+        """Offer the next best hosts of the same cell, not claimed, to all."""
+        wanted = self._settings.max_attempts - 1
+        if wanted < 1:
+            return
+        taken = {one.row for one in picked}
+        spare = [
+            row
+            for row in ranking.best(wanted + len(taken))
+            if row not in taken
+        ]
+        offers = self._of(table, spare, request)
+        for one in picked:
+            cell = one.placement.selected.cell
+            one.placement.alternates = [
+                offer for offer in offers if offer.cell == cell
+            ][:wanted]
+
+
+def _as_placed(uuid: str, selection: Selection, request: Request) -> Placed:
+    """Return what the index of instances keeps of one that is placed."""
+    flavorid = request.flavor.flavorid
+    return Placed(
+        uuid=uuid,
+        host=selection.host,
+        node=selection.node,
+        project_id=request.project_id,
+        flavorid=None if flavorid is None else str(flavorid),
+        image=frozenset(
+            (key, str(v)) for key, v in request.image_properties.items()
+        ),
+        claimed=True,
+    )
