@@ -16,8 +16,8 @@ from typing import Any
 
 from oslo_log import log
 
-from scheduler_service import policies
-from scheduler_service.engine.build import build
+from scheduler_service import errors, policies
+from scheduler_service.engine.build import build, pod_judge
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.answers import Answers, new_notifier
@@ -56,6 +56,7 @@ class Daemon:
         self._lane = SecondTry(self.scheduler.quarantine, self._replier)
         self._server: LateAckServer | None = None
         self._transports: list[Any] = []
+        self._http = self._new_http()
 
     def start(self) -> None:
         """Load the snapshot, then serve; waits for database and broker.
@@ -90,6 +91,51 @@ class Daemon:
         )
         self._lane.start()
         self._server.start()
+        if self._http is not None:
+            self._http.run()
+            LOG.info('Listening on %s:%s', *self._http.bind_addr)
+
+    def _new_http(self) -> Any:
+        """Return the HTTP face, None where it is not configured.
+
+        :raises ConfigurationError: it cannot be served in this way
+        """
+        group = self.conf.http
+        if group.bind_port is None:
+            return None
+        from scheduler_service.http import app, binder, server
+
+        guard = app.guard_of(group)
+        ours = self.conf.extender
+        bind = None
+        if ours.api_server:
+            bind = binder.Binder(
+                ours.api_server, ours.api_token_file, ours.api_ca_file
+            )
+        made = server.Server(
+            (group.bind_host, group.bind_port),
+            app.make(
+                self.scheduler,
+                pod_judge(self.conf, self.scheduler),
+                bind,
+                guard,
+                group.max_body_bytes,
+            ),
+            group.threads,
+            group.request_timeout,
+            group.idle_timeout,
+            group.max_body_bytes,
+        )
+        if group.cert_file:
+            try:
+                made.ssl_adapter = server.tls(
+                    group.cert_file, group.key_file, group.ca_file
+                )
+            except (OSError, ValueError) as fault:
+                raise errors.ConfigurationError(
+                    f'[http] the certificate does not load: {fault}'
+                ) from None
+        return made
 
     def _listen(self, bus: Any) -> None:
         """Say whether requests and heartbeats can come."""
@@ -110,6 +156,8 @@ class Daemon:
         if self._server is not None:
             self._server.stop()
             self._lane.stop()
+            if self._http is not None:
+                self._http.end()
         done = self.scheduler.stop(limit)
         done &= self._replier.stop(max(0.1, deadline - time.monotonic()))
         if self._server is not None:
@@ -125,8 +173,6 @@ def open_store(conf: Any) -> Store:
 
     :raises ConfigurationError: [database] connection is absent or unusable
     """
-    from scheduler_service import errors
-
     url = conf.database.connection
     if not url:
         raise errors.ConfigurationError(

@@ -12,7 +12,9 @@ from scheduler_service import conf as options
 from scheduler_service import errors, plugins
 from scheduler_service.engine import translation
 from scheduler_service.engine.extending import ExtendingOptions
-from scheduler_service.engine.scheduler import EngineOptions, Scheduler
+from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.pods import PodJudge
+from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.settings import Settings
@@ -50,6 +52,22 @@ def build(
             ),
         )
     return scheduler
+
+
+def pod_judge(conf: Any, scheduler: Scheduler) -> PodJudge:
+    """Return what judges nodes for pods.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    group = conf.extender
+    available = conf.filter_scheduler.available_filters
+    pipeline = HostPipeline(
+        plugins.host_filters(available, group.enabled_filters),
+        plugins.host_weighers(group.weight_classes),
+        options.settings(conf),
+        check_room=False,
+    )
+    return PodJudge(pipeline, scheduler.snapshot, group.domain)
 
 
 def policy_of(conf: Any) -> config.Policy:

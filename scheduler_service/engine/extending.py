@@ -20,7 +20,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import Placed
-from scheduler_service.columns.table import Topology
+from scheduler_service.engine.freezer import Freezer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import HostJob
 from scheduler_service.extender import objects
@@ -79,7 +79,7 @@ class Extending:
         self._chain = Chain(extenders, self._calls, self._count)
         self._binds = any(one.bind_verb for one in extenders)
         self._lock = threading.Lock()
-        self._sides: tuple[Any, Topology, list[str]] | None = None
+        self._freezer = Freezer()
         self._parked = 0
 
     @property
@@ -101,8 +101,8 @@ class Extending:
         :param table: the engine's own; it is copied before this returns
         """
         job.rounds += 1
-        names, frozen = self._frozen(table)
-        self._start(job, lambda: self._advise(job, frozen, names))
+        frozen = self._freezer.freeze(table)
+        self._start(job, lambda: self._advise(job, frozen.table, frozen.names))
 
     def bind(
         self,
@@ -116,15 +116,15 @@ class Extending:
 
         A host's name is put into *job.banned* where it could not be bound.
         """
-        names, _ = self._frozen(table)
+        frozen = self._freezer.freeze(table)
 
         def work() -> None:
             for placed in placements:
                 chosen = placed.selected
-                row = table.row_of_node(chosen.host, chosen.node)
+                row = frozen.table.row_of_node(chosen.host, chosen.node)
                 name = objects.node_name(chosen.node)
-                if row is not None and row < len(names):
-                    name = names[row]
+                if row is not None:
+                    name = frozen.names[row]
                 asked = self._asked(job.request, placed.instance_uuid)
                 try:
                     self._chain.bind(asked, name)
@@ -167,20 +167,6 @@ class Extending:
     def _count(self, extender: str, verb: str, outcome: str) -> None:
         self._health.count('extender_calls', f'{extender} {verb} {outcome}')
 
-    def _frozen(self, table: HostTable) -> tuple[list[str], HostTable]:
-        """Return the rows' node names, and a copy of the table.
-
-        What is worked out from copies is remembered apart: the engine's own
-        memory is its thread's alone.
-        """
-        with self._lock:
-            if self._sides is None or self._sides[0] is not table.topology:
-                side = Topology(table.topology.aggregates)
-                names = objects.node_names(table)
-                self._sides = table.topology, side, names
-            _, side, names = self._sides
-        return names, table.frozen(side)
-
     def _resources(self, request: Request) -> frozenset[str]:
         return objects.pod_resources(request, self.options.domain)
 
@@ -207,7 +193,7 @@ class Extending:
         overlay = Overlay(table)
         advice: list[Mapping[int, float]] = []
         for uuid in request.instance_uuids:
-            with self._lock:
+            with self._freezer.lock:
                 mask = self._pipeline.narrow(table, request)
                 ranking = self._pipeline.rank(table, mask, request)
             if ranking is None:

@@ -323,6 +323,7 @@ class HostDesk:
         placements: list[Placement],
         chosen: Chosen | None = None,
     ) -> None:
+        self._health.count('requests', 'chosen')
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=placements,
@@ -332,6 +333,9 @@ class HostDesk:
 
     def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         job.fail(error)
+        self._health.count('requests', error.name)
+        for cause in error.facts.get('filters') or ():
+            self._health.count('filter_rejections', str(cause['filter']))
         if job.claim:
             self._record(job.request, error.name, {'error': error.to_dict()})
 

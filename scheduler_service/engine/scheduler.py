@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
 import threading
@@ -12,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.callers import PolicyCaller
 from scheduler_service.engine.extending import Extending, ExtendingOptions
 from scheduler_service.engine.health import Health
@@ -25,6 +25,7 @@ from scheduler_service.engine.inbox import (
     ZoneJob,
 )
 from scheduler_service.engine.keeper import Keeper
+from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.recorder import Recorder
 from scheduler_service.engine.reporter import Reporter, ReporterOptions
@@ -32,7 +33,7 @@ from scheduler_service.engine.zones import ZoneDesk
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store import lifecycle
+from scheduler_service.store import decisions, lifecycle
 from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
@@ -40,20 +41,6 @@ _IDLE_S = 1.0
 _AWAY_S = 0.5
 # A batch that takes longer is worth a word.
 _SLOW_S = 1.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How the engine works; seconds and counts."""
-
-    inbox_size: int = 1000
-    batch_size: int = 64
-    claim_retries: int = 8
-    snapshot_max_age: float = 0.2
-    decisions_kept: int = 100_000
-    max_deliveries: int = 5
-    service_down_time: float = 60.0
-    claim_timeout: float = 0.0
 
 
 class Scheduler:
@@ -87,7 +74,9 @@ class Scheduler:
             options.claim_retries,
             self.health,
         )
-        self._zones = ZoneDesk(self._keeper, pools, self._recorder, rng)
+        self._zones = ZoneDesk(
+            self._keeper, pools, self._recorder, rng, self.health
+        )
         self.reporter = Reporter(
             store,
             ReporterOptions(options.service_down_time, options.claim_timeout),
@@ -265,6 +254,9 @@ class Scheduler:
         age = time.monotonic() - self._keeper.refreshed_at
         return {
             'hosts': len(snapshot.hosts) if snapshot else 0,
+            'hosts_up': int(snapshot.hosts.number('up').sum())
+            if snapshot
+            else 0,
             'pools': len(snapshot.pools) if snapshot else 0,
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,
@@ -275,6 +267,27 @@ class Scheduler:
             'suffering': self.health.sufferings,
             'counters': self.health.counters(),
         }
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot; its use moves on under the reader."""
+        return self._keeper.snapshot
+
+    def decisions(self, limit: int) -> list[dict[str, Any]]:
+        """Return the newest decisions, without the reasons.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading() as conn:
+            return decisions.listing(conn, limit)
+
+    def decision(self, request_id: str) -> list[dict[str, Any]]:
+        """Return what was decided under a request id.
+
+        :raises DecisionNotFound: nothing is kept under it
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading() as conn:
+            return decisions.show(conn, request_id)
 
     def flush(self) -> None:
         """Write down the decisions that wait."""

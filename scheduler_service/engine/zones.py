@@ -10,6 +10,7 @@ from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import ZoneJob
 from scheduler_service.engine.keeper import Keeper
 from scheduler_service.engine.recorder import Recorder
@@ -31,7 +32,9 @@ class ZoneDesk:
         pipeline: PoolPipeline,
         recorder: Recorder,
         rng: random.Random,
+        health: Health,
     ) -> None:
+        self._health = health
         self.keeper = keeper
         self.pipeline = pipeline
         self.recorder = recorder
@@ -84,6 +87,7 @@ class ZoneDesk:
             )
         except errors.SchedulerError as error:
             job.fail(error)
+            self._health.count('requests', error.name)
             if job.keep:
                 self._record(job.zone, error.name, {'error': error.to_dict()})
             return None
@@ -126,6 +130,7 @@ class ZoneDesk:
         return []
 
     def _answer(self, job: ZoneJob, choice: PoolChoice) -> None:
+        self._health.count('requests', 'zone chosen')
         job.answer(
             PoolAnswer(
                 request_id=str(job.zone.request_id),

@@ -1,0 +1,19 @@
+"""How the engine works, as plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How the engine works; seconds and counts."""
+
+    inbox_size: int = 1000
+    batch_size: int = 64
+    claim_retries: int = 8
+    snapshot_max_age: float = 0.2
+    decisions_kept: int = 100_000
+    max_deliveries: int = 5
+    service_down_time: float = 60.0
+    claim_timeout: float = 0.0

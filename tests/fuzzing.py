@@ -1,0 +1,132 @@
+"""Payloads that nobody should send, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from typing import Any
+
+_WORDS = (
+    'flavor', 'request', 'vcpus', 'memory_mb', 'instance_uuids', 'hosts',
+    'host', 'Pod', 'Nodes', 'NodeNames', 'items', 'metadata', 'name', 'spec',
+    'zone', 'attributes', 'instances', 'claim', 'move', 'requests', 'image',
+    'extra_specs', 'scheduler_hints', 'query', 'host_name', 'instance_info',
+    'aggregates', 'id', '\x00', '\ud800', 'a' * 300, '',
+)  # fmt: skip
+_ODD = (
+    None, True, False, 0, -1, 1.5, 2**31, 2**63, 2**70, -(2**70), 1e308, '',
+    'x', '\x00', '\ud800', 'a' * 5000, '%d%s%n', '\u202e', [], {}, [None],
+    '00000000-0000-0000-0000-000000000001', 'REQUIRED', '["=", "$a", 1]',
+)  # fmt: skip
+
+
+def value(rng: random.Random, depth: int = 0) -> Any:
+    """Return something that JSON can hold, of any shape."""
+    kind = rng.random()
+    if depth > 5 or kind < 0.5:
+        return rng.choice(_ODD)
+    if kind < 0.7:
+        return [value(rng, depth + 1) for _ in range(rng.randrange(4))]
+    if kind < 0.72:
+        return nested(rng.choice((10, 40, 200)))
+    return {
+        rng.choice(_WORDS): value(rng, depth + 1)
+        for _ in range(rng.randrange(5))
+    }
+
+
+def nested(depth: int) -> Any:
+    """Return a list in a list in a list."""
+    found: Any = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def mutated(rng: random.Random, document: Any) -> Any:
+    """Return a document with something in it replaced."""
+    if rng.random() < 0.25 or not document:
+        return value(rng)
+    if isinstance(document, dict):
+        key = rng.choice(list(document))
+        changed = {**document, key: mutated(rng, document[key])}
+        if rng.random() < 0.1:
+            changed.pop(key)
+        return changed
+    if isinstance(document, list):
+        at = rng.randrange(len(document))
+        return [
+            *document[:at],
+            mutated(rng, document[at]),
+            *document[at + 1 :],
+        ]
+    return value(rng)
+
+
+_PATHS = (
+    '/healthcheck', '/readyz', '/metrics', '/v1/explain', '/v1/decisions',
+    '/v1/decisions/x', '/extender/filter', '/extender/prioritize',
+    '/extender/preempt', '/extender/bind', '/', '/%00', '/../../etc/passwd',
+    '/v1/decisions/%ff%fe', '/v1/decisions?limit=%00', '/' + 'a' * 9000,
+)  # fmt: skip
+_GOOD = {
+    'Pod': {'metadata': {'name': 'a'}, 'spec': {'containers': [
+        {'resources': {'requests': {'cpu': '1'}}}]}},
+    'Nodes': {'items': [{'metadata': {'name': 'n'}}]},
+    'NodeNames': None,
+    'request': {'flavor': {'vcpus': 1}},
+    'NodeNameToMetaVictims': {'n': {'Pods': [{'UID': 'u'}]}},
+}  # fmt: skip
+
+
+def http_request(rng: random.Random) -> bytes:
+    """Return the bytes of a request that is wrong in some way."""
+    method = rng.choice(('GET', 'POST', 'PUT', 'HEAD', 'BREW', 'get', ''))
+    path = rng.choice(_PATHS)
+    text = json.dumps(mutated(rng, _GOOD)).encode('utf-8', 'replace')
+    if rng.random() < 0.2:
+        text = rng.randbytes(rng.randrange(200))
+    length = str(len(text))
+    if rng.random() < 0.15:
+        length = rng.choice(('-1', 'x', '99999999999', '0', '1e3', ''))
+    headers = [f'Host: {rng.choice(("a", "", "[::"))}',
+               f'Content-Length: {length}', 'Connection: close']  # fmt: skip
+    if rng.random() < 0.15:
+        headers.append(rng.choice((
+            'Transfer-Encoding: chunked', 'Expect: 100-continue',
+            'X: ' + 'y' * 70000, 'no colon', ': empty', 'A\x00: b',
+            'Content-Encoding: gzip', 'Authorization: Bearer \xff',
+        )))  # fmt: skip
+    version = rng.choice(('HTTP/1.1', 'HTTP/1.1', 'HTTP/1.0', 'HTTP/9', ''))
+    head = f'{method} {path} {version}\r\n' + '\r\n'.join(headers)
+    return head.encode('latin-1', 'replace') + b'\r\n\r\n' + text
+
+
+def http_face(port: int, count: int, seed: int) -> dict[str, Any]:
+    """Send malformed requests; return what was answered, in numbers.
+
+    Whoever waits for a body that does not come is cut off in time: then
+    there is no answer.
+    """
+    rng = random.Random(seed)
+    answers: dict[str, int] = {}
+    server_errors = []
+    for _ in range(count):
+        sent = http_request(rng)
+        said = b''
+        try:
+            with socket.create_connection(('127.0.0.1', port), 10) as sock:
+                sock.sendall(sent)
+                sock.shutdown(socket.SHUT_WR)
+                while piece := sock.recv(65536):
+                    said += piece
+        except OSError:
+            said = said or b'cut off'
+        status = said.split(b' ')[1:2] if said[:5] == b'HTTP/' else [b'none']
+        name = status[0].decode('latin-1') if status else 'none'
+        answers[name] = answers.get(name, 0) + 1
+        if name in ('500', '501', '502'):
+            server_errors.append((sent[:300], said[-300:]))
+    return {'requests': count, 'answers': answers,
+            'server_errors': server_errors}  # fmt: skip
