@@ -55,6 +55,7 @@ class Extending:
     """Asks extenders about requests, in threads of its own.
 
     :param back: puts a job into the inbox again
+    :param refuse: answers a job with an error, and keeps why
     :raises ConfigurationError: TLS material does not load
     """
 
@@ -65,11 +66,13 @@ class Extending:
         options: ExtendingOptions,
         health: Health,
         back: Callable[[HostJob], None],
+        refuse: Callable[[HostJob, errors.SchedulerError], None],
     ) -> None:
         self.options = options
         self._pipeline = pipeline
         self._health = health
         self._back = back
+        self._refuse = refuse
         self._maker = objects.NodeMaker(options.domain, pipeline.settings)
         self._pool = ThreadPoolExecutor(options.threads, 'extending')
         # Calls that go side by side; never waits for the pool above.
@@ -154,10 +157,10 @@ class Extending:
             try:
                 work()
             except errors.SchedulerError as error:
-                job.fail(error)
+                self._refuse(job, error)
             except Exception as fault:
                 LOG.exception('Asking extenders failed')
-                job.fail(errors.declared(fault))
+                self._refuse(job, errors.declared(fault))
             finally:
                 with self._lock:
                     self._parked -= 1

@@ -135,7 +135,7 @@ class HostDesk:
                 if not self._ask_again(snapshot, job):
                     refused.append((job, error))
             except errors.SchedulerError as error:
-                self._refuse(job, error)
+                self.refuse(job, error)
             else:
                 if found is not None:
                     chosen.append(found)
@@ -144,7 +144,7 @@ class HostDesk:
         lost = self._claim(snapshot, overlay, chosen)
         if fresh and not lost:
             for job, why in refused:
-                self._refuse(job, why)
+                self.refuse(job, why)
         else:
             # On an old snapshot, or beside claims that came to nothing, a
             # refusal may not be true.
@@ -255,7 +255,7 @@ class HostDesk:
                 request_id=job.request.request_id,
                 attempts=job.attempts,
             )
-            self._refuse(job, error)
+            self.refuse(job, error)
 
     def _parked(self, snapshot: Snapshot, job: HostJob) -> bool:
         """Hand a job to those who ask extenders, if they have to be asked."""
@@ -296,7 +296,7 @@ class HostDesk:
                 lambda writer: lifecycle.release(writer, uuids)
             )
             if len(job.banned) >= self.pipeline.settings.max_attempts:
-                self._refuse(job, error)
+                self.refuse(job, error)
                 return
             job.advice = None
             ask.again(job)
@@ -331,7 +331,8 @@ class HostDesk:
         )
         job.answer(answer)
 
-    def _refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+    def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
+        """Answer with an error, count it, and keep why."""
         job.fail(error)
         self._health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():

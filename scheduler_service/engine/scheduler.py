@@ -106,6 +106,7 @@ class Scheduler:
             options,
             self.health,
             lambda job: self._inbox.put_back([job]),
+            self._hosts.refuse,
         )
 
     def start(self) -> bool:

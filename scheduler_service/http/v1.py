@@ -12,7 +12,7 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import wire
-from scheduler_service.model import documents
+from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import Document
 
 MOST_BYTES = 1024 * 1024
@@ -148,8 +148,11 @@ _DECISIONS = {
         }
     },
 }
+(_REQUEST,), _SCHEMAS = msgspec.json.schema_components(
+    [Request], ref_template='#/components/schemas/{name}'
+)
 DESCRIPTION: dict[str, Any] = {
-    'openapi': '3.0.3',
+    'openapi': '3.1.0',
     'info': {'title': 'scheduler-service', 'version': '1'},
     'security': [{}, {'bearer': []}],
     'paths': {
@@ -165,9 +168,9 @@ DESCRIPTION: dict[str, Any] = {
                                 'required': ['request'],
                                 'additionalProperties': False,
                                 'properties': {
-                                    'request': {'type': 'object'},
+                                    'request': _REQUEST,
                                     'host': {
-                                        'type': 'string', 'nullable': True,
+                                        'type': ['string', 'null'],
                                     },
                                 },
                             }
@@ -216,6 +219,7 @@ DESCRIPTION: dict[str, Any] = {
     'components': {
         'securitySchemes': {'bearer': {'type': 'http', 'scheme': 'bearer'}},
         'schemas': {
+            **_SCHEMAS,
             'Error': {
                 'type': 'object',
                 'required': ['error'],

@@ -404,6 +404,9 @@ class TestFuzz:
     def test_openapi_describes_what_v1_does(self, make_face):
         import schemathesis
         from hypothesis import HealthCheck, Phase, given, settings
+        from schemathesis.specs.openapi.checks import (
+            positive_data_acceptance,
+        )
 
         face = make_face()
         face.service.client.select_destinations(
@@ -425,6 +428,10 @@ class TestFuzz:
             @quietly
             @given(case=result.ok().as_strategy())
             def check(case: Any) -> None:
-                case.call_and_validate(base_url=base)
+                # A schema cannot say that text has no NUL, or that uuids
+                # differ: those are refused too.
+                case.call_and_validate(
+                    base_url=base, excluded_checks=[positive_data_acceptance]
+                )
 
             check()
