@@ -130,3 +130,76 @@ def http_face(port: int, count: int, seed: int) -> dict[str, Any]:
             server_errors.append((sent[:300], said[-300:]))
     return {'requests': count, 'answers': answers,
             'server_errors': server_errors}  # fmt: skip
+
+
+_UUID = '11111111-2222-4333-8444-55555555555{}'
+_METHODS: dict[str, Any] = {
+    'select_destinations': {
+        'request': {'flavor': {'vcpus': 1, 'memory_mb': 1, 'extra_specs': {}},
+                    'instance_uuids': [_UUID.format(1)], 'image': {},
+                    'scheduler_hints': {'query': '["=", "$a", 1]'}},
+        'claim': False, 'explain': True, 'move': False,
+    },
+    'schedule_zone': {'zone': {'name': 'a.', 'attributes': {}}, 'keep': True},
+    'schedule_many': {'requests': [
+        {'select_destinations': {'flavor': {}}}, {'schedule_zone': {}}]},
+    'explain': {'request': {'flavor': {'vcpus': 1}}, 'host': 'compute-1'},
+    'release': {'instances': [_UUID.format(2)]},
+    'confirm': {'instances': [_UUID.format(2)]},
+    'drop_moves': {'instances': [_UUID.format(2)]},
+    'ping': {},
+    'update_host_state': {'hosts': [{'host': 'compute-1', 'vcpus_used': 1,
+                                     'stats': {}, 'instances': []}]},
+    'heartbeat': {'hosts': ['compute-1']},
+    'update_instance_info': {'host_name': 'compute-1', 'instance_info':
+                             {'uuid': _UUID.format(3), 'flavor': {}}},
+    'delete_instance_info': {'host_name': 'compute-1',
+                             'instance_uuid': _UUID.format(3)},
+    'sync_instance_info': {'host_name': 'compute-1',
+                           'instance_uuids': [_UUID.format(4)]},
+    'update_aggregates': {'aggregates': [
+        {'id': 9, 'hosts': ['compute-1'], 'metadata': {'a': 'b'}}]},
+    'delete_aggregate': {'aggregate': 9},
+}  # fmt: skip
+_VERSIONS = ('1.0', '1.1', '1.1', '1.1', '1.1', '1.1', '2.0', '0.9', '1.99')
+
+
+def rpc_call(rng: random.Random) -> tuple[Any, str, str, dict[str, Any]]:
+    """Return (context, method, version, arguments), wrong in some way."""
+    method = rng.choice(list(_METHODS))
+    args = mutated(rng, _METHODS[method])
+    if not isinstance(args, dict):
+        args = {'request': args}
+    if rng.random() < 0.02:
+        args = {**args, 'huge': 'x' * 1_200_000}
+    if rng.random() < 0.03:
+        method = rng.choice(('nothing', '__init__', '_parse', '', 'a' * 999))
+    context: Any = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
+    if rng.random() < 0.05:
+        context = rng.choice(({}, {'roles': 5}, {'user_id': ['x']}))
+    return context, method, rng.choice(_VERSIONS), args
+
+
+def rpc(client: Any, count: int, seed: int, known: Any) -> dict[str, Any]:
+    """Call with payloads that are wrong; return the outcomes, in numbers.
+
+    :param client: a stock RPC client on the topic
+    :param known: names of errors that callers may get
+    """
+    rng = random.Random(seed)
+    outcomes: dict[str, int] = {}
+    unnamed = []
+    for _ in range(count):
+        context, method, version, args = rpc_call(rng)
+        try:
+            client.prepare(version=version, timeout=30).call(
+                context, method, **{str(k): v for k, v in args.items()}
+            )
+            name = 'answered'
+        except Exception as fault:
+            name = type(fault).__name__.removesuffix('_Remote')
+            if name == 'SchedulerError' or name not in known:
+                unnamed.append((method, version, repr(args)[:300],
+                                repr(fault)[:300]))  # fmt: skip
+        outcomes[name] = outcomes.get(name, 0) + 1
+    return {'calls': count, 'outcomes': outcomes, 'unnamed': unnamed}
