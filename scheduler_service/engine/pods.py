@@ -6,9 +6,11 @@ that was sent.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from scheduler_service.columns import HostTable, build_table
@@ -25,6 +27,7 @@ _BEST = 10
 _REASON = 1000
 # Reasons are worked out for so many nodes of a filter; the rest are alike.
 _WORDED = 200
+_REMEMBERED = 20_000
 _MAY_PASS_LATER = frozenset(
     (
         'RetryFilter',
@@ -45,7 +48,8 @@ class Nodes(NamedTuple):
     """The nodes of one call.
 
     :ivar names: in the order they were sent
-    :ivar document: of a node by its name; None in the form of names
+    :ivar document: of a node by its name, as it came or read; None in the
+        form of names
     """
 
     names: Sequence[str]
@@ -81,6 +85,7 @@ class PodJudge:
         self._snapshot = snapshot
         self._domain = domain
         self._freezer = Freezer()
+        self._read: dict[bytes, tuple[Host, str | None]] = {}
 
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
         """Say which nodes pass, and why the others do not.
@@ -150,7 +155,7 @@ class PodJudge:
         hosts: list[tuple[int, Host]] = []
         zones: dict[str, list[str]] = {}
         for at, name in enumerate(names):
-            host, zone = reading.node_host(document(name), self._domain)
+            host, zone = self._host(document(name))
             hosts.append((at, host))
             if zone:
                 zones.setdefault(zone, []).append(host.host)
@@ -161,6 +166,23 @@ class PodJudge:
             for at, (zone, members) in enumerate(zones.items())
         ]
         return build_table(hosts, aggregates)
+
+    def _host(self, given: Any) -> tuple[Host, str | None]:
+        """Return a node as a host; the same text again is not read again.
+
+        Nodes come twice for each pod, and with the next pod once more.
+        """
+        if not isinstance(given, msgspec.Raw):
+            return reading.node_host(given, self._domain)
+        key = hashlib.blake2b(given, digest_size=16).digest()
+        found = self._read.get(key)
+        if found is None:
+            if len(self._read) >= _REMEMBERED:
+                self._read.clear()
+            document = msgspec.json.decode(given)
+            found = reading.node_host(document, self._domain)
+            self._read[key] = found
+        return found
 
     def _judge(
         self,

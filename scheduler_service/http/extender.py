@@ -40,6 +40,11 @@ class _Args(msgspec.Struct):
     NodeNames: list[str] | None = None
 
 
+class _Score(msgspec.Struct, gc=False):
+    Host: str
+    Score: int
+
+
 _typed = msgspec.json.Decoder(_Args)
 _name_of = msgspec.json.Decoder(_Named)
 
@@ -96,12 +101,7 @@ class Asked:
 
     def _document(self, name: str) -> Any:
         assert self.items is not None
-        found = self.items[name]
-        return (
-            msgspec.json.decode(found)
-            if isinstance(found, msgspec.Raw)
-            else found
-        )
+        return self.items[name]
 
 
 class _Verb(abc.ABC):
@@ -181,9 +181,7 @@ class Prioritize(_Verb):
         """Weigh the nodes."""
         asked = Asked.read(text)
         found = self._judge.prioritize(asked.pod, asked.nodes())
-        return [
-            {'Host': name, 'Score': score} for name, score in found.items()
-        ]
+        return [_Score(name, score) for name, score in found.items()]
 
     def failed(self, text: str) -> Any:
         """Score nobody: there is no place for an error."""

@@ -1,0 +1,186 @@
+"""The faults that daemons have to survive, at full length.
+
+``python -m benchmarks.faults`` runs all; name some to run those alone. Each
+ends with its figures, and fails where a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import common
+from scheduler_service.rpc.client import SchedulerClient
+from tests import faults, servers
+
+CONTEXT = faults.CONTEXT
+
+
+def nearly_full() -> dict[str, Any]:
+    """4 daemons, 32 callers, 20,000 requests on 200 nearly full hosts."""
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, base),
+        faults.cloud(base, bus, daemons=4) as cloud,
+    ):
+        return faults.nearly_full(cloud, 200, 32, 20_000)
+
+
+def groups() -> dict[str, Any]:
+    """500 groups of 5, placed by 4 daemons at once, apart and together."""
+    told = {}
+    for policy in ('anti-affinity', 'affinity'):
+        with (
+            servers.rabbitmq() as (_, bus),
+            servers.postgresql() as (_, base),
+            faults.cloud(base, bus, daemons=4) as cloud,
+        ):
+            told[policy] = faults.groups(cloud, policy, 500, 5, 32)
+            faults.check(told[policy])
+    return told
+
+
+def killed() -> dict[str, Any]:
+    """2,000 casts while a daemon is killed with -9 every 2 seconds."""
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, base),
+        faults.cloud(base, bus, daemons=4) as cloud,
+    ):
+        return faults.casts(cloud, 2000, faults.killing(cloud, 2.0), 30.0)
+
+
+def broker() -> dict[str, Any]:
+    """2,000 casts while RabbitMQ restarts 3 times."""
+    with (
+        servers.rabbitmq() as (server, bus),
+        servers.postgresql() as (_, base),
+        faults.cloud(base, bus, daemons=4) as cloud,
+    ):
+        again = faults.restarting(server, 3)
+        return {
+            **faults.casts(cloud, 2000, again, 30.0),
+            **recovery(cloud, server),
+        }
+
+
+def database() -> dict[str, Any]:
+    """2,000 casts while PostgreSQL restarts 3 times."""
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (server, base),
+        faults.cloud(base, bus, daemons=4) as cloud,
+    ):
+        again = faults.restarting(server, 3)
+        return {
+            **faults.casts(cloud, 2000, again, 30.0),
+            **recovery(cloud, server),
+        }
+
+
+def disk() -> dict[str, Any]:
+    """The broker runs out of disk under load."""
+    with (
+        servers.rabbitmq() as (server, bus),
+        servers.postgresql() as (_, base),
+        faults.cloud(base, bus, daemons=1) as cloud,
+    ):
+        return faults.full_disk(cloud, server, 500)
+
+
+def recovery(cloud: faults.Cloud, server: servers.Server) -> dict[str, Any]:
+    """Return how long after a server's return the rate is back."""
+    clients = [cloud.client(60) for _ in range(4)]
+    done: list[float] = []
+    stop = time.monotonic() + 45.0
+
+    def ask(task: int, number: int) -> None:
+        client: SchedulerClient = clients[number % 4]
+        while time.monotonic() < stop:
+            try:
+                client.select_destinations(
+                    CONTEXT, {'flavor': {'memory_mb': 1}}, claim=False
+                )
+                done.append(time.monotonic())
+            except Exception:
+                time.sleep(0.05)
+
+    import threading
+
+    crowd = threading.Thread(
+        target=faults.crowd, args=(8, list(range(8)), ask)
+    )
+    start = time.monotonic()
+    crowd.start()
+    time.sleep(8)
+    before = sum(at > start + 3 for at in done) / (
+        time.monotonic() - start - 3
+    )
+    with faults.restarting(server, 1):
+        pass
+    back = time.monotonic()
+    crowd.join()
+    for second in range(35):
+        window = sum(back + second <= at < back + second + 1 for at in done)
+        if window >= 0.8 * before:
+            return {
+                'rate_before': round(before),
+                'seconds_to_full': second + 1,
+            }
+    return {'rate_before': round(before), 'seconds_to_full': None}
+
+
+def soak() -> dict[str, Any]:
+    """100,000 requests; memory after the first 10,000 and at the end."""
+    with (
+        servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, base),
+        faults.cloud(base, bus, daemons=1) as cloud,
+    ):
+        cloud.bring(common.inventory(1000))
+        client = cloud.client(120)
+        pid = cloud.running[0].pid
+        memory = {}
+        for sent in range(100):
+            many = [
+                {'select_destinations': {'flavor': {'memory_mb': 1 + n % 50}}}
+                for n in range(1000)
+            ]
+            answers = client.schedule_many(CONTEXT, many)
+            uuids = [
+                one['result']['placements'][0]['instance_uuid']
+                for one in answers
+                if 'result' in one
+            ]
+            client.release(CONTEXT, uuids)
+            if sent + 1 in (10, 25, 50, 75, 100):
+                memory[(sent + 1) * 1000] = round(common.memory_mb(pid), 1)
+        first, last = memory[10_000], memory[100_000]
+        return {
+            'memory_mb': memory,
+            'grown_percent': round((last / first - 1) * 100, 1),
+            'books': cloud.books(),
+        }
+
+
+SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
+    one.__name__: one
+    for one in (nearly_full, groups, killed, broker, database, disk, soak)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('scenario', nargs='*', choices=[*SCENARIOS, []])
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    for name in args.scenario or SCENARIOS:
+        told = SCENARIOS[name]()
+        common.show({name: told}, args.json)
+        faults.check(told)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,87 @@
+"""100,000 wrong RPC payloads and 20,000 wrong HTTP requests.
+
+Nothing may crash, hang, or answer without a named error; memory stays flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks import common
+from scheduler_service import conf as options
+from scheduler_service.rpc import transport
+from tests import fuzzing, servers
+from tests.functional.test_fuzz import NAMES
+
+import oslo_messaging  # isort: skip
+
+_THREADS = 4
+
+
+def rpc(bus: str, count: int) -> dict[str, Any]:
+    """Return the outcomes of so many calls from several threads."""
+    conf = options.new_config()
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    client = oslo_messaging.get_rpc_client(
+        transport.for_client(conf, bus),
+        oslo_messaging.Target(topic='scheduler'),
+    )
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = list(
+            pool.map(
+                lambda seed: fuzzing.rpc(
+                    client, count // _THREADS, seed, NAMES
+                ),
+                range(_THREADS),
+            )
+        )
+    outcomes: Counter[str] = Counter()
+    for one in found:
+        outcomes.update(one['outcomes'])
+    return {
+        'outcomes': dict(outcomes),
+        'unnamed': [bad for one in found for bad in one['unnamed']][:5],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--rpc', type=int, default=100_000)
+    parser.add_argument('--http', type=int, default=20_000)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    with (
+        common.database(None) as database,
+        common.bus(None) as bus,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        port = servers.free_port()
+        config = common.write_config(pathlib.Path(folder), database, bus)
+        with config.open('a') as more:
+            more.write(f'[http]\nbind_port = {port}\nrequest_timeout = 2\n')
+        document = pathlib.Path(folder) / 'inventory.json'
+        document.write_text(json.dumps(common.inventory(100)))
+        common.manage(config, 'db', 'sync')
+        common.manage(config, 'inventory', 'import', str(document))
+        with common.daemon(config) as running:
+            rpc(bus, 4000)
+            fuzzing.http_face(port, 1000, 9)
+            before = common.memory_mb(running.pid)
+            figures = {
+                'rpc': rpc(bus, args.rpc),
+                'http': fuzzing.http_face(port, args.http, 1),
+                'memory_mb_before': round(before),
+                'memory_mb_after': round(common.memory_mb(running.pid)),
+                'alive': running.poll() is None,
+            }
+    common.show(figures, args.json)
+
+
+if __name__ == '__main__':
+    main()
