@@ -7,6 +7,7 @@ ends with its figures, and fails where a promise was broken.
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -106,8 +107,6 @@ def recovery(cloud: faults.Cloud, server: servers.Server) -> dict[str, Any]:
                 done.append(time.monotonic())
             except Exception:
                 time.sleep(0.05)
-
-    import threading
 
     crowd = threading.Thread(
         target=faults.crowd, args=(8, list(range(8)), ask)
