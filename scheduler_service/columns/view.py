@@ -42,6 +42,10 @@ class _Cut(Mapping[str, Any]):
             made = self._made[name] = self._cut(self._columns[name])
             return made
 
+    def put(self, name: str, column: Any) -> None:
+        """Let a column be another one than the cut."""
+        self._made[name] = column
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
 
@@ -95,6 +99,31 @@ class RowsOf(HostTable):
             whole=whole,
             rows=rows,
         )
+
+    @classmethod
+    def taken(
+        cls,
+        whole: HostTable,
+        rows: npt.NDArray[np.int64],
+        amounts: Mapping[str, int],
+    ) -> RowsOf:
+        """Return a view in which each row has one instance more.
+
+        As :class:`Overlay` takes it: of each row alone, not of all at once.
+        """
+        view = cls.of(whole, rows)
+        numbers, resources = view.numbers, view.resources
+        assert isinstance(numbers, _Cut)
+        assert isinstance(resources, _Cut)
+        for name in ('num_instances', 'num_io_ops'):
+            numbers.put(name, numbers[name] + 1)
+        least = numbers['disk_available_least'] - amounts.get('DISK_GB', 0)
+        numbers.put('disk_available_least', least)
+        for name, amount in amounts.items():
+            columns = resources[name]
+            used = columns.used + amount
+            resources.put(name, dataclasses.replace(columns, used=used))
+        return view
 
     def capacity(self, name: str, settings: Settings) -> Floats:
         """Return the part of what the whole table remembers."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from scheduler_service import errors
@@ -62,6 +63,7 @@ class Scheduler:
         rng = rng or random.Random()  # noqa: S311 - a choice, not a secret
         self.health = Health()
         self._store = store
+        store.on_retry = partial(self.health.count, 'database_retries')
         self._options = options
         self._inbox = Inbox(options.inbox_size)
         self._keeper = Keeper(store, options.snapshot_max_age)
@@ -320,8 +322,7 @@ class Scheduler:
     @property
     def _asking(self) -> bool:
         """Whether requests are parked that will come back."""
-        extending = self._hosts.extending
-        return extending is not None and extending.busy
+        return bool(self._hosts.extending and self._hosts.extending.busy)
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs whose answer somebody still waits for."""
@@ -364,7 +365,7 @@ class Scheduler:
     def _watch(self) -> None:
         """Say whether more waits than is soon done."""
         waiting, most = len(self._inbox), self._options.inbox_size
-        if waiting * 2 > most:
+        if waiting > most // 2:
             self.health.suffer('inbox', f'{waiting} of {most} requests wait')
         else:
             self.health.well('inbox')

@@ -162,6 +162,7 @@ class HostPipeline:
         self._picker.add_alternates(table, request, ranking, picked)
         choice = self._chosen(table, request, picked, funnel, ranking)
         self._take(overlay, request, picked[0])
+        self.shortlists.took(overlay.table, row, request)
         return choice
 
     def _chosen(

@@ -29,6 +29,7 @@ from scheduler_service.weighers.base import Weigher
 
 _KEPT = 256
 _MOST_CHANGED = 256
+_AHEAD = 64
 _SAID = np.zeros(0, np.bool_)
 
 
@@ -102,6 +103,9 @@ class Shortlist:
         self._passes = len(judged)
         self._weights = Weights(table, request, settings, weighers)
         self._grown = False
+        # Row -> (stage, raw weights) once it has taken one more.
+        self._after: dict[int, tuple[int, Any]] = {}
+        self._missed = 0
         self._rows = np.zeros(0, np.int64)
         self._kept = np.zeros(len(table), np.bool_)
         self._cut(np.flatnonzero(self._stage == self._passes))
@@ -147,6 +151,9 @@ class Shortlist:
         if self._at - since > _MOST_CHANGED or self._grown:
             return False
         rows = np.array(sorted({*journal[since:]}), np.int64)
+        if self._after:
+            for row in rows.tolist():
+                self._after.pop(row, None)
         view = RowsOf.of(table, rows)
         self._judge_again(view, rows, request)
         new = rows[~self._kept[rows]]
@@ -160,9 +167,61 @@ class Shortlist:
             self._weights.bound(self._others())
         return True
 
+    def took(self, table: HostTable, row: int, request: Request) -> None:
+        """Take in that a request of this shape was just put on a row.
+
+        What becomes of a row by that is worked out for many rows at once,
+        and before it is known which of them will be taken.
+        """
+        if len(table.topology.journal) != self._at + 1:
+            return
+        known = self._after.pop(row, None)
+        if known is not None:
+            stage, raw = known
+            self._counts[self._passes] -= 1
+            self._counts[stage] += 1
+            self._stage[row] = stage
+            self._weights.put(row, raw)
+            self._at += 1
+            return
+        self._missed += 1
+        if self._missed > 1:
+            self._look_ahead(table, request)
+
+    def _look_ahead(self, table: HostTable, request: Request) -> None:
+        """Work out what taking one more would make of the best rows."""
+        self._missed = 0
+        if not self._follow(table, request):
+            return
+        rows = self._rows[self._stage[self._rows] == self._passes]
+        if len(rows) < 2:
+            return
+        best = self._weights.rank(rows, len(rows)).best(_AHEAD)
+        ahead = np.array(
+            sorted(row for row in best if row not in self._after), np.int64
+        )
+        if not len(ahead):
+            return
+        view = RowsOf.taken(table, ahead, request.resources)
+        stages = self._judge(view, ahead, request).tolist()
+        raws = self._weights.look(view, ahead, request)
+        for at, row in enumerate(ahead.tolist()):
+            self._after[row] = stages[at], raws[:, at]
+
     def _judge_again(
         self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
     ) -> None:
+        stage = self._judge(view, rows, request)
+        for old in self._stage[rows].tolist():
+            self._counts[old] -= 1
+        for new in stage.tolist():
+            self._counts[new] += 1
+        self._stage[rows] = stage
+
+    def _judge(
+        self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
+    ) -> np.ndarray[Any, Any]:
+        """Return int16[m]: the first filter that keeps each row out."""
         stage = np.full(len(rows), self._passes, np.int16)
         for at in range(self._passes - 1, -1, -1):
             judged = self._judged[at]
@@ -174,11 +233,7 @@ class Shortlist:
             else:
                 mask = judged.mask[rows]
             stage[~mask] = at
-        for old in self._stage[rows].tolist():
-            self._counts[old] -= 1
-        for new in stage.tolist():
-            self._counts[new] += 1
-        self._stage[rows] = stage
+        return stage
 
     def _cut(self, rows: np.ndarray[Any, Any]) -> None:
         """Keep the best of all that pass, and note the bounds of the rest."""

@@ -51,6 +51,12 @@ class Shortlists:
                 return found, made.funnel(table)
         return self._pass(table, request, shape)
 
+    def took(self, table: HostTable, row: int, request: Request) -> None:
+        """Note that a request was just put on a row."""
+        made = self._made.get(request.shape or b'')
+        if made is not None:
+            made.took(table, row, request)
+
     def selections(self, request: Request) -> dict[int, Selection]:
         """Return what was answered for rows, for the shape of a request."""
         made = self._made.get(request.shape or b'')

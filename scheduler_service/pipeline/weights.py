@@ -96,13 +96,23 @@ class Weights:
                 (left.max(axis=1) >= self._high).any()
                 or (left.min(axis=1) <= self._low).any()
             )
+        self._raw[:, rows] = self.look(view, rows, request)
+        return bounding
+
+    def look(self, view: RowsOf, rows: _Rows, request: Request) -> Floats:
+        """Return the raw weights of rows as a view has them, [k, m]."""
+        found: Floats = self._raw[:, rows]
         for at in self._rows_only:
             weigher = self._weighers[at]
             raw = raw_weights(
                 weigher, view, slice(None), request, self._settings
             )
-            self._raw[at, rows] = weigher.nothing if raw is None else raw
-        return bounding
+            found[at] = weigher.nothing if raw is None else raw
+        return found
+
+    def put(self, row: int, raw: Floats) -> None:
+        """Set the raw weights of a row that is kept, float64[k]."""
+        self._raw[:, row] = raw
 
     def rank(self, rows: _Rows, passed: int) -> Ranking:
         """Return the ranking of some rows among all that pass."""

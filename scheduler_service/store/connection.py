@@ -26,6 +26,7 @@ from scheduler_service.store import schema
 T = TypeVar('T')
 REVISION = 'revision'
 _RETRIES = 20
+_SERIALIZATION = '40001'
 
 
 class Touched(msgspec.Struct, omit_defaults=True):
@@ -81,6 +82,14 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        # Called with the reason when a transaction is tried again.
+        self.on_retry: Callable[[str], None] = _nothing
+        self._retried = db_api.wrap_db_retry(
+            max_retries=_RETRIES,
+            retry_interval=0.01,
+            max_retry_interval=1,
+            exception_checker=self._is_to_be_tried_again,
+        )(_call)
         self.dialect = engine.dialect.name
         if self.dialect == 'mariadb':
             self.dialect = 'mysql'
@@ -150,7 +159,7 @@ class Store:
         :raises StoreUnavailable: the database does not answer
         """
         with _translated():
-            result: T = _again(self._write_once, work, conn)
+            result: T = self._again(self._write_once, work, conn)
             return result
 
     def _write_once(
@@ -167,13 +176,28 @@ class Store:
             writer.seal()
             return result
 
+    def _again(self, call: Callable[..., T], *args: Any) -> T:
+        """Call; again, bounded and after a moment, where it collided."""
+        result: T = self._retried(call, *args)
+        return result
+
+    def _is_to_be_tried_again(self, fault: BaseException) -> bool:
+        """Whether others were in the way; the reason is counted."""
+        if isinstance(fault, db_exception.DBDeadlock):
+            self.on_retry('deadlock')
+            return True
+        if getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
+            self.on_retry('serialization')
+            return True
+        return False
+
     def once(self, call: Callable[[], T]) -> T:
         """Run a call that is a transaction of its own, as ``write`` does.
 
         :raises StoreUnavailable: the database does not answer
         """
         with _translated():
-            result: T = _again(call)
+            result: T = self._again(call)
             return result
 
     def dispose(self) -> None:
@@ -224,18 +248,14 @@ def _call(call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
 
 
-_retried = db_api.wrap_db_retry(
-    max_retries=_RETRIES,
-    retry_interval=0.01,
-    max_retry_interval=1,
-    retry_on_deadlock=True,
-)(_call)
+def _nothing(reason: str) -> None:
+    """Count nothing."""
 
 
-def _again(call: Callable[..., T], *args: Any) -> T:
-    """Call; again, bounded and after a moment, where it met a deadlock."""
-    result: T = _retried(call, *args)
-    return result
+def _driver_fault(fault: BaseException) -> Any:
+    """Return what the driver raised, under the layers above it."""
+    inner = getattr(fault, 'inner_exception', None) or fault
+    return getattr(inner, 'orig', inner)
 
 
 @contextlib.contextmanager
