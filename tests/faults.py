@@ -136,8 +136,13 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def cloud(database: str, bus: str, daemons: int) -> Iterator[Cloud]:
-    """Run daemons on an empty database of a server, and on a topic."""
+def cloud(
+    database: str, bus: str, daemons: int, extra: str = ''
+) -> Iterator[Cloud]:
+    """Run daemons on an empty database of a server, and on a topic.
+
+    :param extra: lines of [scheduler]
+    """
     store = Store.connect(new_database(database), max_pool_size=20)
     migrate.sync(store)
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +153,7 @@ def cloud(database: str, bus: str, daemons: int) -> Iterator[Cloud]:
         (place / 'a.conf').write_text(
             f'[DEFAULT]\ntransport_url = {bus}\n'
             f'[database]\nconnection = {url}\n'
-            f'[scheduler]\ntopic = {topic}\n'
+            f'[scheduler]\ntopic = {topic}\n{extra}'
             '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
         )
         (place / 'log').touch()

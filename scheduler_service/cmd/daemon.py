@@ -227,7 +227,7 @@ def _spare_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(20_000, 10, 10)
 
 
 def _stop(daemon: Daemon, stopping: threading.Event) -> None:

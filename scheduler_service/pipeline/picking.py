@@ -18,6 +18,9 @@ from scheduler_service.pipeline.steps import Resources
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
 
+# Of one shape of requests; the best hosts are few at any time.
+_REMEMBERED = 256
+
 # For each instance: store id of a host -> what to add to its weight.
 Advice = Sequence[Mapping[int, float]]
 
@@ -104,6 +107,9 @@ class Picker:
         known = self._known(request)
         new = [row for row in rows if row not in known]
         if new:
+            if len(known) > _REMEMBERED:
+                known.clear()
+                new = rows
             view = RowsOf.of(table, np.array(new, np.int64))
             for at, row in enumerate(new):
                 known[row] = self._selection(view, at, request)

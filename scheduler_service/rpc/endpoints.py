@@ -270,7 +270,9 @@ def _gather(futures: list[Future[Any]]) -> Future[Any]:
     if not left:
         whole.set_result([])
         return whole
-    done = _counter(left, lambda: whole.set_result(futures))
+    # Emptied at the end, or the futures would keep each other for long.
+    held = [futures]
+    done = _counter(left, lambda: whole.set_result(held.pop()))
     for future in futures:
         future.add_done_callback(done)
     return whole

@@ -8,6 +8,7 @@ then is the message acknowledged.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import queue
 import threading
@@ -26,6 +27,9 @@ from scheduler_service.rpc.replier import Replier
 LOG = logging.getLogger(__name__)
 
 
+Teller = Callable[[Any, errors.SchedulerError | None], None]
+
+
 @dataclasses.dataclass(slots=True)
 class Pending:
     """An answer to come.
@@ -38,7 +42,7 @@ class Pending:
 
     future: Future[Any]
     shape: Callable[[Any], Any]
-    tell: Callable[[Any, errors.SchedulerError | None], None] | None = None
+    tell: Teller | None = None
 
 
 class Dispatcher:
@@ -134,25 +138,28 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
             self._replier.put(Delivery(message, None, broken))
         else:
             if isinstance(found, Pending):
+                # It does not name the future, which would then name itself.
                 found.future.add_done_callback(
-                    lambda future: self._decided(message, found, future)
+                    functools.partial(
+                        self._decided, message, found.tell, found.shape
+                    )
                 )
                 return found.future
             self._replier.put(Delivery(message, found, None))
         return None
 
     def _decided(
-        self, message: Any, pending: Pending, future: Future[Any]
+        self,
+        message: Any,
+        tell: Teller | None,
+        shape: Callable[[Any], Any],
+        future: Future[Any],
     ) -> None:
         fault = future.exception()
         if fault is None:
-            delivery = Delivery(
-                message, future.result(), None, pending.tell, pending.shape
-            )
+            delivery = Delivery(message, future.result(), None, tell, shape)
         else:
-            delivery = Delivery(
-                message, None, errors.declared(fault), pending.tell
-            )
+            delivery = Delivery(message, None, errors.declared(fault), tell)
         if not delivery.at_once():
             self._replier.put(delivery)
 
@@ -165,8 +172,7 @@ class Delivery:
         message: Any,
         result: Any,
         error: errors.SchedulerError | None,
-        tell: Callable[[Any, errors.SchedulerError | None], None]
-        | None = None,
+        tell: Teller | None = None,
         shape: Callable[[Any], Any] | None = None,
     ) -> None:
         self._message = message
