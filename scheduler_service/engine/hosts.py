@@ -226,7 +226,10 @@ class HostDesk:
             overlay.discard()
             self.keeper.refresh()
         elif revision:
-            self.keeper.advance(overlay.published(), revision)
+            table = overlay.published()
+            self.keeper.advance(table, revision)
+            # Of a shape that comes again, the next one finds it done.
+            self.pipeline.shortlists.catch_up(table, chosen[-1].job.request)
         return []
 
     def _claim_each(self, chosen: list[Chosen]) -> list[HostJob]:

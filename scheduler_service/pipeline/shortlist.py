@@ -118,7 +118,7 @@ class Shortlist:
         :param best: how many of the first have to be the best of all
         :param ties: whether every host as good as the best has to be there
         """
-        if not self._follow(table, request):
+        if not self.follow(table, request):
             return None
         passing = self._counts[self._passes]
         rows = self._rows[self._stage[self._rows] == self._passes]
@@ -139,17 +139,21 @@ class Shortlist:
             left -= out
         return found
 
-    def _follow(self, table: HostTable, request: Request) -> bool:
-        """Take in the rows that changed; whether that could be done."""
+    def follow(self, table: HostTable, request: Request) -> bool:
+        """Take in the rows that changed; whether that could be done.
+
+        Once it could not, it never can again.
+        """
         topology = table.topology
         if topology is not self._topology or topology.epoch != self._epoch:
             return False
         journal = topology.journal
-        since, self._at = self._at, len(journal)
-        if since == self._at:
+        since = self._at
+        if since == len(journal):
             return True
-        if self._at - since > _MOST_CHANGED or self._grown:
+        if len(journal) - since > _MOST_CHANGED or self._grown:
             return False
+        self._at = len(journal)
         rows = np.array(sorted({*journal[since:]}), np.int64)
         if self._after:
             for row in rows.tolist():
@@ -191,7 +195,7 @@ class Shortlist:
     def _look_ahead(self, table: HostTable, request: Request) -> None:
         """Work out what taking one more would make of the best rows."""
         self._missed = 0
-        if not self._follow(table, request):
+        if not self.follow(table, request):
             return
         rows = self._rows[self._stage[self._rows] == self._passes]
         if len(rows) < 2:

@@ -51,6 +51,12 @@ class Shortlists:
                 return found, made.funnel(table)
         return self._pass(table, request, shape)
 
+    def catch_up(self, table: HostTable, request: Request) -> None:
+        """Take in what changed now, rather than when somebody waits."""
+        made = self._made.get(request.shape or b'')
+        if made is not None:
+            made.follow(table, request)
+
     def took(self, table: HostTable, row: int, request: Request) -> None:
         """Note that a request was just put on a row."""
         made = self._made.get(request.shape or b'')
