@@ -127,7 +127,7 @@ def http_face(port: int, count: int, seed: int) -> dict[str, Any]:
         name = status[0].decode('latin-1') if status else 'none'
         answers[name] = answers.get(name, 0) + 1
         if name in ('500', '501', '502'):
-            server_errors.append((sent[:300], said[-300:]))
+            server_errors.append((repr(sent[:300]), repr(said[-300:])))
     return {'requests': count, 'answers': answers,
             'server_errors': server_errors}  # fmt: skip
 

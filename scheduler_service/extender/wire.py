@@ -8,6 +8,7 @@ is written is left out when it is empty.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import msgspec
 
 _MISSING = {str: '', int: 0, bool: False, list: None, dict: None}
 _LIMIT = 2**63
+_HALF = re.compile('[\ud800-\udfff]')
 
 
 class WireError(ValueError):
@@ -41,11 +43,22 @@ def decode(body: bytes) -> Any:
         pass
     text = body.decode('utf-8', 'replace').lstrip(' \t\r\n')
     try:
-        return _decoder.raw_decode(text)[0]
+        return _mended(_decoder.raw_decode(text)[0])
     except RecursionError:
         raise WireError('nested too deeply') from None
     except ValueError as fault:
         raise WireError(f'not JSON: {fault}' if text else 'EOF') from None
+
+
+def _mended(value: Any) -> Any:
+    """Return a value whose text has no halves of surrogate pairs."""
+    if isinstance(value, str):
+        return _HALF.sub('\ufffd', value)
+    if isinstance(value, list):
+        return [_mended(one) for one in value]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(one) for key, one in value.items()}
+    return value
 
 
 def encode(document: Any) -> bytes:

@@ -59,7 +59,13 @@ def body(req: Any, most: int) -> bytes:
         raise errors.PayloadTooLarge(
             f'{size} bytes, at most {most} are taken', size=size, limit=most
         )
-    found: bytes = req.bounded_stream.read(most + 1)
+    try:
+        found: bytes = req.bounded_stream.read(most + 1)
+    except (ValueError, OSError) as fault:
+        # Chunks that are none, or a client that went away.
+        raise errors.InvalidRequest(
+            f'the body cannot be read: {str(fault)[:100]}'
+        ) from None
     if len(found) > most:
         raise errors.PayloadTooLarge(f'more than {most} bytes', limit=most)
     return found

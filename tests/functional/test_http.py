@@ -139,6 +139,8 @@ class TestV1:
             ('DELETE', '/v1/decisions', None, 405, 'MethodNotAllowed'),
             ('GET', '/extender/filter', None, 405, 'MethodNotAllowed'),
             ('POST', '/extender/filter', b'no', 400, 'InvalidRequest'),
+            ('POST', '/v1/explain', b'{"request": {"project_id": "\\ud800"}}',
+             400, 'InvalidRequest'),
             ('POST', '/extender/bind', b'{}', 404, 'RouteNotFound'),
         ],
     )  # fmt: skip
@@ -320,6 +322,12 @@ class TestExtender:
         assert '%' not in answer['Error']
         status, answer = face.ask('POST', '/extender/prioritize', asked)
         assert (status, answer) == (200, [])
+
+    def test_half_a_surrogate_pair_is_mended(self, make_face):
+        text = b'{"Pod": {}, "Nodes": null, "NodeNames": ["a\\ud800"]}'
+        status, answer = make_face().ask('POST', '/extender/filter', text)
+        assert status == 200
+        assert list(answer['FailedNodes']) == ['a\ufffd']
 
     def test_no_nodes_is_no_node(self, make_face):
         asked = {'Pod': pod(), 'Nodes': {'items': None}, 'NodeNames': None}
