@@ -69,6 +69,7 @@ class Daemon:
         self._replier.start()
         if not self.scheduler.start():
             return
+        self._listen_http()
         bus = transport.for_server(self.conf, self._url)
         news = transport.for_notifications(self.conf, self._url)
         self._transports = [bus, news]
@@ -94,9 +95,21 @@ class Daemon:
         )
         self._lane.start()
         self._server.start()
-        if self._http is not None:
+
+    def _listen_http(self) -> None:
+        """Serve the HTTP face, where it is configured.
+
+        :raises ConfigurationError: the address cannot be used
+        """
+        if self._http is None:
+            return
+        try:
             self._http.run()
-            LOG.info('Listening on %s:%s', *self._http.bind_addr)
+        except OSError as fault:
+            raise errors.ConfigurationError(
+                f'[http] bind_host, bind_port: {fault}'
+            ) from None
+        LOG.info('Listening on %s:%s', *self._http.bind_addr)
 
     def _new_http(self) -> Any:
         """Return the HTTP face, None where it is not configured.

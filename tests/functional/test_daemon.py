@@ -57,6 +57,17 @@ def ready_store(base: str) -> str:
     return url
 
 
+@pytest.fixture
+def ready_sqlite(tmp_path) -> str:
+    """A database file with tables and an inventory."""
+    url = f'sqlite:///{tmp_path}/ready.sqlite'
+    store = Store.connect(url)
+    migrate.sync(store)
+    bring(store)
+    store.dispose()
+    return url
+
+
 def on(topic: str) -> str:
     return f'[scheduler]\ntopic = {topic}\n'
 
@@ -206,6 +217,16 @@ def test_does_not_start_with_what_it_cannot_use(launch, tmp_path, extra, text):
     daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
     daemon.wait_for(text)
     assert daemon.popen.wait(30) == 1
+
+
+def test_does_not_start_where_its_port_is_taken(launch, ready_sqlite):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = launch(
+            ready_sqlite, 'inproc://', f'[http]\nbind_port = {port}\n'
+        )
+        daemon.wait_for('ConfigurationError: [http] bind_host, bind_port')
+        assert daemon.popen.wait(30) == 1
 
 
 def test_does_not_start_without_a_database(launch):
