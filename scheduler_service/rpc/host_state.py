@@ -153,7 +153,8 @@ class HostStateEndpoint:
         credentials(ctxt)
         told = asked.aggregate
         named = told if isinstance(told, int) else told.get('id')
-        if not isinstance(named, int) or not 0 <= named < 2**31:
+        whole = isinstance(named, int) and not isinstance(named, bool)
+        if not whole or not 0 <= named < 2**31:
             raise errors.InvalidRequest(
                 'aggregate: expected an id', at='aggregate'
             )

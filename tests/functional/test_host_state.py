@@ -134,6 +134,7 @@ class TestTold:
               'instance_info': {'uuid': str(uuid.uuid4()), 'host': 'b'}},
              'is told of another host'),
             ('delete_aggregate', {'aggregate': {'id': 'x'}}, 'an id'),
+            ('delete_aggregate', {'aggregate': {'id': True}}, 'an id'),
             ('sync_instance_info', {'host_name': 'a'}, 'instance_uuids'),
         ],
     )  # fmt: skip
