@@ -18,6 +18,8 @@ from scheduler_service.columns.table import (
     Topology,
 )
 from scheduler_service.model import (
+    NESTED_FIELDS,
+    STANDARD_FIELDS,
     Aggregate,
     Host,
     Instance,
@@ -25,25 +27,12 @@ from scheduler_service.model import (
     ServerGroup,
 )
 
-_STANDARD = {
-    'VCPU': ('vcpus', 'vcpus_used', 'cpu_allocation_ratio'),
-    'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
-    'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
-}
 _CODED = (
     'hypervisor_type',
     'hypervisor_version',
     'host_ip',
     'cell_uuid',
     'disabled_reason',
-)
-_DOCUMENTS = (
-    'supported_instances',
-    'cpu_info',
-    'stats',
-    'metrics',
-    'pci_device_pools',
-    'numa_topology',
 )
 
 
@@ -192,7 +181,7 @@ def _coded(hosts: Sequence[Host]) -> dict[str, Coded]:
     }
     for name in _CODED:
         coded[name] = Coded.of(getattr(h, name) for h in hosts)
-    for name in _DOCUMENTS:
+    for name in NESTED_FIELDS:
         coded[name] = _documents([getattr(h, name) for h in hosts])
     return coded
 
@@ -205,7 +194,8 @@ def _documents(values: Sequence[Any]) -> Coded:
 
 def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:
     found = {
-        name: _standard(hosts, *fields) for name, fields in _STANDARD.items()
+        name: _standard(hosts, *fields)
+        for name, fields in STANDARD_FIELDS.items()
     }
     named = sorted({name for host in hosts for name in host.resources})
     for name in named:

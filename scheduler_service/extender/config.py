@@ -8,6 +8,8 @@ what is not known is refused.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -301,9 +303,6 @@ def _managed(one: _Object) -> tuple[str, bool]:
 
 
 def _tls(one: _Object) -> Tls:
-    import base64
-    import binascii
-
     data = {}
     for key in ('certData', 'keyData', 'caData'):
         try:

@@ -12,25 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.view import RowsOf
-from scheduler_service.model import STANDARD_CLASSES, Request
+from scheduler_service.model import (
+    NESTED_FIELDS,
+    STANDARD_CLASSES,
+    STANDARD_FIELDS,
+    Request,
+)
 from scheduler_service.settings import Settings
 
 _VALUE = re.compile(r'([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?')
 _NAMESPACE = re.compile(r'[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?')
 _ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64', 'i686': '386'}
-_DOCUMENTS = (
-    'supported_instances', 'cpu_info', 'stats', 'metrics',
-    'pci_device_pools', 'numa_topology',
-)  # fmt: skip
-_FIELDS = {
-    'VCPU': ('vcpus', 'vcpus_used', 'cpu_allocation_ratio'),
-    'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
-    'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
-}
 _PODS = '1000'
 
 
@@ -69,7 +66,7 @@ class NodeMaker:
     ) -> list[dict[str, Any]]:
         """Return the Nodes of some rows under given names."""
         view = RowsOf.of(table, _array(rows))
-        docs = {name: decoded(view, name) for name in _DOCUMENTS}
+        docs = {name: decoded(view, name) for name in NESTED_FIELDS}
         return [
             self._node(view, at, name, {k: v.at(at) for k, v in docs.items()})
             for at, name in enumerate(names)
@@ -150,7 +147,7 @@ class NodeMaker:
 
     def _figures(self, view: HostTable, at: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, (total, used, ratio) in _FIELDS.items():
+        for name, (total, used, ratio) in STANDARD_FIELDS.items():
             columns = view.resources[name]
             stated = float(columns.ratio[at])
             found[total] = int(columns.total[at])
@@ -356,6 +353,4 @@ def _json(value: Any) -> str:
 
 
 def _array(rows: Iterable[int]) -> Any:
-    import numpy as np
-
     return np.array(list(rows), np.int64)

@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import socket
+import ssl
 import threading
 import time
 from typing import Any
@@ -142,8 +143,6 @@ def tls(cert: str, key: str, ca: str | None) -> Any:
 
     :param ca: of client certificates; they are asked for, not required
     """
-    import ssl
-
     adapter = BuiltinSSLAdapter(cert, key)
     adapter.context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca:

@@ -1,7 +1,9 @@
 """Typed documents: what can be chosen, what is asked, what is answered."""
 
 from scheduler_service.model.inventory import (
+    NESTED_FIELDS,
     STANDARD_CLASSES,
+    STANDARD_FIELDS,
     Aggregate,
     Attributes,
     Host,
@@ -31,7 +33,9 @@ from scheduler_service.model.request import (
 )
 
 __all__ = [
+    'NESTED_FIELDS',
     'STANDARD_CLASSES',
+    'STANDARD_FIELDS',
     'Aggregate',
     'Attributes',
     'Destination',

@@ -28,6 +28,21 @@ Trait = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}$')]
 Scalar = str | int | float | bool | None
 
 STANDARD_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
+# Fields of a host's document by standard class: total, used, ratio.
+STANDARD_FIELDS = {
+    'VCPU': ('vcpus', 'vcpus_used', 'cpu_allocation_ratio'),
+    'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
+    'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
+}
+# Fields of a host's document that are read as a whole.
+NESTED_FIELDS = (
+    'supported_instances',
+    'cpu_info',
+    'stats',
+    'metrics',
+    'pci_device_pools',
+    'numa_topology',
+)
 _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
 
 

@@ -22,12 +22,10 @@ from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors
 from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.rpc.answers import Teller
 from scheduler_service.rpc.replier import Replier
 
 LOG = logging.getLogger(__name__)
-
-
-Teller = Callable[[Any, errors.SchedulerError | None], None]
 
 
 @dataclasses.dataclass(slots=True)

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.model import Host, HostReport, Resource
+from scheduler_service.model import STANDARD_FIELDS, Host, HostReport, Resource
 from scheduler_service.store import host_rows, lifecycle, loading, schema
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 
@@ -148,7 +148,7 @@ def _as_stored(host: Host, report: HostReport, held: Held) -> Host:
     changes: dict[str, Any] = dict(report.changes)
     # The name by which the store knows it stays.
     changes.pop('uuid', None)
-    for name, (_, used, _ratio) in loading.FIELDS.items():
+    for name, (_, used, _ratio) in STANDARD_FIELDS.items():
         if used in changes:
             changes[used] = max(changes[used] - held.counted[name], 0)
     if 'resources' in changes:

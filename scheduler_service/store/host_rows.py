@@ -13,20 +13,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.model import Host, Resource
+from scheduler_service.model import (
+    NESTED_FIELDS,
+    STANDARD_FIELDS,
+    Host,
+    Resource,
+)
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.loading import FIELDS, MAX_UNIT
+from scheduler_service.store.loading import MAX_UNIT
 from scheduler_service.store.rows import delete, insert
 
-_DOCUMENT = (
-    'supported_instances',
-    'cpu_info',
-    'stats',
-    'metrics',
-    'pci_device_pools',
-    'numa_topology',
-)
 _CHUNK = 500
 _encode = msgspec.json.Encoder(order='deterministic').encode
 
@@ -231,7 +228,7 @@ def remove(writer: Writer, ids: Sequence[int]) -> None:
 def _host_row(store_id: int, host: Host) -> dict[str, Any]:
     extra = {
         name: value
-        for name in _DOCUMENT
+        for name in NESTED_FIELDS
         if (value := getattr(host, name)) not in ([], {})
     }
     return {
@@ -254,7 +251,7 @@ def _host_row(store_id: int, host: Host) -> dict[str, Any]:
 
 
 def _inventory_rows(store_id: int, host: Host) -> Iterable[dict[str, Any]]:
-    for name, (total, used, ratio) in FIELDS.items():
+    for name, (total, used, ratio) in STANDARD_FIELDS.items():
         yield _inventory_row(
             store_id,
             name,

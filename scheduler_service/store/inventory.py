@@ -17,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.model import Host, Instance, Inventory
+from scheduler_service.model import STANDARD_FIELDS, Host, Instance, Inventory
 from scheduler_service.store import host_rows, loading, schema, writing
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 
@@ -231,7 +231,7 @@ def export(conn: Connection) -> Inventory:
 def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
     """Return the document as stored: use less the claims it counts in."""
     changes: dict[str, Any] = {'traits': sorted(set(host.traits))}
-    for name, (_, used, _ratio) in loading.FIELDS.items():
+    for name, (_, used, _ratio) in STANDARD_FIELDS.items():
         changes[used] = max(getattr(host, used) - held.get(name, 0), 0)
     changes['resources'] = {
         name: msgspec.structs.replace(

@@ -14,6 +14,7 @@ from scheduler_service.columns.build import build_table, placed
 from scheduler_service.columns.instances import Placed
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import (
+    STANDARD_FIELDS,
     Aggregate,
     Host,
     Instance,
@@ -28,11 +29,6 @@ from scheduler_service.store.connection import in_chunks
 _CHUNK = 500
 _NO_DOCUMENT = '{}'
 MAX_UNIT = 2**53
-FIELDS = {
-    'VCPU': ('vcpus', 'vcpus_used', 'cpu_allocation_ratio'),
-    'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
-    'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
-}
 
 
 class Load(NamedTuple):
@@ -146,8 +142,8 @@ def _inventories(
     for row in conn.execute(_of(sa.select(table), table.c.host_id, ids)):
         fields = found[row.host_id]
         used = row.reported if reported else row.used
-        if row.resource_class in FIELDS:
-            total, use, ratio = FIELDS[row.resource_class]
+        if row.resource_class in STANDARD_FIELDS:
+            total, use, ratio = STANDARD_FIELDS[row.resource_class]
             fields[total] = row.total
             fields[use] = used
             fields[ratio] = row.allocation_ratio
