@@ -22,6 +22,8 @@ from cheroot.ssl.builtin import BuiltinSSLAdapter
 LOG = logging.getLogger(__name__)
 _LOOK_S = 0.25
 _HEADER_BYTES = 64 * 1024
+_LINGER_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 
 class _Gateway(wsgi.Gateway_10):
@@ -47,18 +49,36 @@ class _Request(stock.HTTPRequest):
         self.server.arriving(self.conn)
         try:
             super().parse_request()
-        except BaseException:
-            self.server.arrived(self.conn)
-            raise
-        if not self.ready:
-            self.server.arrived(self.conn)
+            if not self.ready:
+                self._linger()
+        finally:
+            if not self.ready:
+                self.server.arrived(self.conn)
 
     def respond(self) -> None:
         """Answer, and forget the connection until its next request."""
         try:
             super().respond()
+            if self.close_connection:
+                self._linger()
         finally:
             self.server.arrived(self.conn)
+
+    def _linger(self) -> None:
+        """Read on before a close that the client does not expect.
+
+        One that still sends a body that was refused would else get an error
+        of its socket instead of the answer.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            size = int(self.inheaders.get(b'Content-Length', 0))
+            left = min(getattr(self.rfile, 'remaining', size), _LINGER_BYTES)
+            if left > 0:
+                self.conn.socket.shutdown(socket.SHUT_WR)
+            while left > 0 and (
+                dropped := self.conn.rfile.read(min(left, _PIECE_BYTES))
+            ):
+                left -= len(dropped)
 
 
 class _Connection(stock.HTTPConnection):

@@ -150,6 +150,23 @@ class TestV1:
         status, told = make_face().ask(method, path, body)
         assert (status, told['error']['name']) == (code, name)
 
+    @pytest.mark.parametrize('most', [4096, 64 * 1024 * 1024])
+    def test_who_sends_on_still_reads_the_refusal(self, make_face, most):
+        face = make_face(http__max_body_bytes=most)
+        size = 3_000_000
+        with socket.create_connection(('127.0.0.1', face.port)) as sock:
+            sock.settimeout(20)
+            sock.sendall(
+                b'POST /v1/explain HTTP/1.1\r\nHost: a\r\n'
+                b'Content-Length: %d\r\n\r\n' % size
+            )
+            # The answer is there, and closed, before the body comes.
+            time.sleep(0.3)
+            for _ in range(size // 100_000):
+                sock.sendall(b' ' * 100_000)
+            answer = b''.join(iter(lambda: sock.recv(65536), b''))
+        assert answer.startswith(b'HTTP/1.1 413 ')
+
 
 class TestGuard:
     def test_a_token_opens_all_but_health(self, make_face, tmp_path):
