@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -36,7 +35,6 @@ from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 _SWITCH_S = 0.0001
-_TRIM_S = 15.0
 
 
 class Daemon:
@@ -228,19 +226,11 @@ def run(conf: Any) -> int:
             status,
         )
         notify('READY=1')
-        while not stopping.wait(_TRIM_S):
-            _give_memory_back()
+        stopping.wait()
     notify('STOPPING=1')
     done = daemon.stop()
     LOG.info('Stopped%s', '' if done else ', with requests left undone')
     return 0
-
-
-def _give_memory_back() -> None:
-    """Return to the system what the allocator keeps after large messages."""
-    with contextlib.suppress(OSError, AttributeError):
-        # Not every C library has it.
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _spare_collector() -> None:

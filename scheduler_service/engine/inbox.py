@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -125,14 +125,29 @@ class Inbox:
         :raises ServiceBusy: too many wait, or the service stops
         """
         with self._changed:
-            if self._closed:
-                raise errors.ServiceBusy('The service is stopping')
-            if len(self._jobs) >= self._size:
-                raise errors.ServiceBusy(
-                    f'{self._size} requests wait already', waiting=self._size
-                )
+            if self._closed or len(self._jobs) >= self._size:
+                raise self._busy()
             self._jobs.append(job)
             self._changed.notify()
+
+    def put_all(self, jobs: Sequence[Job]) -> None:
+        """Add jobs that came together, to be decided together.
+
+        Those that do not fit, or come while the service stops, fail.
+        """
+        with self._changed:
+            room = 0 if self._closed else max(0, self._size - len(self))
+            self._jobs.extend(jobs[:room])
+            self._changed.notify()
+        for job in jobs[room:]:
+            job.fail(self._busy())
+
+    def _busy(self) -> errors.ServiceBusy:
+        if self._closed:
+            return errors.ServiceBusy('The service is stopping')
+        return errors.ServiceBusy(
+            f'{self._size} requests wait already', waiting=self._size
+        )
 
     def put_back(self, jobs: list[Job]) -> None:
         """Put jobs that were taken before all others, in their order."""

@@ -196,6 +196,10 @@ class Scheduler:
             )
         )
 
+    def put_all(self, jobs: Sequence[Job]) -> None:
+        """Decide jobs together; each one's future holds what came of it."""
+        self._inbox.put_all(jobs)
+
     def explain(
         self,
         request: Request,

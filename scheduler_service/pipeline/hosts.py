@@ -106,7 +106,9 @@ class HostPipeline:
                 raise self._refusal(table, request, funnel, len(picked))
             first = first or ranking
             row = ranking.pick(self.settings, rng, spread)
-            picked.append(self._picker.pick(table, row, uuid, request))
+            picked.append(
+                self._picker.pick(table, row, uuid, request, ranking)
+            )
             self._take(overlay, request, picked[-1])
         assert mask is not None
         assert first is not None
@@ -156,9 +158,8 @@ class HostPipeline:
         if ranking is None:
             raise self._refusal(table, request, funnel, 0)
         row = ranking.pick(self.settings, rng, spread)
-        picked = [
-            self._picker.pick(table, row, request.instance_uuids[0], request)
-        ]
+        (uuid,) = request.instance_uuids
+        picked = [self._picker.pick(table, row, uuid, request, ranking)]
         self._picker.add_alternates(table, request, ranking, picked)
         choice = self._chosen(table, request, picked, funnel, ranking)
         self._take(overlay, request, picked[0])

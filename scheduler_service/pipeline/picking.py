@@ -19,7 +19,9 @@ from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
 
 # Of one shape of requests; the best hosts are few at any time.
-_REMEMBERED = 256
+_REMEMBERED = 512
+# How many of the next best are looked at when one is new.
+_AHEAD = 48
 
 # For each instance: store id of a host -> what to add to its weight.
 Advice = Sequence[Mapping[int, float]]
@@ -59,7 +61,8 @@ class Choice:
 class Picker:
     """Makes placements of rows.
 
-    :param known: selections made before, for the shape of a request
+    :param known: selections made before, for the shape of a request that
+        came before
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class Picker:
         filters: Sequence[HostFilter],
         resources: Resources,
         settings: Settings,
-        known: Callable[[Request], dict[int, Selection]],
+        known: Callable[[Request], dict[int, Selection] | None],
     ) -> None:
         self._settings = settings
         self._resources = resources
@@ -80,8 +83,14 @@ class Picker:
         )
 
     def pick(
-        self, table: HostTable, row: int, uuid: str, request: Request
+        self,
+        table: HostTable,
+        row: int,
+        uuid: str,
+        request: Request,
+        ranking: Ranking,
     ) -> Picked:
+        """Return what an instance gets on a row of the ranking."""
         ratios: dict[str, float] = {}
         if self._stating:
             view = RowsOf.of(table, np.array([row]))
@@ -89,7 +98,7 @@ class Picker:
                 stated = self._resources.ratios(view, self._settings, name)
                 if stated is not None:
                     ratios[name] = float(stated[1][0])
-        (selection,) = self._of(table, [row], request)
+        (selection,) = self._of(table, [row], request, ranking)
         return Picked(
             uuid=uuid,
             row=row,
@@ -101,19 +110,33 @@ class Picker:
         )
 
     def _of(
-        self, table: HostTable, rows: list[int], request: Request
+        self,
+        table: HostTable,
+        rows: list[int],
+        request: Request,
+        ranking: Ranking,
     ) -> list[Selection]:
-        """Return what is answered for rows, made once for each shape."""
+        """Return what is answered for rows, made once for each shape.
+
+        Where the shape comes again, those that come next are made too.
+        """
         known = self._known(request)
-        new = [row for row in rows if row not in known]
-        if new:
+        if known is None:
+            return self._selections(table, rows, request)
+        if not known.keys() >= set(rows):
             if len(known) > _REMEMBERED:
                 known.clear()
-                new = rows
-            view = RowsOf.of(table, np.array(new, np.int64))
-            for at, row in enumerate(new):
-                known[row] = self._selection(view, at, request)
+            wanted = {*rows, *ranking.best(_AHEAD)}
+            new = sorted(wanted - known.keys())
+            made = self._selections(table, new, request)
+            known.update(zip(new, made, strict=True))
         return [known[row] for row in rows]
+
+    def _selections(
+        self, table: HostTable, rows: list[int], request: Request
+    ) -> list[Selection]:
+        view = RowsOf.of(table, np.array(rows, np.int64))
+        return [self._selection(view, at, request) for at in range(len(rows))]
 
     def _selection(
         self, table: HostTable, row: int, request: Request
@@ -148,7 +171,7 @@ class Picker:
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
-        offers = self._of(table, spare, request)
+        offers = self._of(table, spare, request, ranking)
         for one in picked:
             cell = one.placement.selected.cell
             one.placement.alternates = [

@@ -107,6 +107,10 @@ class Shortlist:
         self._after: dict[int, tuple[int, Any]] = {}
         self._missed = 0
         self._rows = np.zeros(0, np.int64)
+        # Of these, those that pass, and where each is among them.
+        self._live: np.ndarray[Any, Any] | None = None
+        self._at_of: dict[int, int] = {}
+        self._funnel: Funnel | None = None
         self._kept = np.zeros(len(table), np.bool_)
         self._cut(np.flatnonzero(self._stage == self._passes))
 
@@ -121,7 +125,7 @@ class Shortlist:
         if not self.follow(table, request):
             return None
         passing = self._counts[self._passes]
-        rows = self._rows[self._stage[self._rows] == self._passes]
+        rows = self._passing()
         if not len(rows):
             return None
         if passing == 1:
@@ -131,8 +135,10 @@ class Shortlist:
 
     def funnel(self, table: HostTable) -> Funnel:
         """Return how many hosts each filter left, as the pass counts them."""
+        if self._funnel is not None:
+            return self._funnel
         left = len(table)
-        found = Funnel(left)
+        found = self._funnel = Funnel(left)
         for judged, out in zip(self._judged, self._counts, strict=False):
             if judged.told:
                 found.counts.append((judged.one.name, left, left - out))
@@ -162,6 +168,7 @@ class Shortlist:
         self._judge_again(view, rows, request)
         new = rows[~self._kept[rows]]
         bounding = self._weights.weigh_again(view, rows, new, request)
+        self._moved()
         if len(new):
             self._rows = np.union1d(self._rows, new)
             self._kept[new] = True
@@ -182,10 +189,12 @@ class Shortlist:
         known = self._after.pop(row, None)
         if known is not None:
             stage, raw = known
-            self._counts[self._passes] -= 1
-            self._counts[stage] += 1
-            self._stage[row] = stage
-            self._weights.put(row, raw)
+            self._weights.put(row, raw, self._at_of.get(row))
+            if stage != self._passes:
+                self._counts[self._passes] -= 1
+                self._counts[stage] += 1
+                self._stage[row] = stage
+                self._moved()
             self._at += 1
             return
         self._missed += 1
@@ -197,7 +206,7 @@ class Shortlist:
         self._missed = 0
         if not self.follow(table, request):
             return
-        rows = self._rows[self._stage[self._rows] == self._passes]
+        rows = self._passing()
         if len(rows) < 2:
             return
         best = self._weights.rank(rows, len(rows)).best(_AHEAD)
@@ -211,6 +220,23 @@ class Shortlist:
         raws = self._weights.look(view, ahead, request)
         for at, row in enumerate(ahead.tolist()):
             self._after[row] = stages[at], raws[:, at]
+
+    def _passing(self) -> np.ndarray[Any, Any]:
+        """Return the rows kept that pass, with their weights at hand."""
+        if self._live is None:
+            there = self._stage[self._rows] == self._passes
+            self._live = self._rows[there]
+            self._at_of = {
+                row: at for at, row in enumerate(self._live.tolist())
+            }
+            self._weights.gather(self._live)
+        return self._live
+
+    def _moved(self) -> None:
+        """Note that others pass by now, or weigh something else."""
+        self._live = None
+        self._at_of = {}
+        self._funnel = None
 
     def _judge_again(
         self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request

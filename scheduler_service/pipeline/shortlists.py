@@ -63,10 +63,10 @@ class Shortlists:
         if made is not None:
             made.took(table, row, request)
 
-    def selections(self, request: Request) -> dict[int, Selection]:
+    def selections(self, request: Request) -> dict[int, Selection] | None:
         """Return what was answered for rows, for the shape of a request."""
         made = self._made.get(request.shape or b'')
-        return {} if made is None else made.selections
+        return None if made is None else made.selections
 
     def _pass(
         self, table: HostTable, request: Request, shape: bytes

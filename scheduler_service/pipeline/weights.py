@@ -6,6 +6,7 @@ each number, in the same order.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,8 +60,17 @@ class Weights:
         self._rows_only = [
             at for at, one in enumerate(self._weighers) if one.depends == 'row'
         ]
+        self._names = [one.name for one in self._weighers]
         self._was = self._now = ([0.0] * count, [0.0] * count)
         self._low, self._high = np.zeros(count), np.zeros(count)
+        self._ends = [(0.0, 0.0)] * count
+        self._bounded = [
+            (at, one.minval, one.maxval)
+            for at, one in enumerate(self._weighers)
+            if one.minval is not None or one.maxval is not None
+        ]
+        # The raw weights of the rows that are ranked again and again.
+        self._near = np.zeros((count, 0))
 
     def start(self, rows: _Rows) -> Floats:
         """Return the totals of all rows that pass, and remember the range."""
@@ -69,9 +79,16 @@ class Weights:
         count = len(self._weighers)
         self._low = np.full(count, np.inf)
         self._high = np.full(count, -np.inf)
+        self.gather(rows)
         totals = self.rank(rows, len(rows)).totals
         self._was = self._now
         return totals
+
+    def gather(self, rows: _Rows) -> None:
+        """Have the raw weights at hand of the rows to be ranked next."""
+        # Of the two ways to cut columns out, the one that keeps their order
+        # in memory: sums over weighers are then added one after the other.
+        self._near = self._raw.take(rows, axis=1)
 
     def bound(self, others: _Rows) -> None:
         """Note the highest and lowest raw weights of rows not kept."""
@@ -81,6 +98,8 @@ class Weights:
         else:
             self._low = np.full(len(self._weighers), np.inf)
             self._high = np.full(len(self._weighers), -np.inf)
+        ends = zip(self._low.tolist(), self._high.tolist(), strict=True)
+        self._ends = list(ends)
 
     def weigh_again(
         self, view: RowsOf, rows: _Rows, new: _Rows, request: Request
@@ -110,36 +129,44 @@ class Weights:
             found[at] = weigher.nothing if raw is None else raw
         return found
 
-    def put(self, row: int, raw: Floats) -> None:
-        """Set the raw weights of a row that is kept, float64[k]."""
+    def put(self, row: int, raw: Floats, at: int | None) -> None:
+        """Set the raw weights of a row that is kept, float64[k].
+
+        :param at: where it is among the rows gathered, None: it is not
+        """
         self._raw[:, row] = raw
+        if at is not None:
+            self._near[:, at] = raw
 
     def rank(self, rows: _Rows, passed: int) -> Ranking:
-        """Return the ranking of some rows among all that pass."""
+        """Return the ranking of the rows gathered among all that pass."""
         if not self._weighers:
             return Ranking(rows, np.zeros(len(rows)), [], passed)
-        raw = self._raw[:, rows]
-        low = np.minimum(raw.min(axis=1), self._low)
-        high = np.maximum(raw.max(axis=1), self._high)
-        for at, one in enumerate(self._weighers):
-            if one.minval is not None:
-                low[at] = one.minval
-            if one.maxval is not None:
-                high[at] = one.maxval
-        self._now = low.tolist(), high.tolist()
+        raw = self._near
+        low = np.minimum(np.minimum.reduce(raw, axis=1), self._low)
+        high = np.maximum(np.maximum.reduce(raw, axis=1), self._high)
+        for at, minval, maxval in self._bounded:
+            if minval is not None:
+                low[at] = minval
+            if maxval is not None:
+                high[at] = maxval
+        lows, highs = self._now = low.tolist(), high.tolist()
+        idle = list(map(operator.eq, lows, highs))
         span = high - low
-        idle = span == 0.0
-        span[idle] = 1.0
+        if True in idle:
+            span[idle] = 1.0
         times = self._times
         if times.shape[1] > 1:
-            times = times[:, rows]
-        parts = (raw - low[:, None]) / span[:, None] * times
-        if idle.any():
+            times = times.take(rows, axis=1)
+        parts = raw - low[:, None]
+        parts /= span[:, None]
+        parts *= times
+        if True in idle:
             parts[idle] = 0.0
         named = [
-            (one.name, parts[at])
-            for at, one in enumerate(self._weighers)
-            if not idle[at]
+            (name, part)
+            for name, part, alike in zip(self._names, parts, idle, strict=True)
+            if not alike
         ]
         return Ranking(rows, np.add.reduce(parts, axis=0), named, passed)
 
@@ -151,15 +178,14 @@ class Weights:
         """
         if self._now == self._was:
             return 0.0
-        ends = list(zip(self._low.tolist(), self._high.tolist(), strict=True))
         drift = 0.0
-        for at, raws in enumerate(ends):
-            before = self._was[0][at], self._was[1][at]
-            now = self._now[0][at], self._now[1][at]
-            if before != now:
+        for at, (old_low, old_high, low, high) in enumerate(
+            zip(*self._was, *self._now, strict=True)
+        ):
+            if old_low != low or old_high != high:
                 drift += max(
-                    times * (_at(raw, *now) - _at(raw, *before))
-                    for raw in raws
+                    times * (_at(raw, low, high) - _at(raw, old_low, old_high))
+                    for raw in self._ends[at]
                     for times in (self._least[at], self._most[at])
                 )
         return drift

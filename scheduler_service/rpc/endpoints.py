@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.inbox import HostJob, Job, ZoneJob
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents, plain
 from scheduler_service.model.inventory import Document, Uuid, dashed
@@ -154,10 +155,9 @@ class SchedulerEndpoint:
                 f'requests: at most {_MOST}, got {len(asked.requests)}'
             )
         deadline = _deadline(incoming)
-        futures = [
-            self._put_one(one, caller, deadline) for one in asked.requests
-        ]
-        return Pending(_gather(futures), _outcomes)
+        jobs = [_job_of(one, caller, deadline) for one in asked.requests]
+        self._scheduler.put_all([j for j in jobs if not j.future.done()])
+        return Pending(_gather([job.future for job in jobs]), _outcomes)
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Say what would happen and why; nothing is claimed."""
@@ -219,26 +219,25 @@ class SchedulerEndpoint:
             future = _failed(error)
         return Pending(future, plain, tell)
 
-    def _put_one(
-        self, one: _One, caller: PolicyCaller, deadline: float | None
-    ) -> Future[Any]:
-        """Put one of many; what is wrong with it is its own answer."""
-        try:
-            if one.select_destinations is not None:
-                request = documents.request(one.select_destinations)
-                return self._scheduler.select_destinations(
-                    request, deadline=deadline
-                )
-            if one.schedule_zone is not None:
-                zone = documents.zone(one.schedule_zone)
-                return self._scheduler.schedule_zone(
-                    zone, caller, deadline=deadline
-                )
-            raise errors.InvalidRequest(
-                'expected select_destinations or schedule_zone'
+
+def _job_of(one: _One, caller: PolicyCaller, deadline: float | None) -> Job:
+    """Return one of many jobs; what is wrong with it is its own answer."""
+    try:
+        if one.select_destinations is not None:
+            request = documents.request(one.select_destinations)
+            return HostJob(request=request.with_ids(), deadline=deadline)
+        if one.schedule_zone is not None:
+            zone = documents.zone(one.schedule_zone)
+            return ZoneJob(
+                zone=zone.with_ids(), caller=caller, deadline=deadline
             )
-        except errors.SchedulerError as error:
-            return _failed(error)
+        raise errors.InvalidRequest(
+            'expected select_destinations or schedule_zone'
+        )
+    except errors.SchedulerError as error:
+        refused = Job()
+        refused.fail(error)
+        return refused
 
 
 def _reply_to(args: Any) -> ReplyTo | None:
@@ -270,9 +269,15 @@ def _gather(futures: list[Future[Any]]) -> Future[Any]:
     if not left:
         whole.set_result([])
         return whole
-    # Emptied at the end, or the futures would keep each other for long.
-    held = [futures]
-    done = _counter(left, lambda: whole.set_result(held.pop()))
+    # Emptied at the end: futures keep whom they called, and what they hold
+    # would else stay until the garbage collector comes by.
+    held = [(whole, futures)]
+
+    def finish() -> None:
+        ended, parts = held.pop()
+        ended.set_result(parts)
+
+    done = _counter(left, finish)
     for future in futures:
         future.add_done_callback(done)
     return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import uuid
@@ -9,6 +10,7 @@ import uuid
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.model import HostsAnswer
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from tests.functional.conftest import (
@@ -121,6 +123,25 @@ class TestCalls:
         assert answers[0]['result']['placements']
         assert answers[3]['result']['pool_id'] == DEFAULT_POOL
         assert service.client.schedule_many(CONTEXT, []) == []
+
+    def test_what_was_answered_is_not_kept(self, service):
+        """Memory stays flat: nothing waits for the garbage collector."""
+        one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
+
+        def ask_and_count() -> int:
+            assert len(service.client.schedule_many(CONTEXT, [one] * 20)) == 20
+            kept = [o for o in gc.get_objects() if isinstance(o, HostsAnswer)]
+            return len(kept)
+
+        ask_and_count()
+        gc.collect()
+        gc.disable()
+        try:
+            counts = [ask_and_count() for _ in range(6)]
+        finally:
+            gc.enable()
+        # The last message's may still be in somebody's hands.
+        assert max(counts) <= 40
 
     def test_explain_claims_nothing_and_reports_on_a_host(self, service):
         asked = {'flavor': {**SMALL, 'memory_mb': 8193}}
