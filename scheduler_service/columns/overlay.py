@@ -36,10 +36,13 @@ class Overlay:
     """A table that a batch takes from; ``table`` has all that it took.
 
     It ends with :meth:`published` or :meth:`discard`.
+
+    :ivar trial: whether it will be discarded in any case
     """
 
-    def __init__(self, base: HostTable) -> None:
+    def __init__(self, base: HostTable, trial: bool = False) -> None:
         self.table = base
+        self.trial = trial
         self._taken: list[_Taken] = []
 
     @contextlib.contextmanager

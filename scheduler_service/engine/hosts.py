@@ -89,7 +89,7 @@ class HostDesk:
         }
         if host is not None:
             report['nodes'] = explain.host_report(verdicts, view, host)
-        overlay = Overlay(table)
+        overlay = Overlay(table, trial=True)
         try:
             choice = self.pipeline.choose(overlay, request, self._rng)
         except errors.NoValidHost as error:
@@ -173,7 +173,7 @@ class HostDesk:
         # Whoever lost a claim chooses more freely, for those who won it
         # choose the best too.
         spread = 2**job.attempts
-        aside = overlay if job.claim else Overlay(overlay.table)
+        aside = overlay if job.claim else Overlay(overlay.table, trial=True)
         choice = self.pipeline.choose(
             aside, request, self._rng, spread, job.advice
         )

@@ -162,8 +162,9 @@ class HostPipeline:
         picked = [self._picker.pick(table, row, uuid, request, ranking)]
         self._picker.add_alternates(table, request, ranking, picked)
         choice = self._chosen(table, request, picked, funnel, ranking)
-        self._take(overlay, request, picked[0])
-        self.shortlists.took(overlay.table, row, request)
+        if not overlay.trial:
+            self._take(overlay, request, picked[0])
+            self.shortlists.took(overlay.table, row, request)
         return choice
 
     def _chosen(

@@ -22,7 +22,7 @@ from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
@@ -106,6 +106,8 @@ class Shortlist:
         # Row -> (stage, raw weights) once it has taken one more.
         self._after: dict[int, tuple[int, Any]] = {}
         self._missed = 0
+        self._just: int | None = None
+        self._ready: Ranking | None = None
         self._rows = np.zeros(0, np.int64)
         # Of these, those that pass, and where each is among them.
         self._live: np.ndarray[Any, Any] | None = None
@@ -122,16 +124,32 @@ class Shortlist:
         :param best: how many of the first have to be the best of all
         :param ties: whether every host as good as the best has to be there
         """
+        self._take_in(table, request)
         if not self.follow(table, request):
             return None
-        passing = self._counts[self._passes]
-        rows = self._passing()
-        if not len(rows):
+        found = self._rank()
+        if found is None:
             return None
-        if passing == 1:
-            return Ranking(rows, np.zeros(1), [], passing)
-        found = self._weights.rank(rows, passing)
-        return found if self._certain(found, best, ties) else None
+        certain = found.passed == 1 or self._certain(found, best, ties)
+        return found if certain else None
+
+    def catch_up(self, table: HostTable, request: Request) -> None:
+        """Rank now what nobody waits for yet."""
+        if self.follow(table, request):
+            found = self._rank()
+            if found is not None:
+                found.best_at(FINALISTS)
+
+    def _rank(self) -> Ranking | None:
+        """Return the ranking of those kept that pass, None without any."""
+        if self._ready is None:
+            rows = self._passing()
+            passing = self._counts[self._passes]
+            if passing == 1 and len(rows):
+                self._ready = Ranking(rows, np.zeros(1), [], passing)
+            elif len(rows):
+                self._ready = self._weights.rank(rows, passing)
+        return self._ready
 
     def funnel(self, table: HostTable) -> Funnel:
         """Return how many hosts each filter left, as the pass counts them."""
@@ -150,10 +168,9 @@ class Shortlist:
 
         Once it could not, it never can again.
         """
-        topology = table.topology
-        if topology is not self._topology or topology.epoch != self._epoch:
+        if not self._is_of(table.topology):
             return False
-        journal = topology.journal
+        journal = table.topology.journal
         since = self._at
         if since == len(journal):
             return True
@@ -178,38 +195,50 @@ class Shortlist:
             self._weights.bound(self._others())
         return True
 
-    def took(self, table: HostTable, row: int, request: Request) -> None:
-        """Take in that a request of this shape was just put on a row.
+    def _is_of(self, topology: Topology) -> bool:
+        return topology is self._topology and topology.epoch == self._epoch
+
+    def took(self, table: HostTable, row: int) -> None:
+        """Note that a request of this shape was just put on a row."""
+        if len(table.topology.journal) == self._at + 1:
+            self._just = row
+
+    def _take_in(self, table: HostTable, request: Request) -> None:
+        """Take in what was just put on a row, where nothing else happened.
 
         What becomes of a row by that is worked out for many rows at once,
         and before it is known which of them will be taken.
         """
+        row, self._just = self._just, None
+        if row is None or not self._is_of(table.topology):
+            return
         if len(table.topology.journal) != self._at + 1:
             return
         known = self._after.pop(row, None)
-        if known is not None:
-            stage, raw = known
-            self._weights.put(row, raw, self._at_of.get(row))
-            if stage != self._passes:
-                self._counts[self._passes] -= 1
-                self._counts[stage] += 1
-                self._stage[row] = stage
-                self._moved()
-            self._at += 1
+        if known is None:
+            self._missed += 1
+            if self._missed > 1:
+                self._look_ahead(table, request)
             return
-        self._missed += 1
-        if self._missed > 1:
-            self._look_ahead(table, request)
+        stage, raw = known
+        self._weights.put(row, raw, self._at_of.get(row))
+        self._ready = None
+        if stage != self._passes:
+            self._counts[self._passes] -= 1
+            self._counts[stage] += 1
+            self._stage[row] = stage
+            self._moved()
+        self._at += 1
 
     def _look_ahead(self, table: HostTable, request: Request) -> None:
         """Work out what taking one more would make of the best rows."""
         self._missed = 0
         if not self.follow(table, request):
             return
-        rows = self._passing()
-        if len(rows) < 2:
+        ranking = self._rank()
+        if ranking is None or len(ranking.rows) < 2:
             return
-        best = self._weights.rank(rows, len(rows)).best(_AHEAD)
+        best = ranking.best(_AHEAD)
         ahead = np.array(
             sorted(row for row in best if row not in self._after), np.int64
         )
@@ -237,6 +266,7 @@ class Shortlist:
         self._live = None
         self._at_of = {}
         self._funnel = None
+        self._ready = None
 
     def _judge_again(
         self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request

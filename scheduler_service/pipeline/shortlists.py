@@ -55,13 +55,13 @@ class Shortlists:
         """Take in what changed now, rather than when somebody waits."""
         made = self._made.get(request.shape or b'')
         if made is not None:
-            made.follow(table, request)
+            made.catch_up(table, request)
 
     def took(self, table: HostTable, row: int, request: Request) -> None:
         """Note that a request was just put on a row."""
         made = self._made.get(request.shape or b'')
         if made is not None:
-            made.took(table, row, request)
+            made.took(table, row)
 
     def selections(self, request: Request) -> dict[int, Selection] | None:
         """Return what was answered for rows, for the shape of a request."""

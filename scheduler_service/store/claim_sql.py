@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -48,8 +48,9 @@ _FITS = f"""
     AND (i.available_least IS NULL
      OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
 """
-# What the database says where not every row could be taken.
-NOT_ALL = 'division by zero'
+# What the database says where not every row could be taken: a division by
+# zero; and where somebody has the instance already.
+LOST = ('22012', '23505')
 
 
 def _asked(dialect: str) -> str:
@@ -69,7 +70,7 @@ def parameters(
     dialect: str, asked: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the parameters of a statement on the amounts asked."""
-    found: dict[str, Any] = {'rows': rows.pack(asked)}
+    found = rows.pack(dialect, _ASK, asked)
     if dialect == 'postgresql':
         found['expected'] = len(asked)
     return found
@@ -87,20 +88,50 @@ def moving(dialect: str) -> Any:
     return sa.text(_update(dialect, ''))
 
 
+def claiming_parameters(
+    asked: Sequence[Mapping[str, Any]],
+    instances: Sequence[Mapping[str, Any]],
+    allocations: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the parameters of :func:`claiming`, but for the change."""
+    if len(instances) > 1:
+        return {
+            **parameters('postgresql', asked),
+            **rows.pack('postgresql', INSTANCE, instances, 'instances'),
+            **rows.pack('postgresql', ALLOCATION, allocations, 'allocations'),
+        }
+    found = dict(instances[0])
+    found['expected'] = len(asked)
+    for at, row in enumerate(asked):
+        found.update((f'{name}_{at}', row[name]) for name in _ASK)
+    return found
+
+
 @functools.cache
-def claiming() -> str:
+def claiming(one: int | None) -> str:
     """Return PostgreSQL's statement for a claim: everything or an error.
 
-    As the driver takes it: compiled once, it is the hottest of all.
+    As the driver takes it: compiled once, it is the hottest of all. It
+    unfolds what is packed, or, for one instance, takes plain values.
 
     The counter comes after the inventories, as in every transaction. Where
     not every row could be taken the division fails, and with it all of it.
+
+    :param one: how many resource classes one instance takes; None: packed
     """
     pg = 'postgresql'
     names, held = ', '.join(INSTANCE), ', '.join(ALLOCATION)
+    if one is None:
+        asked = _asked(pg)
+        placed_rows = rows.source(pg, INSTANCE, 'instances')
+        held_rows = rows.source(pg, ALLOCATION, 'allocations')
+    else:
+        asked = _values(one, _ASK, _numbered)
+        placed_rows = _values(1, INSTANCE, lambda name, _: name)
+        held_rows = _values(one, ALLOCATION, _allocated)
     statement = sa.text(f"""
         WITH b AS MATERIALIZED (
-            SELECT a.* FROM {_asked(pg)}
+            SELECT a.* FROM {asked}
             CROSS JOIN LATERAL (
                 SELECT 1 FROM inventories AS i WHERE {_SAME} FOR UPDATE) AS l
         ), took AS (
@@ -110,12 +141,10 @@ def claiming() -> str:
             SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
                 AS yes FROM took
         ), placed AS (
-            INSERT INTO instances ({names})
-            SELECT {names} FROM {rows.source(pg, INSTANCE, 'instances')}
+            INSERT INTO instances ({names}) SELECT {names} FROM {placed_rows}
             WHERE (SELECT yes FROM enough) = 1
         ), held AS (
-            INSERT INTO allocations ({held})
-            SELECT {held} FROM {rows.source(pg, ALLOCATION, 'allocations')}
+            INSERT INTO allocations ({held}) SELECT {held} FROM {held_rows}
             WHERE (SELECT yes FROM enough) = 1
         ), counted AS (
             UPDATE counters SET value = value + (SELECT yes FROM enough)
@@ -126,6 +155,36 @@ def claiming() -> str:
     """)  # noqa: S608
     dialect: Any = psycopg.dialect
     return str(statement.compile(dialect=dialect()))
+
+
+def _numbered(name: str, at: int) -> str:
+    return f'{name}_{at}'
+
+
+def _allocated(name: str, at: int) -> str:
+    """Return the parameter that an allocation's column is in."""
+    return 'uuid' if name == 'consumer_uuid' else _numbered(name, at)
+
+
+def _values(
+    count: int,
+    columns: Mapping[str, str],
+    parameter: Callable[[str, int], str],
+) -> str:
+    """Return SQL for rows of single parameters, named ``a``.
+
+    :param parameter: names the one of a column in a row
+    """
+    listed = ', '.join(
+        '('
+        + ', '.join(
+            f'CAST(:{parameter(name, at)} AS {rows.POSTGRESQL[kind]})'
+            for name, kind in columns.items()
+        )
+        + ')'
+        for at in range(count)
+    )
+    return f'(VALUES {listed}) AS a({", ".join(columns)})'
 
 
 def _update(dialect: str, fits: str) -> str:

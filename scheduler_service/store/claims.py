@@ -16,7 +16,13 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import claim_sql, groups, rows, schema
+from scheduler_service.store import (
+    claim_sql,
+    driver,
+    groups,
+    rows,
+    schema,
+)
 from scheduler_service.store.connection import (
     Store,
     Touched,
@@ -132,20 +138,16 @@ def _in_one_statement(
         load=sorted({one.host_id for one in claims}),
         instances=[one.consumer for one in claims],
     )
-    parameters = {
-        **claim_sql.parameters('postgresql', asked),
-        'instances': rows.pack(_instances(claims)),
-        'allocations': rows.pack(_allocations(claims)),
-        'touched': touched.to_json(),
-        'now': time.time(),
-    }
+    values = claim_sql.claiming_parameters(
+        asked, _instances(claims), _allocations(claims)
+    )
+    values['touched'] = touched.to_json()
+    values['now'] = time.time()
+    statement = claim_sql.claiming(len(asked) if len(claims) == 1 else None)
     try:
-        found = conn.exec_driver_sql(claim_sql.claiming(), parameters)
-        return int(found.scalar_one())
-    except db_exception.DBDuplicateEntry:
-        raise ClaimLost from None
-    except db_exception.DBError as fault:
-        if claim_sql.NOT_ALL in str(fault):
+        return int(driver.scalar(conn, statement, values))
+    except driver.Refused as fault:
+        if fault.sqlstate in claim_sql.LOST:
             raise ClaimLost from None
         raise
 

@@ -299,7 +299,8 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 def _prepare_postgresql(engine: Engine) -> None:
-    """Plan each statement once: they are the same ones all day."""
+    """Plan each statement once, and send columns as they are."""
+    from scheduler_service.store import arrays
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
@@ -307,3 +308,4 @@ def _prepare_postgresql(engine: Engine) -> None:
         dbapi_conn.execute('SET plan_cache_mode = force_generic_plan')
         dbapi_conn.execute('SET jit = off')
         dbapi_conn.autocommit = before
+        arrays.register(dbapi_conn)

@@ -25,6 +25,8 @@ _UPSERT = {
     'sqlite': 'ON CONFLICT (host) DO UPDATE SET seen_at = excluded.seen_at',
 }
 
+_HOST = {'host': 'text'}
+
 
 def now(conn: Connection) -> float:
     """Return the time by the database's clock, seconds since the epoch."""
@@ -37,15 +39,13 @@ def beat(writer: Writer, hosts: Iterable[str]) -> None:
     dialect = rows.dialect_of(writer.conn)
     seen_at = now(writer.conn)
     for part in in_chunks(sorted(set(hosts)), _CHUNK):
-        packed = rows.pack([{'host': host} for host in part])
-        writer.conn.execute(
-            _beating(dialect), {'rows': packed, 'seen_at': seen_at}
-        )
+        packed = rows.pack(dialect, _HOST, [{'host': host} for host in part])
+        writer.conn.execute(_beating(dialect), {**packed, 'seen_at': seen_at})
 
 
 @functools.cache
 def _beating(dialect: str) -> Any:
-    source = rows.source(dialect, {'host': 'text'})
+    source = rows.source(dialect, _HOST)
     return sa.text(
         'INSERT INTO heartbeats (host, seen_at) '  # noqa: S608
         f'SELECT a.host, :seen_at FROM {source} WHERE 1 = 1 '

@@ -1,7 +1,8 @@
 """Many rows in one statement, on three databases.
 
-Rows travel as one JSON parameter that the database itself unfolds: one
-statement, one round trip, one cached plan, however many rows there are.
+Rows travel as one parameter that the database itself unfolds, or, with
+PostgreSQL, one for each column: one statement, one round trip, one cached
+plan, however many rows there are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store.connection import in_chunks
 
 _CHUNK = 500
-_RECORD = {'int': 'bigint', 'float': 'double precision', 'text': 'text'}
+POSTGRESQL = {'int': 'bigint', 'float': 'double precision', 'text': 'text'}
 _PATHS = {
     'int': 'BIGINT',
     'float': 'DOUBLE',
@@ -42,8 +43,11 @@ def source(
     :param parameter: its name, where a statement has several such rows
     """
     if dialect == 'postgresql':
-        told = ', '.join(f'{n} {_RECORD[kind]}' for n, kind in columns.items())
-        return f'json_to_recordset(CAST(:{parameter} AS json)) AS a({told})'
+        told = ', '.join(
+            f'CAST(:{parameter}_{name} AS {POSTGRESQL[kind]}[])'
+            for name, kind in columns.items()
+        )
+        return f'unnest({told}) AS a({", ".join(columns)})'
     if dialect == 'mysql':
         told = ', '.join(
             f"{n} {_PATHS[kind]} PATH '$.{n}'" for n, kind in columns.items()
@@ -66,9 +70,9 @@ def insert_packed(
 
     :param columns: name -> int, float or text
     """
-    columned = tuple(columns.items())
-    statement = _inserting(dialect_of(conn), table, columned)
-    conn.execute(statement, {'rows': pack(values)})
+    dialect = dialect_of(conn)
+    statement = _inserting(dialect, table, tuple(columns.items()))
+    conn.execute(statement, pack(dialect, columns, values))
 
 
 @functools.cache
@@ -82,9 +86,26 @@ def _inserting(
     )
 
 
-def pack(values: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as the parameter of such a statement."""
-    return _encode(values).decode()
+def pack(
+    dialect: str,
+    columns: Mapping[str, str],
+    values: Sequence[Mapping[str, Any]],
+    parameter: str = 'rows',
+) -> dict[str, Any]:
+    """Return rows as the parameters of a statement with their source.
+
+    :param values: rows; a column that one lacks is null
+    """
+    if dialect != 'postgresql':
+        return {parameter: _encode(values).decode()}
+    from scheduler_service.store import arrays
+
+    return {
+        f'{parameter}_{name}': arrays.OF_KIND[kind](
+            [row.get(name) for row in values]
+        )
+        for name, kind in columns.items()
+    }
 
 
 def document(values: Mapping[str, Any]) -> str:
