@@ -78,7 +78,7 @@ class Claimer:
         ]
         start = time.perf_counter()
         try:
-            with self.keeper.single() as conn:
+            with self.keeper.direct() as conn:
                 return claims.claim(
                     self.keeper.store,
                     conn,

@@ -16,6 +16,9 @@ from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import Advice
 from scheduler_service.store.connection import Writer
 
+# Long enough for another thread to go on, in seconds.
+_TURN_S = 0.00001
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Job:
@@ -129,6 +132,8 @@ class Inbox:
                 raise self._busy()
             self._jobs.append(job)
             self._changed.notify()
+        # Whoever puts has nothing to do that is more urgent than the job.
+        time.sleep(_TURN_S)
 
     def put_all(self, jobs: Sequence[Job]) -> None:
         """Add jobs that came together, to be decided together.

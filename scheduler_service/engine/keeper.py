@@ -116,17 +116,25 @@ class Keeper:
         self._reader = self._writer = None
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[Connection]:
+    def direct(self) -> Iterator[Connection]:
+        """Give the same connection for use below SQLAlchemy.
+
+        :raises StoreUnavailable: the database does not answer
+        """
         if self._reader is None:
             self._reader = self.store.hold().execution_options(
                 isolation_level='AUTOCOMMIT'
             )
         try:
-            with self.store.guarded(), self._reader.begin():
-                yield self._reader
+            yield self._reader
         except errors.StoreUnavailable:
             self.drop()
             raise
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Connection]:
+        with self.direct() as conn, self.store.guarded(), conn.begin():
+            yield conn
 
     def _refreshed(self) -> None:
         self.refreshed_at = time.monotonic()

@@ -25,11 +25,14 @@ class Reader:
         :raises PayloadTooLarge: too many bytes, or nested too deeply
         :raises InvalidRequest: with the place and what was expected there
         """
-        documents.check_depth(args)
         try:
-            size = len(msgspec.json.encode(args))
+            text = msgspec.json.encode(args)
         except (TypeError, ValueError, RecursionError) as fault:
+            documents.check_depth(args)
             raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+        if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
+            documents.check_depth(args)
+        size = len(text)
         if size > self._max_bytes:
             raise errors.PayloadTooLarge(
                 f'{size} bytes, at most {self._max_bytes} are taken',
