@@ -69,10 +69,12 @@ class RowsOf(HostTable):
 
     :ivar whole: the table they are of
     :ivar rows: int64[m]
+    :ivar capacities: what was asked for of them, by class and default ratio
     """
 
     whole: HostTable
     rows: npt.NDArray[np.int64]
+    capacities: dict[tuple[str, float], Floats]
 
     @classmethod
     def of(cls, whole: HostTable, rows: npt.NDArray[np.int64]) -> RowsOf:
@@ -98,6 +100,7 @@ class RowsOf(HostTable):
             groups=whole.groups,
             whole=whole,
             rows=rows,
+            capacities={},
         )
 
     @classmethod
@@ -127,7 +130,11 @@ class RowsOf(HostTable):
 
     def capacity(self, name: str, settings: Settings) -> Floats:
         """Return the part of what the whole table remembers."""
-        found: Floats = self.whole.capacity(name, settings)[self.rows]
+        key = name, settings.default_ratio(name)
+        found = self.capacities.get(key)
+        if found is None:
+            found = self.whole.capacity(name, settings)[self.rows]
+            self.capacities[key] = found
         return found
 
     def some_measure_disk(self) -> bool:

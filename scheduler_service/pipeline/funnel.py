@@ -14,9 +14,18 @@ class Funnel:
     counts: list[tuple[str, int, int]] = dataclasses.field(
         default_factory=list
     )
+    _told: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON can hold them."""
+        """Return the counts as JSON can hold them; not to be changed.
+
+        It is asked for once they are all there.
+        """
+        if self._told is None:
+            self._told = self._tell()
+        return self._told
+
+    def _tell(self) -> dict[str, Any]:
         return {
             'hosts': self.hosts,
             'funnel': [

@@ -78,9 +78,9 @@ class HostPipeline:
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
+        if advice is None and request.shape is not None:
+            return self._choose_one(overlay, request, rng, spread)
         with overlay.attempt():
-            if advice is None and request.shape is not None:
-                return self._choose_one(overlay, request, rng, spread)
             return self._choose(overlay, request, rng, spread, advice)
 
     def _choose(
@@ -175,8 +175,15 @@ class HostPipeline:
         funnel: Funnel,
         ranking: Ranking,
     ) -> Choice:
-        scope = scope_of(request, table.topology.aggregates, self.settings)
-        return Choice(picked, funnel, ranking, scope.query())
+        query = self.shortlists.query(
+            table, request, lambda: self._query(table, request)
+        )
+        return Choice(picked, funnel, ranking, query)
+
+    def _query(self, table: HostTable, request: Request) -> str:
+        """Return what the request filters ask of hosts."""
+        aggregates = table.topology.aggregates
+        return scope_of(request, aggregates, self.settings).query()
 
     def _refusal(
         self, table: HostTable, request: Request, funnel: Funnel, placed: int

@@ -75,6 +75,7 @@ class Shortlist:
     """The best hosts for requests of one shape.
 
     :ivar selections: row -> what is answered for its host
+    :ivar query: what the request filters ask of hosts, once it is known
     :param judged: every filter's say on the table
     :raises Unfit: a weigher cannot be followed row by row
     """
@@ -88,6 +89,7 @@ class Shortlist:
         weighers: Sequence[Weigher],
     ) -> None:
         self.selections: dict[int, Selection] = {}
+        self.query: str | None = None
         self._topology: Topology = table.topology
         self._epoch = table.topology.epoch
         self._at = len(table.topology.journal)
@@ -168,7 +170,7 @@ class Shortlist:
 
         Once it could not, it never can again.
         """
-        if not self._is_of(table.topology):
+        if not self.is_of(table.topology):
             return False
         journal = table.topology.journal
         since = self._at
@@ -195,7 +197,8 @@ class Shortlist:
             self._weights.bound(self._others())
         return True
 
-    def _is_of(self, topology: Topology) -> bool:
+    def is_of(self, topology: Topology) -> bool:
+        """Whether it is of hosts and aggregates as they are there."""
         return topology is self._topology and topology.epoch == self._epoch
 
     def took(self, table: HostTable, row: int) -> None:
@@ -210,7 +213,7 @@ class Shortlist:
         and before it is known which of them will be taken.
         """
         row, self._just = self._just, None
-        if row is None or not self._is_of(table.topology):
+        if row is None or not self.is_of(table.topology):
             return
         if len(table.topology.journal) != self._at + 1:
             return

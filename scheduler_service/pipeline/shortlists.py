@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scheduler_service.columns import HostTable
@@ -67,6 +68,17 @@ class Shortlists:
         """Return what was answered for rows, for the shape of a request."""
         made = self._made.get(request.shape or b'')
         return None if made is None else made.selections
+
+    def query(
+        self, table: HostTable, request: Request, work: Callable[[], str]
+    ) -> str:
+        """Return what *work* gives, once for each shape that came before."""
+        made = self._made.get(request.shape or b'')
+        if made is None or not made.is_of(table.topology):
+            return work()
+        if made.query is None:
+            made.query = work()
+        return made.query
 
     def _pass(
         self, table: HostTable, request: Request, shape: bytes

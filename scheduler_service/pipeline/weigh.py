@@ -41,7 +41,7 @@ class Ranking:
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
-        return [int(self.rows[at]) for at in self.best_at(count)]
+        return [self.rows.item(at) for at in self.best_at(count)]
 
     def pick(self, settings: Settings, rng: Random, spread: int = 1) -> int:
         """Return the row to take: the best, or one of the best at random."""
@@ -66,9 +66,9 @@ class Ranking:
                 {
                     'host': table.host_at(row),
                     'node': table.node_at(row),
-                    'weight': float(self.totals[at]),
+                    'weight': self.totals.item(at),
                     'weights': {
-                        name: float(part[at]) for name, part in self.parts
+                        name: part.item(at) for name, part in self.parts
                     },
                 }
             )

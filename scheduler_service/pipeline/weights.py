@@ -6,7 +6,6 @@ each number, in the same order.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,22 +150,26 @@ class Weights:
             if maxval is not None:
                 high[at] = maxval
         lows, highs = self._now = low.tolist(), high.tolist()
-        idle = list(map(operator.eq, lows, highs))
+        idle = [
+            at
+            for at, (one, other) in enumerate(zip(lows, highs, strict=True))
+            if one == other
+        ]
         span = high - low
-        if True in idle:
-            span[idle] = 1.0
+        for at in idle:
+            span[at] = 1.0
         times = self._times
         if times.shape[1] > 1:
             times = times.take(rows, axis=1)
         parts = raw - low[:, None]
         parts /= span[:, None]
         parts *= times
-        if True in idle:
-            parts[idle] = 0.0
+        for at in idle:
+            parts[at] = 0.0
         named = [
-            (name, part)
-            for name, part, alike in zip(self._names, parts, idle, strict=True)
-            if not alike
+            (name, parts[at])
+            for at, name in enumerate(self._names)
+            if at not in idle
         ]
         return Ranking(rows, np.add.reduce(parts, axis=0), named, passed)
 
