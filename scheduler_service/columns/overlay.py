@@ -73,17 +73,25 @@ class Overlay:
         if group:
             self._join(group, placed.uuid)
 
-    def published(self) -> HostTable:
-        """Return the table once all that was taken is claimed.
+    @property
+    def holds(self) -> bool:
+        """Whether anything is taken and not published."""
+        return bool(self._taken)
+
+    def published(self, count: int | None = None) -> HostTable:
+        """Return the table once what was taken is claimed.
+
+        :param count: of how many instances, those taken first; None: of all
 
         A build counts as an I/O operation within its batch alone: how long
         it goes on is for the host to say.
         """
         builds = self.table.numbers['num_io_ops']
-        for taken in self._taken:
+        claimed = self._taken[:count]
+        for taken in claimed:
             builds[taken.row] -= 1
-        self.table.topology.note(taken.row for taken in self._taken)
-        self._taken = []
+        self.table.topology.note(taken.row for taken in claimed)
+        del self._taken[:count]
         return self.table
 
     def discard(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
@@ -46,6 +48,29 @@ class Chosen:
         return [made[uuid] for uuid in self.job.request.instance_uuids]
 
 
+class Claiming:
+    """A claim that is made, or being made.
+
+    :ivar chosen: what it is for, and what needs none beside it
+    """
+
+    def __init__(
+        self, chosen: list[Chosen], keeper: Keeper, future: Future[int]
+    ) -> None:
+        self.chosen = chosen
+        self._keeper = keeper
+        self._future = future
+
+    def wait(self) -> int:
+        """Return the revision, 0 where there was nothing to claim.
+
+        :raises ClaimLost: nothing is claimed
+        :raises StoreUnavailable: it is not known whether anything is
+        """
+        with self._keeper.direct():
+            return self._future.result()
+
+
 class Claimer:
     """Claims for jobs what was chosen for them.
 
@@ -62,15 +87,43 @@ class Claimer:
         self.keeper = keeper
         self._health = health
         self._policies = policies
+        self._aside = ThreadPoolExecutor(1, 'claims')
         self._fallback = {
             name: settings.default_ratio(name) for name in STANDARD_CLASSES
         }
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._aside.shutdown(wait=False)
+
+    def begin(self, chosen: list[Chosen], aside: bool) -> Claiming:
+        """Claim for those jobs that want it.
+
+        :param aside: in another thread, while this one goes on
+        """
+        wanted = [one for one in chosen if one.job.claim]
+        future: Future[int] = Future()
+        if not wanted:
+            future.set_result(0)
+        elif aside:
+            with self.keeper.direct() as conn:
+                future = self._aside.submit(self._take, conn, wanted)
+        else:
+            try:
+                future.set_result(self.take(wanted))
+            except claims.ClaimLost as lost:
+                future.set_exception(lost)
+        return Claiming(chosen, self.keeper, future)
 
     def take(self, chosen: list[Chosen]) -> int:
         """Claim for some jobs, all or nothing; return the revision.
 
         :raises ClaimLost: nothing is claimed
         """
+        with self.keeper.direct() as conn:
+            return self._take(conn, chosen)
+
+    def _take(self, conn: Connection, chosen: list[Chosen]) -> int:
         wanted = [
             self._as_claim(one, picked)
             for one in chosen
@@ -78,14 +131,13 @@ class Claimer:
         ]
         start = time.perf_counter()
         try:
-            with self.keeper.direct() as conn:
-                return claims.claim(
-                    self.keeper.store,
-                    conn,
-                    wanted,
-                    self._fallback,
-                    self._policies,
-                )
+            return claims.claim(
+                self.keeper.store,
+                conn,
+                wanted,
+                self._fallback,
+                self._policies,
+            )
         except claims.ClaimLost:
             self._health.count('claims_lost', by=len(chosen))
             raise

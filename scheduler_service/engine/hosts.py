@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import ExplainJob, HostJob
 from scheduler_service.engine.keeper import Keeper
 from scheduler_service.engine.recorder import Recorder
+from scheduler_service.engine.rounds import Round
 from scheduler_service.model import HostsAnswer, Placement, Request
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.store import claims, lifecycle
@@ -42,7 +42,7 @@ class HostDesk:
         retries: int,
         health: Health,
     ) -> None:
-        self._health = health
+        self.health = health
         self.extending: Extending | None = None
         self.keeper = keeper
         self.pipeline = pipeline
@@ -50,7 +50,7 @@ class HostDesk:
         self._rng = rng
         self._retries = retries
         policies = {one.policy for one in pipeline.filters if one.policy}
-        self._claimer = Claimer(
+        self.claimer = Claimer(
             keeper, pipeline.settings, frozenset(policies), health
         )
 
@@ -66,8 +66,14 @@ class HostDesk:
             snapshot = (
                 self.keeper.refresh() if fresh else self.keeper.current()
             )
-            waiting = self._round(snapshot, waiting, fresh)
+            waiting = Round(self, snapshot, fresh).run(waiting)
             fresh = True
+
+    def close(self) -> None:
+        """Decide nothing more."""
+        self.claimer.close()
+        if self.extending is not None:
+            self.extending.stop()
 
     def explain(self, job: ExplainJob) -> None:
         """Say what every filter makes of the hosts; nothing is claimed."""
@@ -101,57 +107,7 @@ class HostDesk:
             'placements': [one.placement for one in choice.picked],
         }
 
-    def _round(
-        self, snapshot: Snapshot, jobs: Sequence[HostJob], fresh: bool
-    ) -> list[HostJob]:
-        """Choose and claim once; return the jobs to choose for again."""
-        overlay = Overlay(snapshot.hosts)
-        try:
-            return self._round_on(snapshot, overlay, jobs, fresh)
-        finally:
-            # Whatever of it was not claimed.
-            overlay.discard()
-
-    def _round_on(
-        self,
-        snapshot: Snapshot,
-        overlay: Overlay,
-        jobs: Sequence[HostJob],
-        fresh: bool,
-    ) -> list[HostJob]:
-        start = time.perf_counter()
-        chosen: list[Chosen] = []
-        again: list[HostJob] = []
-        refused: list[tuple[HostJob, errors.SchedulerError]] = []
-        named: set[str] = set()
-        for job in jobs:
-            if not named.isdisjoint(job.request.instance_uuids):
-                # The same instance twice in a batch: after the first.
-                again.append(job)
-                continue
-            try:
-                found = self._choose(snapshot, overlay, job)
-            except errors.NoValidHost as error:
-                if not self._ask_again(snapshot, job):
-                    refused.append((job, error))
-            except errors.SchedulerError as error:
-                self.refuse(job, error)
-            else:
-                if found is not None:
-                    chosen.append(found)
-                    named.update(job.request.instance_uuids)
-        self._health.time('choose', time.perf_counter() - start)
-        lost = self._claim(snapshot, overlay, chosen)
-        if fresh and not lost:
-            for job, why in refused:
-                self.refuse(job, why)
-        else:
-            # On an old snapshot, or beside claims that came to nothing, a
-            # refusal may not be true.
-            again += [job for job, _ in refused]
-        return again + lost
-
-    def _choose(
+    def choose(
         self, snapshot: Snapshot, overlay: Overlay, job: HostJob
     ) -> Chosen | None:
         """Choose for a job; None where the answer was given before."""
@@ -199,56 +155,7 @@ class HostDesk:
             found = claims.placements(conn, held, job.move)
         return msgspec.convert(found, dict[str, Placement])
 
-    def _claim(
-        self, snapshot: Snapshot, overlay: Overlay, chosen: list[Chosen]
-    ) -> list[HostJob]:
-        """Claim what was chosen; return the jobs whose claim was lost."""
-        wanted = [one for one in chosen if one.job.claim]
-        revision = 0
-        if wanted:
-            try:
-                revision = self._claimer.take(wanted)
-            except claims.ClaimLost:
-                overlay.discard()
-                if len(wanted) > 1:
-                    return self._claim_each(chosen)
-                self._lose(wanted[0].job)
-                rest = [one for one in chosen if not one.job.claim]
-                self._claim(snapshot, overlay, rest)
-                return [one.job for one in wanted if _is_open(one.job)]
-        # Answers first: the next snapshot can be made while they travel.
-        for one in chosen:
-            self._finish(one.table, one.job, one.placements, one)
-        for one in chosen:
-            self._record_chosen(one)
-        if revision and any(one.job.move for one in wanted):
-            # The overlay has what moves in one place alone.
-            overlay.discard()
-            self.keeper.refresh()
-        elif revision:
-            table = overlay.published()
-            self.keeper.advance(table, revision)
-            # Of a shape that comes again, the next one finds it done.
-            self.pipeline.shortlists.catch_up(table, chosen[-1].job.request)
-        return []
-
-    def _claim_each(self, chosen: list[Chosen]) -> list[HostJob]:
-        """Claim one by one, since not all could be claimed together."""
-        lost = []
-        for one in chosen:
-            if one.job.claim:
-                try:
-                    self._claimer.take([one])
-                except claims.ClaimLost:
-                    self._lose(one.job)
-                    lost.append(one.job)
-                    continue
-            self._finish(one.table, one.job, one.placements, one)
-            self._record_chosen(one)
-        self.keeper.refresh()
-        return [job for job in lost if _is_open(job)]
-
-    def _lose(self, job: HostJob) -> None:
+    def lose(self, job: HostJob) -> None:
         """Count the loss; give up on a job that lost too often."""
         job.attempts += 1
         if job.attempts > self._retries:
@@ -270,7 +177,7 @@ class HostDesk:
         ask.park(job, snapshot.hosts)
         return True
 
-    def _ask_again(self, snapshot: Snapshot, job: HostJob) -> bool:
+    def ask_again(self, snapshot: Snapshot, job: HostJob) -> bool:
         """Ask once more where all that was advised has gone meanwhile."""
         ask = self.extending
         if ask is None or not job.advice or not all(job.advice):
@@ -312,7 +219,11 @@ class HostDesk:
             undone,
         )
 
-    def _record_chosen(self, one: Chosen) -> None:
+    def finish(self, one: Chosen) -> None:
+        """Answer a job that has what was chosen for it."""
+        self._finish(one.table, one.job, one.placements, one)
+
+    def record_chosen(self, one: Chosen) -> None:
         if one.job.claim:
             self._record(
                 one.job.request,
@@ -326,7 +237,7 @@ class HostDesk:
         placements: list[Placement],
         chosen: Chosen | None = None,
     ) -> None:
-        self._health.count('requests', 'chosen')
+        self.health.count('requests', 'chosen')
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=placements,
@@ -337,9 +248,9 @@ class HostDesk:
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Answer with an error, count it, and keep why."""
         job.fail(error)
-        self._health.count('requests', error.name)
+        self.health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():
-            self._health.count('filter_rejections', str(cause['filter']))
+            self.health.count('filter_rejections', str(cause['filter']))
         if job.claim:
             self._record(job.request, error.name, {'error': error.to_dict()})
 

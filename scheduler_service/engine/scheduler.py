@@ -139,8 +139,7 @@ class Scheduler:
             self._thread.join(timeout)
         done = not self._thread.is_alive()
         self.reporter.stop(max(1.0, deadline - time.monotonic()))
-        if self._hosts.extending is not None:
-            self._hosts.extending.stop()
+        self._hosts.close()
         self._recorder.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._keeper.drop()

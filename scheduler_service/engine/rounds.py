@@ -1,0 +1,178 @@
+"""One round over a batch: choose, claim, answer; who lost goes round again.
+
+A long batch goes in portions: while the database claims for one, the next is
+chosen, on the same overlay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.claiming import Chosen, Claiming
+from scheduler_service.engine.inbox import HostJob
+from scheduler_service.store import claims
+
+if TYPE_CHECKING:
+    from scheduler_service.engine.hosts import HostDesk
+
+_PORTION = 32
+
+
+class Round:
+    """Chooses and claims once for some jobs, on one snapshot.
+
+    :param fresh: whether the snapshot was just brought up to date
+    :ivar again: the jobs to choose for again
+    """
+
+    def __init__(
+        self, desk: HostDesk, snapshot: Snapshot, fresh: bool
+    ) -> None:
+        self.again: list[HostJob] = []
+        self._desk = desk
+        self._snapshot = snapshot
+        self._fresh = fresh
+        self._overlay = Overlay(snapshot.hosts)
+        self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
+        self._named: set[str] = set()
+        self._lost = False
+
+    def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
+        """Decide what can be decided; return the jobs to choose for again.
+
+        :raises StoreUnavailable: some have no answer yet
+        """
+        try:
+            self._go(jobs)
+        finally:
+            # Whatever was chosen and not claimed.
+            self._overlay.discard()
+        if self._fresh and not self._lost:
+            for job, why in self._refused:
+                self._desk.refuse(job, why)
+        else:
+            # On an old snapshot, or beside claims that came to nothing, a
+            # refusal may not be true.
+            self.again += [job for job, _ in self._refused]
+        return self.again
+
+    def _go(self, jobs: Sequence[HostJob]) -> None:
+        going: Claiming | None = None
+        try:
+            for portion in _portions(jobs):
+                if self._lost:
+                    # Not on what somebody else was faster at.
+                    self.again += portion
+                    continue
+                chosen = self._choose(portion)
+                before, going = going, None
+                if before is not None and not self._won(before):
+                    self.again += [one.job for one in chosen]
+                    continue
+                aside = len(portion) < len(jobs)
+                going = self._desk.claimer.begin(chosen, aside)
+                if before is not None:
+                    self._settle(before)
+        except BaseException:
+            # Whoever is claimed for gets the answer nevertheless.
+            if going is not None and self._won(going):
+                self._settle(going)
+            raise
+        if going is not None and self._won(going):
+            self._settle(going)
+
+    def _choose(self, jobs: Sequence[HostJob]) -> list[Chosen]:
+        """Choose for jobs; refusals and repetitions are noted for the end."""
+        start = time.perf_counter()
+        chosen: list[Chosen] = []
+        for job in jobs:
+            if not self._named.isdisjoint(job.request.instance_uuids):
+                # The same instance twice in a batch: after the first.
+                self.again.append(job)
+                continue
+            try:
+                found = self._desk.choose(self._snapshot, self._overlay, job)
+            except errors.NoValidHost as error:
+                if not self._desk.ask_again(self._snapshot, job):
+                    self._refused.append((job, error))
+            except errors.SchedulerError as error:
+                self._desk.refuse(job, error)
+            else:
+                if found is not None:
+                    chosen.append(found)
+                    self._named.update(job.request.instance_uuids)
+        self._desk.health.time('choose', time.perf_counter() - start)
+        return chosen
+
+    def _won(self, claiming: Claiming) -> bool:
+        """Wait for a portion's claim; whether all of it is claimed."""
+        try:
+            claiming.wait()
+        except claims.ClaimLost:
+            self._lost = True
+            self._overlay.discard()
+            self._claim_each(claiming.chosen)
+            return False
+        return True
+
+    def _settle(self, claiming: Claiming) -> None:
+        """Answer what is claimed, and let the snapshot have it."""
+        chosen = claiming.chosen
+        # Answers first: the next snapshot can be made while they travel.
+        for one in chosen:
+            self._desk.finish(one)
+        for one in chosen:
+            self._desk.record_chosen(one)
+        revision = claiming.wait()
+        if not revision:
+            return
+        keeper = self._desk.keeper
+        if any(one.job.move for one in chosen):
+            # The overlay has what moves in one place alone.
+            self._overlay.discard()
+            keeper.refresh()
+            return
+        count = sum(len(o.choice.picked) for o in chosen if o.job.claim)
+        table = self._overlay.published(count)
+        keeper.advance(table, revision)
+        if not self._overlay.holds:
+            # Of a shape that comes again, the next one finds it done.
+            self._desk.pipeline.shortlists.catch_up(
+                table, chosen[-1].job.request
+            )
+
+    def _claim_each(self, chosen: Sequence[Chosen]) -> None:
+        """Claim one by one, since not all could be claimed together."""
+        several = sum(one.job.claim for one in chosen) > 1
+        for one in chosen:
+            if one.job.claim and not (several and self._claimed(one)):
+                self._desk.lose(one.job)
+                if not one.job.future.done():
+                    self.again.append(one.job)
+                continue
+            self._desk.finish(one)
+            self._desk.record_chosen(one)
+        if several:
+            self._desk.keeper.refresh()
+
+    def _claimed(self, one: Chosen) -> bool:
+        try:
+            self._desk.claimer.take([one])
+        except claims.ClaimLost:
+            return False
+        return True
+
+
+def _portions(jobs: Sequence[HostJob]) -> Iterator[Sequence[HostJob]]:
+    """Yield jobs in portions; what joins groups or moves stays together."""
+    start = 0
+    if not any(job.move or job.request.instance_group for job in jobs):
+        while len(jobs) - start >= 2 * _PORTION:
+            yield jobs[start : start + _PORTION]
+            start += _PORTION
+    yield jobs[start:]
