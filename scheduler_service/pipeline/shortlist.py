@@ -27,7 +27,7 @@ from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
-_KEPT = 256
+_KEPT = 768
 _MOST_CHANGED = 256
 _AHEAD = 64
 _SAID = np.zeros(0, np.bool_)
