@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 
-_AGAIN = ('40P01', '40001')
+_DEADLOCK, _SERIALIZATION = '40P01', '40001'
 # Classes of states that say: not the statement, but the server or the way to
 # it. What the driver itself finds out about a connection has no state.
 _AWAY = ('08', '53', '57', '58')
@@ -37,6 +37,7 @@ def scalar(conn: Connection, statement: str, values: Mapping[str, Any]) -> Any:
     :param conn: in autocommit mode, of psycopg's dialect
     :raises Refused: by the database; nothing was done
     :raises DBDeadlock: others were in the way; to be tried again
+    :raises DBError: it could not be put in order with others; likewise
     :raises StoreUnavailable: it is not known whether anything was done
     """
     raw: Any = conn.connection.dbapi_connection
@@ -50,9 +51,13 @@ def scalar(conn: Connection, statement: str, values: Mapping[str, Any]) -> Any:
 
 def _translated(fault: Any) -> Exception:
     state = fault.sqlstate
-    if state in _AGAIN:
-        again: Exception = db_exception.DBDeadlock(fault)
-        return again
+    translated: Exception
+    if state == _DEADLOCK:
+        translated = db_exception.DBDeadlock(fault)
+        return translated
+    if state == _SERIALIZATION:
+        translated = db_exception.DBError(fault)
+        return translated
     if state is None or state[:2] in _AWAY:
         return errors.StoreUnavailable(
             f'The database does not answer: {str(fault).strip()[:300]}'
