@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,7 @@ from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import HostJob
 from scheduler_service.engine.keeper import Keeper
-from scheduler_service.model import STANDARD_CLASSES, Placement
+from scheduler_service.model import STANDARD_CLASSES, Placement, Request
 from scheduler_service.pipeline import Choice, Picked
 from scheduler_service.settings import Settings
 from scheduler_service.store import claims, rows
@@ -148,17 +149,6 @@ class Claimer:
         request = one.job.request
         selected = picked.placement.selected
         known = picked.uuid in one.known
-        image = request.image
-        document = {
-            'image_id': image.id if image else None,
-            'availability_zone': request.availability_zone,
-            'image_meta': (
-                {'properties': image.properties}
-                if image and image.properties
-                else None
-            ),
-            'flavor': {'flavorid': request.flavor.flavorid},
-        }
         return claims.Claim(
             consumer=picked.uuid,
             host_id=picked.host_id,
@@ -168,9 +158,32 @@ class Claimer:
             ratios=picked.ratios,
             project_id=request.project_id,
             request_id=request.request_id,
-            document=rows.document(document),
+            document=_document(request),
             placement=_encode(picked.placement).decode(),
             known=known,
             group=request.instance_group,
             move=known and one.job.move,
         )
+
+
+def _document(request: Request) -> str:
+    """Return what is kept of an instance beside its place, as JSON."""
+    image, flavorid = request.image, request.flavor.flavorid
+    if image is None:
+        return _plain_document(request.availability_zone, flavorid)
+    meta = {'properties': image.properties} if image.properties else None
+    return rows.document(
+        {
+            'image_id': image.id,
+            'availability_zone': request.availability_zone,
+            'image_meta': meta,
+            'flavor': {'flavorid': flavorid},
+        }
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _plain_document(zone: str | None, flavorid: str | None) -> str:
+    return rows.document(
+        {'availability_zone': zone, 'flavor': {'flavorid': flavorid}}
+    )

@@ -18,7 +18,7 @@ from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
 from scheduler_service.engine.inbox import HostJob, Job, ZoneJob
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.model import documents, plain
+from scheduler_service.model import documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.rpc.answers import Answers
 from scheduler_service.rpc.arguments import Reader
@@ -167,7 +167,7 @@ class SchedulerEndpoint:
         future = self._scheduler.explain(
             request, asked.host, _deadline(incoming)
         )
-        return Pending(future, plain)
+        return Pending(future)
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Give back claims; the answer is the instances that held one."""
@@ -192,7 +192,7 @@ class SchedulerEndpoint:
     ) -> Pending:
         asked = self._parse(args, _Instances)
         credentials(ctxt)
-        return Pending(verb(asked.instances, _deadline(incoming)), plain)
+        return Pending(verb(asked.instances, _deadline(incoming)))
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
         """Say who answers and how it is."""
@@ -217,7 +217,7 @@ class SchedulerEndpoint:
         except errors.SchedulerError as error:
             LOG.warning('Refused %s: %s: %s', method, error.name, error)
             future = _failed(error)
-        return Pending(future, plain, tell)
+        return Pending(future, tell=tell)
 
 
 def _job_of(one: _One, caller: PolicyCaller, deadline: float | None) -> Job:
@@ -302,7 +302,7 @@ def _outcomes(futures: list[Future[Any]]) -> list[dict[str, Any]]:
     for future in futures:
         fault = future.exception()
         if fault is None:
-            outcomes.append({'result': plain(future.result())})
+            outcomes.append({'result': future.result()})
         else:
             outcomes.append({'error': errors.declared(fault).to_dict()})
     return outcomes

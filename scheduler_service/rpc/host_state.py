@@ -9,7 +9,7 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.engine import events
 from scheduler_service.engine.reporter import Reporter
-from scheduler_service.model import documents, plain
+from scheduler_service.model import documents
 from scheduler_service.model.inventory import Document, Name, Uuid, dashed
 from scheduler_service.rpc.arguments import Reader
 from scheduler_service.rpc.context import credentials
@@ -162,7 +162,7 @@ class HostStateEndpoint:
 
     def _put(self, event: events.Event) -> Pending:
         future: Future[Any] = self._reporter.put(event)
-        return Pending(future, plain)
+        return Pending(future)
 
 
 def _each(

@@ -54,6 +54,8 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
     """
 
     redelivered = False
+    # Its encoder knows the typed answers.
+    takes_structs = True
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Send the reply, once.

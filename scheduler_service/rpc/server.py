@@ -22,6 +22,7 @@ from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors
 from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.model import plain
 from scheduler_service.rpc.answers import Teller
 from scheduler_service.rpc.replier import Replier
 
@@ -33,13 +34,13 @@ class Pending:
     """An answer to come.
 
     :ivar future: its result, or its error
-    :ivar shape: makes plain values of the result
+    :ivar shape: makes what is answered of the result, if it is not that
     :ivar tell: called with (answer, error), one of them None, before the
         reply; it runs again where it raises for want of a destination
     """
 
     future: Future[Any]
-    shape: Callable[[Any], Any]
+    shape: Callable[[Any], Any] | None = None
     tell: Teller | None = None
 
 
@@ -150,7 +151,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         self,
         message: Any,
         tell: Teller | None,
-        shape: Callable[[Any], Any],
+        shape: Callable[[Any], Any] | None,
         future: Future[Any],
     ) -> None:
         fault = future.exception()
@@ -178,6 +179,7 @@ class Delivery:
         self._error = error
         self._tell = tell
         self._shape = shape
+        self._shaped = False
 
     def __call__(self) -> None:
         """Deliver; what was done is not done again at the next try."""
@@ -208,9 +210,16 @@ class Delivery:
         return bool(sent)
 
     def _take_shape(self) -> None:
-        if self._shape is not None:
-            self._result = self._shape(self._result)
-            self._shape = None
+        """Make of the result what can be sent; once."""
+        if self._shaped:
+            return
+        result = self._result
+        if self._shape is not None and self._error is None:
+            result = self._shape(result)
+        structs = getattr(self._message, 'takes_structs', False)
+        if self._tell is not None or not structs:
+            result = plain(result)
+        self._result, self._shaped = result, True
 
     def _failure(self) -> Any:
         if self._error is None:

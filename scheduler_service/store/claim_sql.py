@@ -103,7 +103,8 @@ def claiming_parameters(
     found = dict(instances[0])
     found['expected'] = len(asked)
     for at, row in enumerate(asked):
-        found.update((f'{name}_{at}', row[name]) for name in _ASK)
+        for name, numbered in _numbers(at):
+            found[numbered] = row[name]
     return found
 
 
@@ -155,6 +156,12 @@ def claiming(one: int | None) -> str:
     """)  # noqa: S608
     dialect: Any = psycopg.dialect
     return str(statement.compile(dialect=dialect()))
+
+
+@functools.cache
+def _numbers(at: int) -> list[tuple[str, str]]:
+    """Return the columns of what is asked, and their parameters in a row."""
+    return [(name, _numbered(name, at)) for name in _ASK]
 
 
 def _numbered(name: str, at: int) -> str:
