@@ -42,7 +42,7 @@ def found(told: tuple[int, str, str]) -> Any:
 
 
 def test_db_verbs(run):
-    assert '0002' in run('db', 'version')[1]
+    assert '0003' in run('db', 'version')[1]
     assert run('db', 'check')[0] == 0
     assert run('db', 'sync')[0] == 0
 
