@@ -53,8 +53,8 @@ def credentials(ctxt: Any) -> dict[str, Any]:
             raise errors.InvalidRequest(
                 f'context.{name}: expected a string', at=f'context.{name}'
             )
-        documents.check_text(value, f'context.{name}')
         found[name] = value
+    documents.check_text(found, 'context')
     roles = ctxt.get('roles') or []
     if not isinstance(roles, list | tuple) or not all(
         isinstance(role, str) for role in roles
