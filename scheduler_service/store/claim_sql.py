@@ -94,7 +94,7 @@ def claiming_parameters(
     allocations: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the parameters of :func:`claiming`, but for the change."""
-    if len(instances) > 1:
+    if len(instances) > 1 or not asked:
         return {
             **parameters('postgresql', asked),
             **rows.pack('postgresql', INSTANCE, instances, 'instances'),

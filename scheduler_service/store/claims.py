@@ -143,7 +143,9 @@ def _in_one_statement(
     )
     values['touched'] = touched.to_json()
     values['now'] = time.time()
-    statement = claim_sql.claiming(len(asked) if len(claims) == 1 else None)
+    # An instance that takes nothing has no values to list.
+    single = len(asked) or None if len(claims) == 1 else None
+    statement = claim_sql.claiming(single)
     try:
         return int(driver.scalar(conn, statement, values))
     except driver.Refused as fault:

@@ -193,6 +193,22 @@ class TestStore:
         make(store, wide)
         assert used(store)['MEMORY_MB'] == 6024
 
+    def test_a_claim_of_nothing_is_a_claim(self, store):
+        bring(store, DOCUMENT)
+        snapshot = load(store)
+        first, second, third = (
+            a_claim(snapshot, 0)._replace(amounts={}) for _ in range(3)
+        )
+        make(store, first)
+        make(store, second, third)
+        with store.reading() as conn:
+            held = claims.placements(
+                conn, [first.consumer, second.consumer, third.consumer]
+            )
+        assert len(held) == 3
+        with pytest.raises(claims.ClaimLost):
+            make(store, first)
+
     def test_claim_of_a_consumer_that_is_there_is_lost(self, store):
         bring(store, DOCUMENT)
         first = a_claim(load(store), 100)
