@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import time
 import uuid
 
 import pytest
@@ -185,6 +186,11 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         thread.join(40)
         assert len(answers) == 1
         assert daemon.count('The database does not answer') == 2
+        # It is said after the answer, and read by a thread of the test's.
+        end = time.monotonic() + 10
+        while daemon.count('The database is back') < 2:
+            assert time.monotonic() < end
+            time.sleep(0.05)
         assert daemon.count('The database is back') == 2
         assert daemon.end() == 0
 
