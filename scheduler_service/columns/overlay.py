@@ -81,10 +81,10 @@ class Overlay:
     def published(self, count: int | None = None) -> HostTable:
         """Return the table once what was taken is claimed.
 
-        :param count: of how many instances, those taken first; None: of all
-
         A build counts as an I/O operation within its batch alone: how long
         it goes on is for the host to say.
+
+        :param count: of how many instances, those taken first; None: of all
         """
         builds = self.table.numbers['num_io_ops']
         claimed = self._taken[:count]

@@ -92,8 +92,7 @@ class Scheduler:
         )
         self._away = False
         self._stopping = threading.Event()
-        self._batches = 0
-        self._jobs = 0
+        self._batches = self._jobs = 0
 
     def extend(
         self, extenders: Sequence[Extender], options: ExtendingOptions
@@ -258,11 +257,10 @@ class Scheduler:
         """Return how the engine is, as plain values."""
         snapshot = self._keeper.snapshot
         age = time.monotonic() - self._keeper.refreshed_at
+        up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
         return {
             'hosts': len(snapshot.hosts) if snapshot else 0,
-            'hosts_up': int(snapshot.hosts.number('up').sum())
-            if snapshot
-            else 0,
+            'hosts_up': up,
             'pools': len(snapshot.pools) if snapshot else 0,
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,

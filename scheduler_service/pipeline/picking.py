@@ -70,7 +70,7 @@ class Picker:
         filters: Sequence[HostFilter],
         resources: Resources,
         settings: Settings,
-        known: Callable[[Request], dict[int, Selection] | None],
+        known: Callable[[HostTable, Request], dict[int, Selection] | None],
     ) -> None:
         self._settings = settings
         self._resources = resources
@@ -120,7 +120,7 @@ class Picker:
 
         Where the shape comes again, those that come next are made too.
         """
-        known = self._known(request)
+        known = self._known(table, request)
         if known is None:
             return self._selections(table, rows, request)
         if not known.keys() >= set(rows):

@@ -54,31 +54,43 @@ class Shortlists:
 
     def catch_up(self, table: HostTable, request: Request) -> None:
         """Take in what changed now, rather than when somebody waits."""
-        made = self._made.get(request.shape or b'')
+        made = self._made_for(table, request)
         if made is not None:
             made.catch_up(table, request)
 
     def took(self, table: HostTable, row: int, request: Request) -> None:
         """Note that a request was just put on a row."""
-        made = self._made.get(request.shape or b'')
+        made = self._made_for(table, request)
         if made is not None:
             made.took(table, row)
 
-    def selections(self, request: Request) -> dict[int, Selection] | None:
-        """Return what was answered for rows, for the shape of a request."""
-        made = self._made.get(request.shape or b'')
+    def selections(
+        self, table: HostTable, request: Request
+    ) -> dict[int, Selection] | None:
+        """Return what was answered for rows, for the shape of a request.
+
+        :return: None where the shape did not come before
+        """
+        made = self._made_for(table, request)
         return None if made is None else made.selections
 
     def query(
         self, table: HostTable, request: Request, work: Callable[[], str]
     ) -> str:
         """Return what *work* gives, once for each shape that came before."""
-        made = self._made.get(request.shape or b'')
-        if made is None or not made.is_of(table.topology):
+        made = self._made_for(table, request)
+        if made is None:
             return work()
         if made.query is None:
             made.query = work()
         return made.query
+
+    def _made_for(
+        self, table: HostTable, request: Request
+    ) -> Shortlist | None:
+        """Return the shortlist of a request's shape, if it is of the table."""
+        made = self._made.get(request.shape) if request.shape else None
+        return made if made and made.is_of(table.topology) else None
 
     def _pass(
         self, table: HostTable, request: Request, shape: bytes

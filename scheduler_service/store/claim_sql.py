@@ -88,29 +88,31 @@ def moving(dialect: str) -> Any:
     return sa.text(_update(dialect, ''))
 
 
-def claiming_parameters(
+def claiming(
     asked: Sequence[Mapping[str, Any]],
     instances: Sequence[Mapping[str, Any]],
     allocations: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return the parameters of :func:`claiming`, but for the change."""
+) -> tuple[str, dict[str, Any]]:
+    """Return PostgreSQL's statement for a claim, and its parameters.
+
+    Those of the change, ``touched`` and ``now``, are left to the caller.
+    """
     if len(instances) > 1 or not asked:
-        return {
+        return _claiming(None), {
             **parameters('postgresql', asked),
             **rows.pack('postgresql', INSTANCE, instances, 'instances'),
             **rows.pack('postgresql', ALLOCATION, allocations, 'allocations'),
         }
-    found = dict(instances[0])
-    found['expected'] = len(asked)
+    found = {**instances[0], 'expected': len(asked)}
     for at, row in enumerate(asked):
         for name, numbered in _numbers(at):
             found[numbered] = row[name]
-    return found
+    return _claiming(len(asked)), found
 
 
 @functools.cache
-def claiming(one: int | None) -> str:
-    """Return PostgreSQL's statement for a claim: everything or an error.
+def _claiming(one: int | None) -> str:
+    """Return the statement for a claim: everything or an error.
 
     As the driver takes it: compiled once, it is the hottest of all. It
     unfolds what is packed, or, for one instance, takes plain values.

@@ -138,14 +138,11 @@ def _in_one_statement(
         load=sorted({one.host_id for one in claims}),
         instances=[one.consumer for one in claims],
     )
-    values = claim_sql.claiming_parameters(
+    statement, values = claim_sql.claiming(
         asked, _instances(claims), _allocations(claims)
     )
     values['touched'] = touched.to_json()
     values['now'] = time.time()
-    # An instance that takes nothing has no values to list.
-    single = len(asked) or None if len(claims) == 1 else None
-    statement = claim_sql.claiming(single)
     try:
         return int(driver.scalar(conn, statement, values))
     except driver.Refused as fault:

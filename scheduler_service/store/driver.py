@@ -1,7 +1,8 @@
 """The hottest statement of all, straight to PostgreSQL's driver.
 
-SQLAlchemy costs a fifth of a millisecond beside a statement that takes half
-of one. What goes wrong is told in the words that the rest of the store knows.
+What SQLAlchemy does around a statement shows beside one that takes half a
+millisecond. What goes wrong is told in the words that the rest of the store
+knows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 
-_DEADLOCK, _SERIALIZATION = '40P01', '40001'
+# Deadlocks, and what could not be put in order with others.
+_AGAIN = {'40P01': db_exception.DBDeadlock, '40001': db_exception.DBError}
 # Classes of states that say: not the statement, but the server or the way to
 # it. What the driver itself finds out about a connection has no state.
 _AWAY = ('08', '53', '57', '58')
@@ -51,12 +53,8 @@ def scalar(conn: Connection, statement: str, values: Mapping[str, Any]) -> Any:
 
 def _translated(fault: Any) -> Exception:
     state = fault.sqlstate
-    translated: Exception
-    if state == _DEADLOCK:
-        translated = db_exception.DBDeadlock(fault)
-        return translated
-    if state == _SERIALIZATION:
-        translated = db_exception.DBError(fault)
+    if state in _AGAIN:
+        translated: Exception = _AGAIN[state](fault)
         return translated
     if state is None or state[:2] in _AWAY:
         return errors.StoreUnavailable(
