@@ -160,3 +160,28 @@ def test_a_shortlist_is_used_and_counts_the_hosts():
         assert told['hosts'] == 2000
         assert told['passed'] == told['funnel'][-1]['end']
     assert 2 <= len(passes) <= 20
+
+
+def test_what_a_shape_remembers_is_of_its_own_hosts_alone():
+    """Rows name other hosts once the hosts are others."""
+    pipeline = chain(Settings(ram_allocation_ratio=1.0))
+    asked = documents.request({
+        **REQUESTS[0],
+        'instance_uuids': ['00000000-0000-0000-0000-000000000001'],
+    })  # fmt: skip
+    few = Overlay(table({'hosts': [
+        {'host': f'old-{n}', 'vcpus': 8, 'memory_mb': 8192, 'local_gb': 100}
+        for n in range(3)
+    ]}), trial=True)  # fmt: skip
+    for _ in range(3):
+        pipeline.choose(few, asked, random.Random(1))
+    others = Overlay(table({'hosts': [
+        {'host': f'new-{n}', 'vcpus': 8, 'memory_mb': 8192, 'local_gb': 100}
+        for n in range(3)
+    ]}), trial=True)  # fmt: skip
+    advice = [{int(one): 0.0 for one in others.table.ids}]
+    choice = pipeline.choose(others, asked, random.Random(1), advice=advice)
+    (picked,) = choice.picked
+    assert picked.placement.selected.host == 'new-0'
+    offered = [one.host for one in picked.placement.alternates]
+    assert offered == ['new-1', 'new-2']
