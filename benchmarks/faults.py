@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service.rpc.client import SchedulerClient
-from tests import faults, servers
+from tests import clouds, faults, servers
 
 CONTEXT = faults.CONTEXT
 
@@ -24,7 +24,7 @@ def nearly_full() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (_, bus),
         servers.postgresql() as (_, base),
-        faults.cloud(base, bus, daemons=4) as cloud,
+        clouds.cloud(base, bus, daemons=4) as cloud,
     ):
         return faults.nearly_full(cloud, 200, 32, 20_000)
 
@@ -36,7 +36,7 @@ def groups() -> dict[str, Any]:
         with (
             servers.rabbitmq() as (_, bus),
             servers.postgresql() as (_, base),
-            faults.cloud(base, bus, daemons=4) as cloud,
+            clouds.cloud(base, bus, daemons=4) as cloud,
         ):
             told[policy] = faults.groups(cloud, policy, 500, 5, 32)
             faults.check(told[policy])
@@ -48,7 +48,7 @@ def killed() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (_, bus),
         servers.postgresql() as (_, base),
-        faults.cloud(base, bus, daemons=4) as cloud,
+        clouds.cloud(base, bus, daemons=4) as cloud,
     ):
         return faults.casts(cloud, 2000, faults.killing(cloud, 2.0), 30.0)
 
@@ -58,7 +58,7 @@ def broker() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (server, bus),
         servers.postgresql() as (_, base),
-        faults.cloud(base, bus, daemons=4) as cloud,
+        clouds.cloud(base, bus, daemons=4) as cloud,
     ):
         again = faults.restarting(server, 3)
         return {
@@ -72,7 +72,7 @@ def database() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (_, bus),
         servers.postgresql() as (server, base),
-        faults.cloud(base, bus, daemons=4) as cloud,
+        clouds.cloud(base, bus, daemons=4) as cloud,
     ):
         again = faults.restarting(server, 3)
         return {
@@ -86,12 +86,12 @@ def disk() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (server, bus),
         servers.postgresql() as (_, base),
-        faults.cloud(base, bus, daemons=1) as cloud,
+        clouds.cloud(base, bus, daemons=1) as cloud,
     ):
         return faults.full_disk(cloud, server, 500)
 
 
-def recovery(cloud: faults.Cloud, server: servers.Server) -> dict[str, Any]:
+def recovery(cloud: clouds.Cloud, server: servers.Server) -> dict[str, Any]:
     """Return how long after a server's return the rate is back."""
     clients = [cloud.client(60) for _ in range(4)]
     done: list[float] = []
@@ -138,7 +138,7 @@ def soak() -> dict[str, Any]:
     with (
         servers.rabbitmq() as (_, bus),
         servers.postgresql() as (_, base),
-        faults.cloud(base, bus, daemons=1) as cloud,
+        clouds.cloud(base, bus, daemons=1) as cloud,
     ):
         cloud.bring(common.inventory(1000))
         client = cloud.client(120)

@@ -7,13 +7,8 @@ The tests run them small, ``benchmarks.faults`` at full length.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import pathlib
 import random
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -23,153 +18,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scheduler_service import conf as options
 from scheduler_service import (
     errors,
     rpc,  # noqa: F401 - chooses the bus's backend
 )
-from scheduler_service.model import documents
-from scheduler_service.rpc import transport
-from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.settings import Settings
-from scheduler_service.store import audit, inventory, migrate, schema
-from scheduler_service.store.connection import Store
+from scheduler_service.store import schema
 from tests import servers
-from tests.conftest import new_database
+from tests.clouds import Cloud
 
 import oslo_messaging  # isort: skip
 
 CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
 SLOT_MB = 512
-FALLBACK = {
-    name: Settings().default_ratio(name)
-    for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')
-}
-# As the shipped sample has it: queues that survive the broker's restart.
-DURABLE = {
-    'amqp_durable_queues': True,
-    'rabbit_quorum_queue': True,
-    'rabbit_transient_quorum_queue': True,
-}
-_READY_S = 60.0
-
-
-@dataclasses.dataclass
-class Cloud:
-    """Daemons as processes on one topic and one store."""
-
-    store: Store
-    bus: str
-    topic: str
-    config: pathlib.Path
-    log: pathlib.Path
-    running: list[subprocess.Popen[bytes]] = dataclasses.field(
-        default_factory=list
-    )
-    buses: list[Any] = dataclasses.field(default_factory=list)
-
-    def start(self) -> None:
-        """Start one more daemon, without waiting for it."""
-        with self.log.open('ab') as log:
-            self.running.append(
-                subprocess.Popen(
-                    [sys.executable, '-u', '-m',
-                     'scheduler_service.cmd.service',
-                     '--config-file', str(self.config)],
-                    stdout=log, stderr=log,
-                )
-            )  # fmt: skip
-
-    def said(self, text: str) -> int:
-        """Return how many lines the daemons said with a text."""
-        return self.log.read_text(errors='replace').count(text)
-
-    def wait_for(self, text: str, count: int) -> None:
-        """Wait until the daemons have said a text so often."""
-        deadline = time.monotonic() + _READY_S
-        while self.said(text) < count:
-            if time.monotonic() > deadline:
-                raise AssertionError(self.log.read_text()[-3000:])
-            time.sleep(0.05)
-
-    def client(self, timeout: float = 60.0) -> SchedulerClient:
-        """Return a client of its own connection."""
-        conf = self.conf()
-        bus = transport.for_client(conf, self.bus)
-        for name, value in DURABLE.items():
-            conf.set_override(name, value, 'oslo_messaging_rabbit')
-        self.buses.append(bus)
-        return SchedulerClient(conf, bus, self.topic, timeout=timeout)
-
-    def conf(self) -> Any:
-        """Return options of a client."""
-        conf = options.new_config()
-        transport.prepare(conf)
-        options.parse(
-            conf, [], default_config_files=[], default_config_dirs=[]
-        )
-        return conf
-
-    def bring(self, document: Any) -> None:
-        """Import a document."""
-        parsed = documents.inventory(document)
-        self.store.write(lambda writer: inventory.Importer(writer).run(parsed))
-        # Every daemon sees it before anything is asked.
-        time.sleep(1.5)
-
-    def allocated(self) -> dict[str, set[int]]:
-        """Return the hosts that each consumer holds something of."""
-        table = schema.allocations
-        found: dict[str, set[int]] = {}
-        with self.store.reading() as conn:
-            rows = conn.execute(sa.select(table.c.consumer_uuid,
-                                          table.c.host_id))  # fmt: skip
-            for consumer, host_id in rows:
-                found.setdefault(consumer, set()).add(host_id)
-        return found
-
-    def books(self) -> list[str]:
-        """Return what an audit finds."""
-        with self.store.reading() as conn:
-            found = audit.audit(conn, FALLBACK).findings
-        return [f'{one.kind} {one.host} {one.text}' for one in found]
-
-
-@contextlib.contextmanager
-def cloud(
-    database: str, bus: str, daemons: int, extra: str = ''
-) -> Iterator[Cloud]:
-    """Run daemons on an empty database of a server, and on a topic.
-
-    :param extra: lines of [scheduler]
-    """
-    store = Store.connect(new_database(database), max_pool_size=20)
-    migrate.sync(store)
-    with tempfile.TemporaryDirectory() as folder:
-        place = pathlib.Path(folder)
-        topic = f't{uuid.uuid4().hex[:8]}'
-        url = store.engine.url.render_as_string(hide_password=False)
-        lines = [f'{name} = true' for name in DURABLE]
-        (place / 'a.conf').write_text(
-            f'[DEFAULT]\ntransport_url = {bus}\n'
-            f'[database]\nconnection = {url}\n'
-            f'[scheduler]\ntopic = {topic}\n{extra}'
-            '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
-        )
-        (place / 'log').touch()
-        made = Cloud(store, bus, topic, place / 'a.conf', place / 'log')
-        try:
-            for _ in range(daemons):
-                made.start()
-            made.wait_for('Ready:', daemons)
-            yield made
-        finally:
-            for bus_used in made.buses:
-                bus_used.cleanup()
-            for one in made.running:
-                one.kill()
-                one.wait()
-            store.dispose()
 
 
 def check(told: dict[str, Any]) -> None:
@@ -431,6 +291,14 @@ def _is_postgresql(server: servers.Server) -> bool:
     return 'postgres' in server._args[0]
 
 
+def _until_still(grows: list[Any], quiet_s: float = 1.0) -> None:
+    """Wait until a list has not grown for a while."""
+    length = -1
+    while length < len(grows):
+        length = len(grows)
+        time.sleep(quiet_s)
+
+
 def full_disk(
     cloud: Cloud, server: servers.Server, requests: int
 ) -> dict[str, Any]:
@@ -457,7 +325,12 @@ def full_disk(
         thread.start()
     while len(answered) < requests:
         time.sleep(0.01)
+    # Every caller waits for the daemon when the disk is full, so there are
+    # more answers to give than a full broker still takes, one a connection.
+    cloud.signal(signal.SIGSTOP)
+    _until_still(answered)
     servers.rabbitmqctl(server, 'set_disk_free_limit', '1000000000000000')
+    cloud.signal(signal.SIGCONT)
     time.sleep(6)
     stuck_at = len(answered)
     servers.rabbitmqctl(server, 'set_disk_free_limit', '50MB')

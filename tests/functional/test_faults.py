@@ -15,7 +15,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
-from tests import faults, servers
+from tests import clouds, faults, servers
 from tests.functional.conftest import CONTEXT, SMALL
 from tests.functional.test_daemon import client, on, ready_store
 
@@ -84,7 +84,7 @@ def test_a_message_that_ends_its_daemon_is_put_aside(
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
 def test_nearly_full_hosts_are_never_promised_twice(kind, request, quorum_bus):
     database = request.getfixturevalue(kind)[1]
-    with faults.cloud(database, quorum_bus, daemons=2) as cloud:
+    with clouds.cloud(database, quorum_bus, daemons=2) as cloud:
         told = faults.nearly_full(cloud, hosts=20, callers=8, requests=300)
     assert told['placed'] == told['room']
     faults.check(told)
@@ -94,13 +94,13 @@ def test_nearly_full_hosts_are_never_promised_twice(kind, request, quorum_bus):
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
 def test_groups_hold_with_daemons_at_once(kind, policy, request, quorum_bus):
     database = request.getfixturevalue(kind)[1]
-    with faults.cloud(database, quorum_bus, daemons=2) as cloud:
+    with clouds.cloud(database, quorum_bus, daemons=2) as cloud:
         told = faults.groups(cloud, policy, groups=20, members=5, callers=8)
     faults.check(told)
 
 
 def test_casts_are_answered_though_daemons_are_killed(quorum_bus, postgresql):
-    with faults.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
+    with clouds.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
         told = faults.casts(cloud, 150, faults.killing(cloud, every=1.0))
     assert told['kills'] >= 1
     faults.check(told)
@@ -109,7 +109,7 @@ def test_casts_are_answered_though_daemons_are_killed(quorum_bus, postgresql):
 def test_casts_are_answered_though_the_broker_restarts(postgresql):
     with (
         servers.rabbitmq() as (server, bus),
-        faults.cloud(postgresql[1], bus, daemons=2) as cloud,
+        clouds.cloud(postgresql[1], bus, daemons=2) as cloud,
     ):
         again = faults.restarting(server, times=1)
         told = faults.casts(cloud, 100, again)
@@ -119,7 +119,7 @@ def test_casts_are_answered_though_the_broker_restarts(postgresql):
 def test_casts_are_answered_though_the_database_restarts(quorum_bus):
     with (
         servers.postgresql() as (server, base),
-        faults.cloud(base, quorum_bus, daemons=2) as cloud,
+        clouds.cloud(base, quorum_bus, daemons=2) as cloud,
     ):
         again = faults.restarting(server, times=1)
         told = faults.casts(cloud, 100, again)
@@ -129,7 +129,7 @@ def test_casts_are_answered_though_the_database_restarts(quorum_bus):
 def test_a_full_disk_of_the_broker_is_said_and_survived(postgresql):
     with (
         servers.rabbitmq() as (server, bus),
-        faults.cloud(postgresql[1], bus, daemons=1) as cloud,
+        clouds.cloud(postgresql[1], bus, daemons=1) as cloud,
     ):
         told = faults.full_disk(cloud, server, requests=20)
     assert told['said'] == 1
