@@ -25,6 +25,7 @@ from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store import inventory
 from scheduler_service.store.connection import Store
+from tests import clouds
 
 import oslo_messaging  # isort: skip
 
@@ -87,9 +88,11 @@ class Service:
         server = oslo_messaging.get_rpc_server(bus, target, [_Takes(found)])
         server.start()
         self.listeners.append(server)
+        self.buses.append(bus)
         return found
 
     listeners: list[Any] = dataclasses.field(default_factory=list)
+    buses: list[Any] = dataclasses.field(default_factory=list)
 
 
 class _Takes:
@@ -134,6 +137,8 @@ def make_service(
         for listener in service.listeners:
             listener.stop()
             listener.wait()
+        for used in service.buses:
+            used.cleanup()
         service.daemon.stop()
         service.client.transport.cleanup()
 
@@ -204,3 +209,22 @@ def launch(tmp_path: pathlib.Path) -> Iterator[Callable[..., Process]]:
             process.popen.wait()
         assert process.popen.stdout is not None
         process.popen.stdout.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., SchedulerClient]]:
+    """Give a function that returns a client of a bus."""
+    buses: list[Any] = []
+
+    def make(
+        bus: str, topic: str, timeout: float = 30, durable: bool = False
+    ) -> SchedulerClient:
+        conf = new_conf()
+        # Registers the options of the driver.
+        buses.append(transport.for_client(conf, bus))
+        for name in clouds.DURABLE if durable else ():
+            conf.set_override(name, True, 'oslo_messaging_rabbit')
+        return SchedulerClient(conf, buses[-1], topic=topic, timeout=timeout)
+
+    yield make
+    clouds.clean(buses)

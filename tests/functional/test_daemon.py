@@ -11,13 +11,11 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc import transport
-from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
 from tests import servers
 from tests.conftest import new_database
-from tests.functional.conftest import CONTEXT, SMALL, bring, new_conf
+from tests.functional.conftest import CONTEXT, SMALL, bring
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker]
 
@@ -29,23 +27,6 @@ amqp_durable_queues = true
 rabbit_quorum_queue = true
 rabbit_transient_quorum_queue = true
 """
-
-
-def client(
-    bus: str, topic: str, timeout: float = 30, durable: bool = False
-) -> SchedulerClient:
-    conf = new_conf()
-    if durable:
-        transport.for_client(conf, bus).cleanup()
-        for name in (
-            'amqp_durable_queues',
-            'rabbit_quorum_queue',
-            'rabbit_transient_quorum_queue',
-        ):
-            conf.set_override(name, True, 'oslo_messaging_rabbit')
-    return SchedulerClient(
-        conf, transport.for_client(conf, bus), topic=topic, timeout=timeout
-    )
 
 
 def ready_store(base: str) -> str:
@@ -79,7 +60,7 @@ def topic() -> str:
 
 
 def test_tells_systemd_when_ready_and_exits_0_on_sigterm(
-    launch, rabbitmq, postgresql, topic, tmp_path
+    connect, launch, rabbitmq, postgresql, topic, tmp_path
 ):
     address = str(tmp_path / 'notify')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
@@ -91,7 +72,7 @@ def test_tells_systemd_when_ready_and_exits_0_on_sigterm(
         )  # fmt: skip
         assert told.recv(100) == b'READY=1'
         daemon.wait_for('Ready: 4 hosts, 2 pools')
-        answer = client(rabbitmq[1], topic).select_destinations(
+        answer = connect(rabbitmq[1], topic).select_destinations(
             CONTEXT, {'flavor': SMALL}
         )
         assert len(answer['placements']) == 1
@@ -101,12 +82,12 @@ def test_tells_systemd_when_ready_and_exits_0_on_sigterm(
 
 
 def test_finishes_what_it_took_before_it_stops(
-    launch, rabbitmq, postgresql, topic
+    connect, launch, rabbitmq, postgresql, topic
 ):
     database = ready_store(postgresql[1])
     daemon = launch(database, rabbitmq[1], on(topic))
     daemon.wait_for('Ready:')
-    asking = client(rabbitmq[1], topic)
+    asking = connect(rabbitmq[1], topic)
     asking.ping(CONTEXT)
     answered: list[str] = []
     failed: list[BaseException] = []
@@ -133,12 +114,12 @@ def test_finishes_what_it_took_before_it_stops(
 
 
 def test_a_request_survives_the_kill_of_its_daemon(
-    launch, rabbitmq, postgresql, topic
+    connect, launch, rabbitmq, postgresql, topic
 ):
     database = ready_store(postgresql[1])
     first = launch(database, rabbitmq[1], on(topic))
     first.wait_for('Ready:')
-    asking = client(rabbitmq[1], topic, timeout=60)
+    asking = connect(rabbitmq[1], topic, timeout=60)
     asking.ping(CONTEXT)
     answers: dict[str, str] = {}
 
@@ -160,7 +141,7 @@ def test_a_request_survives_the_kill_of_its_daemon(
 
 
 def test_waits_for_a_database_that_comes_back_and_says_so_once(
-    launch, rabbitmq, topic
+    connect, launch, rabbitmq, topic
 ):
     with servers.postgresql() as (server, base):
         database = ready_store(base)
@@ -169,7 +150,7 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         daemon.wait_for('The database does not answer')
         server.relaunch()
         daemon.wait_for('Ready: 4 hosts')
-        asking = client(rabbitmq[1], topic, timeout=60)
+        asking = connect(rabbitmq[1], topic, timeout=60)
         asking.select_destinations(CONTEXT, {'flavor': SMALL})
 
         server.kill(signal.SIGINT)
@@ -195,15 +176,19 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         assert daemon.end() == 0
 
 
-def test_waits_for_a_broker_that_comes_back(launch, postgresql, topic):
+# See clouds.clean.
+@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
+def test_waits_for_a_broker_that_comes_back(
+    connect, launch, postgresql, topic
+):
     with servers.rabbitmq() as (server, bus):
         daemon = launch(ready_store(postgresql[1]), bus, on(topic) + DURABLE)
         daemon.wait_for('Ready:')
-        client(bus, topic, durable=True).ping(CONTEXT)
+        connect(bus, topic, durable=True).ping(CONTEXT)
         server.kill(signal.SIGTERM)
         server.relaunch()
         server.wait(lambda: servers.answers(server.port))
-        asking = client(bus, topic, timeout=60, durable=True)
+        asking = connect(bus, topic, timeout=60, durable=True)
         answer = asking.select_destinations(CONTEXT, {'flavor': SMALL})
         assert len(answer['placements']) == 1
         assert daemon.end() == 0

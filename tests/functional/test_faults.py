@@ -17,7 +17,7 @@ from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
 from tests import clouds, faults, servers
 from tests.functional.conftest import CONTEXT, SMALL
-from tests.functional.test_daemon import client, on, ready_store
+from tests.functional.test_daemon import on, ready_store
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker, pytest.mark.db]
 POISON = """
@@ -28,14 +28,14 @@ enabled_filters = PoisonFilter
 
 
 def test_a_message_that_ends_its_daemon_is_put_aside(
-    launch, rabbitmq, postgresql
+    connect, launch, rabbitmq, postgresql
 ):
     topic = f't{uuid.uuid4().hex[:8]}'
     database = ready_store(postgresql[1])
     extra = on(topic) + 'max_deliveries = 2\n' + POISON
     running = launch(database, rabbitmq[1], extra)
     running.wait_for('Ready:')
-    asking = client(rabbitmq[1], topic, timeout=100)
+    asking = connect(rabbitmq[1], topic, timeout=100)
     asking.ping(CONTEXT)
     outcomes: list[Any] = []
 
@@ -106,6 +106,8 @@ def test_casts_are_answered_though_daemons_are_killed(quorum_bus, postgresql):
     faults.check(told)
 
 
+# See clouds.clean.
+@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 def test_casts_are_answered_though_the_broker_restarts(postgresql):
     with (
         servers.rabbitmq() as (server, bus),
@@ -126,6 +128,8 @@ def test_casts_are_answered_though_the_database_restarts(quorum_bus):
     faults.check(told)
 
 
+# See clouds.clean.
+@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
 def test_a_full_disk_of_the_broker_is_said_and_survived(postgresql):
     with (
         servers.rabbitmq() as (server, bus),
