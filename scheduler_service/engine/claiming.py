@@ -39,7 +39,7 @@ class Chosen:
     @property
     def reasons(self) -> dict[str, Any]:
         """Why, worked out when somebody wants to know."""
-        return self.choice.explanation(self.table)
+        return self.choice.explanation()
 
     @property
     def placements(self) -> list[Placement]:

@@ -103,7 +103,7 @@ class HostDesk:
         overlay.discard()
         return {
             **report,
-            **choice.explanation(table),
+            **choice.explanation(),
             'placements': [one.placement for one in choice.picked],
         }
 

@@ -178,7 +178,7 @@ class HostPipeline:
         query = self.shortlists.query(
             table, request, lambda: self._query(table, request)
         )
-        return Choice(picked, funnel, ranking, query)
+        return Choice(picked, funnel, ranking.to_dict(table), query)
 
     def _query(self, table: HostTable, request: Request) -> str:
         """Return what the request filters ask of hosts."""

@@ -19,7 +19,7 @@ from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
 
 # Of one shape of requests; the best hosts are few at any time.
-_REMEMBERED = 512
+_REMEMBERED = 2048
 # How many of the next best are looked at when one is new.
 _AHEAD = 48
 
@@ -42,18 +42,21 @@ class Picked:
 
 @dataclasses.dataclass(slots=True)
 class Choice:
-    """What the pipeline chose for a request, and how it came to it."""
+    """What the pipeline chose for a request, and how it came to it.
+
+    :ivar standing: the finalists with their weights, and how many passed
+    """
 
     picked: list[Picked]
     funnel: Funnel
-    ranking: Ranking
+    standing: dict[str, Any]
     query: str = ''
 
-    def explanation(self, table: HostTable) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         """Return the funnel and the finalists with their weights."""
         return {
             **self.funnel.to_dict(),
-            **self.ranking.to_dict(table),
+            **self.standing,
             'query': self.query,
         }
 

@@ -22,6 +22,7 @@ from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.standing import Standing
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
@@ -106,7 +107,7 @@ class Shortlist:
         self._weights = Weights(table, request, settings, weighers)
         self._grown = False
         # Row -> (stage, raw weights) once it has taken one more.
-        self._after: dict[int, tuple[int, Any]] = {}
+        self._after: dict[int, tuple[int, list[float]]] = {}
         self._missed = 0
         self._just: int | None = None
         self._ready: Ranking | None = None
@@ -224,13 +225,18 @@ class Shortlist:
                 self._look_ahead(table, request)
             return
         stage, raw = known
-        self._weights.put(row, raw, self._at_of.get(row))
-        self._ready = None
+        at = self._at_of.get(row)
+        total = self._weights.put(row, raw, at)
+        ready = self._ready
         if stage != self._passes:
             self._counts[self._passes] -= 1
             self._counts[stage] += 1
             self._stage[row] = stage
             self._moved()
+        elif total is None or at is None or not isinstance(ready, Standing):
+            self._ready = None
+        else:
+            ready.change(at, total)
         self._at += 1
 
     def _look_ahead(self, table: HostTable, request: Request) -> None:
@@ -249,9 +255,9 @@ class Shortlist:
             return
         view = RowsOf.taken(table, ahead, request.resources)
         stages = self._judge(view, ahead, request).tolist()
-        raws = self._weights.look(view, ahead, request)
-        for at, row in enumerate(ahead.tolist()):
-            self._after[row] = stages[at], raws[:, at]
+        raws = self._weights.look(view, ahead, request).T.tolist()
+        found = zip(ahead.tolist(), stages, raws, strict=True)
+        self._after.update((row, (stage, raw)) for row, stage, raw in found)
 
     def _passing(self) -> np.ndarray[Any, Any]:
         """Return the rows kept that pass, with their weights at hand."""

@@ -58,22 +58,28 @@ class Ranking:
         return rng.choice(order[:among])
 
     def to_dict(self, table: HostTable) -> dict[str, Any]:
-        """Return the finalists with the parts of their weights."""
-        finalists = []
-        for at in self.best_at(FINALISTS):
-            row = int(self.rows[at])
-            finalists.append(
-                {
-                    'host': table.host_at(row),
-                    'node': table.node_at(row),
-                    'weight': self.totals.item(at),
-                    'weights': {
-                        name: part.item(at) for name, part in self.parts
-                    },
-                }
-            )
+        """Return the finalists with the parts of their weights.
+
+        They may be told again, and are not to be changed.
+        """
         passed = len(self.rows) if self.passed is None else self.passed
-        return {'passed': passed, 'finalists': finalists}
+        best = self.best_at(FINALISTS)
+        return {
+            'passed': passed,
+            'finalists': [self._tell(table, at) for at in best],
+        }
+
+    def _tell(self, table: HostTable, at: int) -> dict[str, Any]:
+        row = int(self.rows[at])
+        return {
+            'host': table.host_at(row),
+            'node': table.node_at(row),
+            'weight': self.totals.item(at),
+            'weights': self._weights(at),
+        }
+
+    def _weights(self, at: int) -> dict[str, float]:
+        return {name: part.item(at) for name, part in self.parts}
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

@@ -6,6 +6,9 @@ each number, in the same order.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +17,13 @@ import numpy as np
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.columns.view import RowsOf
 from scheduler_service.model import Request
+from scheduler_service.pipeline.standing import Standing
 from scheduler_service.pipeline.weigh import Ranking, multipliers, raw_weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
 _Rows = np.ndarray[Any, Any]
+_UNBOUNDED = (None, None)
 
 
 class Unfit(Exception):
@@ -63,11 +68,12 @@ class Weights:
         self._was = self._now = ([0.0] * count, [0.0] * count)
         self._low, self._high = np.zeros(count), np.zeros(count)
         self._ends = [(0.0, 0.0)] * count
-        self._bounded = [
-            (at, one.minval, one.maxval)
+        self._drift: float | None = None
+        self._bounded = {
+            at: (one.minval, one.maxval)
             for at, one in enumerate(self._weighers)
             if one.minval is not None or one.maxval is not None
-        ]
+        }
         # The raw weights of the rows that are ranked again and again.
         self._near = np.zeros((count, 0))
 
@@ -99,6 +105,7 @@ class Weights:
             self._high = np.full(len(self._weighers), -np.inf)
         ends = zip(self._low.tolist(), self._high.tolist(), strict=True)
         self._ends = list(ends)
+        self._drift = None
 
     def weigh_again(
         self, view: RowsOf, rows: _Rows, new: _Rows, request: Request
@@ -128,14 +135,70 @@ class Weights:
             found[at] = weigher.nothing if raw is None else raw
         return found
 
-    def put(self, row: int, raw: Floats, at: int | None) -> None:
-        """Set the raw weights of a row that is kept, float64[k].
+    def put(
+        self, row: int, raw: Sequence[float], at: int | None
+    ) -> float | None:
+        """Set the raw weights of a row that is kept, k floats.
 
         :param at: where it is among the rows gathered, None: it is not
+        :return: its total by now; None where the range of a weigher may be
+            another, or where nothing was ranked
         """
         self._raw[:, row] = raw
-        if at is not None:
-            self._near[:, at] = raw
+        if at is None:
+            return None
+        before: list[float] = self._near[:, at].tolist()
+        self._near[:, at] = raw
+        if not self._holds(before, raw):
+            return None
+        # As NumPy adds: one after the other.
+        total = functools.reduce(operator.add, self._parts(raw, row), 0.0)
+        return total if math.isfinite(total) else None
+
+    def _holds(self, before: Sequence[float], raw: Sequence[float]) -> bool:
+        """Whether the ranges hold though a row gathered weighs otherwise."""
+        lows, highs = self._now
+        for k, (old, new) in enumerate(zip(before, raw, strict=True)):
+            if old == new:
+                continue
+            low, high = lows[k], highs[k]
+            if not low <= new <= high:
+                return False
+            # It was one of those at the end: is there another?
+            minval, maxval = self._bounded.get(k, _UNBOUNDED)
+            other_low, other_high = self._ends[k]
+            if old == low not in (minval, other_low) and (
+                self._near[k].min() != low
+            ):
+                return False
+            if old == high not in (maxval, other_high) and (
+                self._near[k].max() != high
+            ):
+                return False
+        return True
+
+    def _parts(self, raw: Sequence[float], row: int) -> list[float]:
+        """Return what each weigher adds to the total of a row."""
+        lows, highs = self._now
+        at = row if self._times.shape[1] > 1 else 0
+        return [
+            0.0 if low == high else (one - low) / (high - low) * times
+            for one, low, high, times in zip(
+                raw, lows, highs, self._times[:, at].tolist(), strict=True
+            )
+        ]
+
+    def _named(self, at: int, row: int) -> dict[str, float]:
+        """Return the weights of a row gathered, of those that had a say."""
+        lows, highs = self._now
+        parts = self._parts(self._near[:, at].tolist(), row)
+        return {
+            name: part
+            for name, part, low, high in zip(
+                self._names, parts, lows, highs, strict=True
+            )
+            if low != high
+        }
 
     def rank(self, rows: _Rows, passed: int) -> Ranking:
         """Return the ranking of the rows gathered among all that pass."""
@@ -144,12 +207,13 @@ class Weights:
         raw = self._near
         low = np.minimum(np.minimum.reduce(raw, axis=1), self._low)
         high = np.maximum(np.maximum.reduce(raw, axis=1), self._high)
-        for at, minval, maxval in self._bounded:
+        for at, (minval, maxval) in self._bounded.items():
             if minval is not None:
                 low[at] = minval
             if maxval is not None:
                 high[at] = maxval
         lows, highs = self._now = low.tolist(), high.tolist()
+        self._drift = None
         idle = [
             at
             for at, (one, other) in enumerate(zip(lows, highs, strict=True))
@@ -166,12 +230,21 @@ class Weights:
         parts *= times
         for at in idle:
             parts[at] = 0.0
+        totals = np.add.reduce(parts, axis=0)
+        if np.isfinite(totals).all():
+            return Standing(
+                rows,
+                totals,
+                [],
+                passed,
+                weights_at=lambda at: self._named(at, rows.item(at)),
+            )
         named = [
             (name, parts[at])
             for at, name in enumerate(self._names)
             if at not in idle
         ]
-        return Ranking(rows, np.add.reduce(parts, axis=0), named, passed)
+        return Ranking(rows, totals, named, passed)
 
     def drift(self) -> float:
         """Return how far totals of rows not kept may have risen by now.
@@ -179,8 +252,11 @@ class Weights:
         A weight moves along a line as its range does, so it is at one of the
         ends that it moves most.
         """
-        if self._now == self._was:
-            return 0.0
+        if self._drift is None:
+            self._drift = self._drifted()
+        return self._drift
+
+    def _drifted(self) -> float:
         drift = 0.0
         for at, (old_low, old_high, low, high) in enumerate(
             zip(*self._was, *self._now, strict=True)

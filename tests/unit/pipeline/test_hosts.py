@@ -318,7 +318,7 @@ def test_adding_a_filter_never_adds_a_host():
 def test_weights_of_finalists_are_in_the_explanation():
     chain = pipeline(weighers=BUILT_IN)
     overlay = Overlay(table(FOUR))
-    explained = choose(chain, overlay=overlay).explanation(overlay.table)
+    explained = choose(chain, overlay=overlay).explanation()
     best = explained['finalists'][0]
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from scheduler_service.columns import Overlay
 from scheduler_service.columns.build import with_load
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
-from scheduler_service.pipeline import HostPipeline, shortlist
+from scheduler_service.pipeline import HostPipeline, shortlist, standing
 from scheduler_service.settings import Settings
 from scheduler_service.testing.builders import table
 from scheduler_service.weighers import BUILT_IN
@@ -72,7 +73,7 @@ def outcome(pipeline: HostPipeline, overlay: Overlay, request: Any,
         return error.to_dict()
     return (
         [(one.row, one.placement, one.ratios) for one in choice.picked],
-        choice.explanation(overlay.table),
+        choice.explanation(),
     )
 
 
@@ -84,7 +85,7 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize('kept', [4, 16, 384])
+@pytest.mark.parametrize(('kept', 'top'), [(4, 2), (16, 6), (384, 96)])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
@@ -94,18 +95,19 @@ REQUESTS = [
     ties=st.booleans(),
     steps=st.lists(st.sampled_from('aaaabcdlru'), min_size=5, max_size=40),
 )
-def test_a_shortlist_is_a_pass(kept, seed, count, alike, subset, ties, steps):
+def test_a_shortlist_is_a_pass(
+    kept, top, seed, count, alike, subset, ties, steps
+):
     """Two engines on equal tables: one keeps shortlists, one never does."""
     plain = Settings(
         host_subset_size=subset, shuffle_best_same_weighed_hosts=ties,
         ram_allocation_ratio=1.0, max_io_ops_per_host=4,
     )  # fmt: skip
-    before = shortlist._KEPT
-    shortlist._KEPT = kept
-    try:
+    with (
+        mock.patch.object(shortlist, '_KEPT', kept),
+        mock.patch.object(standing, '_TOP', top),
+    ):
         run(plain, seed, count, alike, steps)
-    finally:
-        shortlist._KEPT = before
 
 
 def run(plain: Settings, seed: int, count: int, alike: bool,
@@ -156,7 +158,7 @@ def test_a_shortlist_is_used_and_counts_the_hosts():
             'instance_uuids': [f'00000000-0000-0000-0000-{turn:012d}'],
         })  # fmt: skip
         choice = pipeline.choose(overlay, asked, random.Random(1))
-        told = choice.explanation(overlay.table)
+        told = choice.explanation()
         assert told['hosts'] == 2000
         assert told['passed'] == told['funnel'][-1]['end']
     assert 2 <= len(passes) <= 20

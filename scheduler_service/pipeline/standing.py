@@ -1,0 +1,76 @@
+"""A ranking that is kept true as one host after another changes.
+
+As long as the range of every weigher stays what it is, one host's change
+moves that host alone. Its total is worked out anew, and of all the others
+only the order of the best is kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns.table import Floats, HostTable
+from scheduler_service.pipeline.weigh import Ranking
+
+_TOP = 96
+
+
+@dataclasses.dataclass(slots=True)
+class Standing(Ranking):
+    """Totals of hosts, finite, under ranges that stay.
+
+    :ivar weights_at: where a host is in the arrays -> its weights by weigher
+    """
+
+    weights_at: Callable[[int], dict[str, float]] | None = None
+    # (-total, at) of the best, in order: whoever is not there comes after.
+    _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    _told: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def change(self, at: int, total: float) -> None:
+        """Give a host another total."""
+        old = -self.totals.item(at), at
+        self.totals[at] = total
+        self._told.pop(at, None)
+        top = self._top
+        if not top:
+            return
+        last = top[-1]
+        if old <= last:
+            del top[bisect.bisect_left(top, old)]
+        new = -total, at
+        if new < last:
+            bisect.insort(top, new)
+
+    def best_at(self, count: int) -> list[int]:
+        """Return where the *count* best are in the arrays, best first."""
+        count = min(count, len(self.totals))
+        if count > len(self._top):
+            self._top = _best(self.totals, max(count, _TOP))
+        return [at for _, at in self._top[:count]]
+
+    def _tell(self, table: HostTable, at: int) -> dict[str, Any]:
+        told = self._told.get(at)
+        if told is None:
+            told = self._told[at] = Ranking._tell(self, table, at)
+        return told
+
+    def _weights(self, at: int) -> dict[str, float]:
+        assert self.weights_at is not None
+        return self.weights_at(at)
+
+
+def _best(totals: Floats, count: int) -> list[tuple[float, int]]:
+    """Return (-total, at) of the *count* best in order, or of all."""
+    keys = -totals
+    if count < len(keys):
+        limit = np.partition(keys, count - 1)[count - 1]
+        among = np.flatnonzero(keys <= limit)
+        found = zip(keys[among].tolist(), among.tolist(), strict=True)
+        return sorted(found)[:count]
+    return sorted(zip(keys.tolist(), range(len(keys)), strict=True))
