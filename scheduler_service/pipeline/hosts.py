@@ -55,7 +55,7 @@ class HostPipeline:
         self._slow = tuple(one for one in filters if not one.vectorised)
         self.shortlists = Shortlists(self)
         self._picker = Picker(
-            filters, self.resources, settings, self.shortlists.selections
+            filters, self.resources, settings, self.shortlists
         )
 
     def choose(

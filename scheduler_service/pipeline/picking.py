@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.shortlists import Shortlists
 from scheduler_service.pipeline.steps import Resources
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
 
-# Of one shape of requests; the best hosts are few at any time.
-_REMEMBERED = 2048
+# Of all shapes of requests together, about 400 bytes each.
+_REMEMBERED = 65_536
 # How many of the next best are looked at when one is new.
 _AHEAD = 48
 
@@ -64,8 +65,8 @@ class Choice:
 class Picker:
     """Makes placements of rows.
 
-    :param known: selections made before, for the shape of a request that
-        came before
+    :param shortlists: have the selections made before, for the shape of a
+        request that came before
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class Picker:
         filters: Sequence[HostFilter],
         resources: Resources,
         settings: Settings,
-        known: Callable[[HostTable, Request], dict[int, Selection] | None],
+        shortlists: Shortlists,
     ) -> None:
         self._settings = settings
         self._resources = resources
-        self._known = known
+        self._known = shortlists.selections
+        self._forget = shortlists.forget_selections
+        self._made = 0
         self._limiting = tuple(
             one for one in filters if type(one).limits is not HostFilter.limits
         )
@@ -127,12 +130,14 @@ class Picker:
         if known is None:
             return self._selections(table, rows, request)
         if not known.keys() >= set(rows):
-            if len(known) > _REMEMBERED:
-                known.clear()
+            if self._made > _REMEMBERED:
+                self._forget()
+                self._made = 0
             wanted = {*rows, *ranking.best(_AHEAD)}
             new = sorted(wanted - known.keys())
             made = self._selections(table, new, request)
             known.update(zip(new, made, strict=True))
+            self._made += len(new)
         return [known[row] for row in rows]
 
     def _selections(

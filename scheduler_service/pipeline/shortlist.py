@@ -202,6 +202,12 @@ class Shortlist:
         """Whether it is of hosts and aggregates as they are there."""
         return topology is self._topology and topology.epoch == self._epoch
 
+    def inherit(self, before: Shortlist) -> None:
+        """Go on with what one of the same shape was answered with."""
+        if before.is_of(self._topology):
+            self.selections = before.selections
+            self.query = before.query
+
     def took(self, table: HostTable, row: int) -> None:
         """Note that a request of this shape was just put on a row."""
         if len(table.topology.journal) == self._at + 1:
@@ -226,17 +232,17 @@ class Shortlist:
             return
         stage, raw = known
         at = self._at_of.get(row)
-        total = self._weights.put(row, raw, at)
-        ready = self._ready
+        parts = self._weights.put(row, raw, at)
+        ready, self._ready = self._ready, None
         if stage != self._passes:
             self._counts[self._passes] -= 1
             self._counts[stage] += 1
             self._stage[row] = stage
             self._moved()
-        elif total is None or at is None or not isinstance(ready, Standing):
-            self._ready = None
-        else:
-            ready.change(at, total)
+        elif parts is not None and isinstance(ready, Standing):
+            assert at is not None
+            if ready.change(at, parts):
+                self._ready = ready
         self._at += 1
 
     def _look_ahead(self, table: HostTable, request: Request) -> None:

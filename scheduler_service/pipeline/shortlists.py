@@ -50,7 +50,7 @@ class Shortlists:
                 # Put back as the newest.
                 self._made[shape] = made
                 return found, made.funnel(table)
-        return self._pass(table, request, shape)
+        return self._pass(table, request, shape, made)
 
     def catch_up(self, table: HostTable, request: Request) -> None:
         """Take in what changed now, rather than when somebody waits."""
@@ -74,6 +74,11 @@ class Shortlists:
         made = self._made_for(table, request)
         return None if made is None else made.selections
 
+    def forget_selections(self) -> None:
+        """Let go of what was answered for rows."""
+        for made in self._made.values():
+            made.selections.clear()
+
     def query(
         self, table: HostTable, request: Request, work: Callable[[], str]
     ) -> str:
@@ -93,9 +98,16 @@ class Shortlists:
         return made if made and made.is_of(table.topology) else None
 
     def _pass(
-        self, table: HostTable, request: Request, shape: bytes
+        self,
+        table: HostTable,
+        request: Request,
+        shape: bytes,
+        before: Shortlist | None,
     ) -> tuple[Ranking | None, Funnel]:
-        """Look at all hosts; keep the best of a shape that came before."""
+        """Look at all hosts; keep the best of a shape that came before.
+
+        :param before: what was kept of the shape till now
+        """
         again = shape in self._seen
         said: Said | None = [] if again else None
         funnel = Funnel(len(table))
@@ -103,6 +115,8 @@ class Shortlists:
         ranking = self._pipeline.rank(table, mask, request)
         if said is not None and ranking is not None:
             self._make(table, request, shape, said)
+            if before is not None and shape in self._made:
+                self._made[shape].inherit(before)
         if not again:
             if len(self._seen) >= _SEEN:
                 self._seen.pop(next(iter(self._seen)))

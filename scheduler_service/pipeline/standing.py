@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable
+import functools
+import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -24,28 +26,36 @@ _TOP = 96
 class Standing(Ranking):
     """Totals of hosts, finite, under ranges that stay.
 
-    :ivar weights_at: where a host is in the arrays -> its weights by weigher
+    :ivar matrix: float64[k, m], what each weigher adds; parts are rows of it
     """
 
-    weights_at: Callable[[int], dict[str, float]] | None = None
+    matrix: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))
     # (-total, at) of the best, in order: whoever is not there comes after.
     _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
     _told: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
-    def change(self, at: int, total: float) -> None:
-        """Give a host another total."""
+    def change(self, at: int, parts: list[float]) -> bool:
+        """Take in what each weigher adds to a host's total by now.
+
+        :return: whether the total is one that can be compared
+        """
+        # As NumPy adds them: one after the other.
+        total = functools.reduce(operator.add, parts, 0.0)
+        if not math.isfinite(total):
+            return False
         old = -self.totals.item(at), at
         self.totals[at] = total
+        self.matrix[:, at] = parts
         self._told.pop(at, None)
         top = self._top
-        if not top:
-            return
-        last = top[-1]
-        if old <= last:
-            del top[bisect.bisect_left(top, old)]
-        new = -total, at
-        if new < last:
-            bisect.insort(top, new)
+        if top:
+            last = top[-1]
+            if old <= last:
+                del top[bisect.bisect_left(top, old)]
+            new = -total, at
+            if new < last:
+                bisect.insort(top, new)
+        return True
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
@@ -59,10 +69,6 @@ class Standing(Ranking):
         if told is None:
             told = self._told[at] = Ranking._tell(self, table, at)
         return told
-
-    def _weights(self, at: int) -> dict[str, float]:
-        assert self.weights_at is not None
-        return self.weights_at(at)
 
 
 def _best(totals: Floats, count: int) -> list[tuple[float, int]]:

@@ -6,9 +6,6 @@ each number, in the same order.
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,12 +134,12 @@ class Weights:
 
     def put(
         self, row: int, raw: Sequence[float], at: int | None
-    ) -> float | None:
+    ) -> list[float] | None:
         """Set the raw weights of a row that is kept, k floats.
 
         :param at: where it is among the rows gathered, None: it is not
-        :return: its total by now; None where the range of a weigher may be
-            another, or where nothing was ranked
+        :return: what each weigher adds to its total by now; None where the
+            range of one may be another
         """
         self._raw[:, row] = raw
         if at is None:
@@ -151,9 +148,16 @@ class Weights:
         self._near[:, at] = raw
         if not self._holds(before, raw):
             return None
-        # As NumPy adds: one after the other.
-        total = functools.reduce(operator.add, self._parts(raw, row), 0.0)
-        return total if math.isfinite(total) else None
+        lows, highs = self._now
+        several = self._times.shape[1] > 1
+        # Where no hosts differ, the least is what it is for all.
+        times = self._times[:, row].tolist() if several else self._least
+        return [
+            0.0 if low == high else (one - low) / (high - low) * factor
+            for one, low, high, factor in zip(
+                raw, lows, highs, times, strict=True
+            )
+        ]
 
     def _holds(self, before: Sequence[float], raw: Sequence[float]) -> bool:
         """Whether the ranges hold though a row gathered weighs otherwise."""
@@ -176,29 +180,6 @@ class Weights:
             ):
                 return False
         return True
-
-    def _parts(self, raw: Sequence[float], row: int) -> list[float]:
-        """Return what each weigher adds to the total of a row."""
-        lows, highs = self._now
-        at = row if self._times.shape[1] > 1 else 0
-        return [
-            0.0 if low == high else (one - low) / (high - low) * times
-            for one, low, high, times in zip(
-                raw, lows, highs, self._times[:, at].tolist(), strict=True
-            )
-        ]
-
-    def _named(self, at: int, row: int) -> dict[str, float]:
-        """Return the weights of a row gathered, of those that had a say."""
-        lows, highs = self._now
-        parts = self._parts(self._near[:, at].tolist(), row)
-        return {
-            name: part
-            for name, part, low, high in zip(
-                self._names, parts, lows, highs, strict=True
-            )
-            if low != high
-        }
 
     def rank(self, rows: _Rows, passed: int) -> Ranking:
         """Return the ranking of the rows gathered among all that pass."""
@@ -231,20 +212,14 @@ class Weights:
         for at in idle:
             parts[at] = 0.0
         totals = np.add.reduce(parts, axis=0)
-        if np.isfinite(totals).all():
-            return Standing(
-                rows,
-                totals,
-                [],
-                passed,
-                weights_at=lambda at: self._named(at, rows.item(at)),
-            )
-        named = [
+        said = [
             (name, parts[at])
             for at, name in enumerate(self._names)
             if at not in idle
         ]
-        return Ranking(rows, totals, named, passed)
+        if np.isfinite(totals).all():
+            return Standing(rows, totals, said, passed, matrix=parts)
+        return Ranking(rows, totals, said, passed)
 
     def drift(self) -> float:
         """Return how far totals of rows not kept may have risen by now.
