@@ -33,7 +33,7 @@ from scheduler_service.rpc.server import (
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
-_SWITCH_S = 0.0001
+_SWITCH_S = 0.0005
 
 
 class Daemon:

@@ -17,7 +17,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.inbox import ExplainJob, HostJob
 from scheduler_service.engine.keeper import Keeper
 from scheduler_service.engine.recorder import Recorder
-from scheduler_service.engine.rounds import Round
+from scheduler_service.engine.rounds import More, Round
 from scheduler_service.model import HostsAnswer, Placement, Request
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.store import claims, lifecycle
@@ -54,9 +54,10 @@ class HostDesk:
             keeper, pipeline.settings, frozenset(policies), health
         )
 
-    def decide(self, jobs: Sequence[HostJob]) -> None:
+    def decide(self, jobs: Sequence[HostJob], more: More = tuple) -> None:
         """Answer every job, each for itself.
 
+        :param more: gives plain jobs that came meanwhile, to be answered too
         :raises StoreUnavailable: some have no answer yet, and may be decided
             again: what was claimed for them is found then
         """
@@ -66,8 +67,8 @@ class HostDesk:
             snapshot = (
                 self.keeper.refresh() if fresh else self.keeper.current()
             )
-            waiting = Round(self, snapshot, fresh).run(waiting)
-            fresh = True
+            waiting = Round(self, snapshot, fresh, more).run(waiting)
+            fresh, more = True, tuple
 
     def close(self) -> None:
         """Decide nothing more."""

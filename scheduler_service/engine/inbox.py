@@ -70,6 +70,11 @@ class HostJob(Job):
     rounds: int = 0
     banned: set[str] = dataclasses.field(default_factory=set)
 
+    @property
+    def plain(self) -> bool:
+        """Whether others may be claimed for before it and after it."""
+        return not (self.move or self.request.instance_group)
+
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class ExplainJob(Job):
@@ -167,6 +172,16 @@ class Inbox:
                 self._changed.wait(wait)
             count = min(most, len(self._jobs))
             return [self._jobs.popleft() for _ in range(count)]
+
+    def take_along(
+        self, wanted: Callable[[Job], bool], most: int
+    ) -> list[Job]:
+        """Return those first in line that are wanted, without waiting."""
+        with self._changed:
+            found: list[Job] = []
+            while len(found) < most and self._jobs and wanted(self._jobs[0]):
+                found.append(self._jobs.popleft())
+            return found
 
     def close(self) -> None:
         """Take no more jobs; those inside are still handed out."""

@@ -1,13 +1,13 @@
 """One round over a batch: choose, claim, answer; who lost goes round again.
 
 A long batch goes in portions: while the database claims for one, the next is
-chosen, on the same overlay.
+chosen, on the same overlay. What comes meanwhile goes along.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler_service import errors
@@ -21,22 +21,29 @@ if TYPE_CHECKING:
     from scheduler_service.engine.hosts import HostDesk
 
 _PORTION = 32
+More = Callable[[], Sequence[HostJob]]
 
 
 class Round:
     """Chooses and claims once for some jobs, on one snapshot.
 
     :param fresh: whether the snapshot was just brought up to date
+    :param more: gives plain jobs that came meanwhile, if any
     :ivar again: the jobs to choose for again
     """
 
     def __init__(
-        self, desk: HostDesk, snapshot: Snapshot, fresh: bool
+        self,
+        desk: HostDesk,
+        snapshot: Snapshot,
+        fresh: bool,
+        more: More = tuple,
     ) -> None:
         self.again: list[HostJob] = []
         self._desk = desk
         self._snapshot = snapshot
         self._fresh = fresh
+        self._more = more
         self._overlay = Overlay(snapshot.hosts)
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
         self._named: set[str] = set()
@@ -64,7 +71,7 @@ class Round:
     def _go(self, jobs: Sequence[HostJob]) -> None:
         going: Claiming | None = None
         try:
-            for portion in _portions(jobs):
+            for portion in self._portions(jobs):
                 if self._lost:
                     # Not on what somebody else was faster at.
                     self.again += portion
@@ -85,6 +92,20 @@ class Round:
             raise
         if going is not None and self._won(going):
             self._settle(going)
+
+    def _portions(
+        self, jobs: Sequence[HostJob]
+    ) -> Iterator[Sequence[HostJob]]:
+        """Yield jobs in portions; what joins groups or moves stays together.
+
+        Then those that came meanwhile, where somebody is claimed for still.
+        """
+        if len(jobs) < 2 * _PORTION or not all(job.plain for job in jobs):
+            yield jobs
+            return
+        while jobs:
+            yield from _cut(jobs)
+            jobs = () if self._lost else self._more()
 
     def _choose(self, jobs: Sequence[HostJob]) -> list[Chosen]:
         """Choose for jobs; refusals and repetitions are noted for the end."""
@@ -168,11 +189,9 @@ class Round:
         return True
 
 
-def _portions(jobs: Sequence[HostJob]) -> Iterator[Sequence[HostJob]]:
-    """Yield jobs in portions; what joins groups or moves stays together."""
+def _cut(jobs: Sequence[HostJob]) -> Iterator[Sequence[HostJob]]:
     start = 0
-    if not any(job.move or job.request.instance_group for job in jobs):
-        while len(jobs) - start >= 2 * _PORTION:
-            yield jobs[start : start + _PORTION]
-            start += _PORTION
+    while len(jobs) - start >= 2 * _PORTION:
+        yield jobs[start : start + _PORTION]
+        start += _PORTION
     yield jobs[start:]

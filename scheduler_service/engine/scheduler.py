@@ -42,6 +42,8 @@ _IDLE_S = 1.0
 _AWAY_S = 0.5
 # A batch that takes longer is worth a word.
 _SLOW_S = 1.0
+# How many batches at most are decided on one view of the hosts.
+_ALONG = 4
 
 
 class Scheduler:
@@ -308,7 +310,7 @@ class Scheduler:
                 return
             try:
                 self._watch()
-                self._work(self._in_time(jobs))
+                self._work(jobs)
                 self._say_back()
             except errors.StoreUnavailable as error:
                 self._say_away(error)
@@ -319,6 +321,15 @@ class Scheduler:
                 LOG.exception('A batch of %d requests failed', len(jobs))
                 for job in jobs:
                     job.fail(errors.declared(fault))
+
+    def _more(self, jobs: list[Job]) -> list[HostJob]:
+        """Take plain requests along that wait first in line, into *jobs*."""
+        room = _ALONG * self._options.batch_size - len(jobs)
+        most = min(room, self._options.batch_size)
+        came = self._inbox.take_along(_is_plain, most)
+        jobs += came
+        self._jobs += len(came)
+        return [job for job in self._in_time(came) if isinstance(job, HostJob)]
 
     @property
     def _asking(self) -> bool:
@@ -336,8 +347,12 @@ class Scheduler:
                 kept.append(job)
         return kept
 
-    def _work(self, jobs: list[Job]) -> None:
-        """Decide a batch, kind by kind; a job without an answer raises."""
+    def _work(self, batch: list[Job]) -> None:
+        """Decide a batch, kind by kind; a job without an answer raises.
+
+        :param batch: gets those that came meanwhile and were decided too
+        """
+        jobs = self._in_time(batch)
         if not jobs:
             self._keeper.current()
             return
@@ -349,7 +364,10 @@ class Scheduler:
         for job in jobs:
             if isinstance(job, ClaimsJob):
                 self._change_claims(job)
-        self._hosts.decide([job for job in jobs if isinstance(job, HostJob)])
+        self._hosts.decide(
+            [job for job in jobs if isinstance(job, HostJob)],
+            lambda: self._more(batch),
+        )
         self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
         for job in jobs:
             if isinstance(job, ExplainJob):
@@ -399,3 +417,7 @@ class Scheduler:
             LOG.warning('The database is back')
             self.health.well('database')
         self._away = False
+
+
+def _is_plain(job: Job) -> bool:
+    return isinstance(job, HostJob) and job.plain
