@@ -185,10 +185,14 @@ class Shortlist:
             for row in rows.tolist():
                 self._after.pop(row, None)
         view = RowsOf.of(table, rows)
-        self._judge_again(view, rows, request)
+        moved = self._judge_again(view, rows, request)
         new = rows[~self._kept[rows]]
         bounding = self._weights.weigh_again(view, rows, new, request)
-        self._moved()
+        self._ready = None
+        if moved or len(new):
+            self._moved()
+        elif self._live is not None:
+            self._weights.gather_again(rows, self._at_of)
         if len(new):
             self._rows = np.union1d(self._rows, new)
             self._kept[new] = True
@@ -285,13 +289,18 @@ class Shortlist:
 
     def _judge_again(
         self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
-    ) -> None:
+    ) -> bool:
+        """Judge rows that changed; whether any is judged otherwise now."""
         stage = self._judge(view, rows, request)
-        for old in self._stage[rows].tolist():
+        before = self._stage[rows]
+        if (stage == before).all():
+            return False
+        for old in before.tolist():
             self._counts[old] -= 1
         for new in stage.tolist():
             self._counts[new] += 1
         self._stage[rows] = stage
+        return True
 
     def _judge(
         self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request

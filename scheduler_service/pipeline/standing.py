@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 
 _TOP = 96
 
@@ -47,6 +47,7 @@ class Standing(Ranking):
         self.totals[at] = total
         self.matrix[:, at] = parts
         self._told.pop(at, None)
+        self._order = []
         top = self._top
         if top:
             last = top[-1]
@@ -60,9 +61,12 @@ class Standing(Ranking):
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
         count = min(count, len(self.totals))
-        if count > len(self._top):
-            self._top = _best(self.totals, max(count, _TOP))
-        return [at for _, at in self._top[:count]]
+        if count > len(self._order):
+            if count > len(self._top):
+                self._top = _best(self.totals, max(count, _TOP))
+            first = self._top[: max(count, FINALISTS)]
+            self._order = [at for _, at in first]
+        return self._order[:count]
 
     def _tell(self, table: HostTable, at: int) -> dict[str, Any]:
         told = self._told.get(at)

@@ -6,7 +6,7 @@ each number, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,15 @@ class Weights:
         # Of the two ways to cut columns out, the one that keeps their order
         # in memory: sums over weighers are then added one after the other.
         self._near = self._raw.take(rows, axis=1)
+
+    def gather_again(self, rows: _Rows, at_of: Mapping[int, int]) -> None:
+        """Have the raw weights at hand of rows that weigh otherwise now.
+
+        :param at_of: where each row gathered is among them
+        """
+        changed = [row for row in rows.tolist() if row in at_of]
+        where = [at_of[row] for row in changed]
+        self._near[:, where] = self._raw[:, changed]
 
     def bound(self, others: _Rows) -> None:
         """Note the highest and lowest raw weights of rows not kept."""
