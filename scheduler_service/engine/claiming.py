@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-from sqlalchemy.engine import Connection
 
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
@@ -53,14 +51,18 @@ class Claiming:
     """A claim that is made, or being made.
 
     :ivar chosen: what it is for, and what needs none beside it
+    :param outcome: how it ends; None where there is nothing to claim
     """
 
     def __init__(
-        self, chosen: list[Chosen], keeper: Keeper, future: Future[int]
+        self,
+        chosen: list[Chosen],
+        keeper: Keeper,
+        outcome: claims.Outcome | None,
     ) -> None:
         self.chosen = chosen
         self._keeper = keeper
-        self._future = future
+        self._outcome = outcome
 
     def wait(self) -> int:
         """Return the revision, 0 where there was nothing to claim.
@@ -68,8 +70,10 @@ class Claiming:
         :raises ClaimLost: nothing is claimed
         :raises StoreUnavailable: it is not known whether anything is
         """
+        if self._outcome is None:
+            return 0
         with self._keeper.direct():
-            return self._future.result()
+            return self._outcome.result()
 
 
 class Claimer:
@@ -88,62 +92,43 @@ class Claimer:
         self.keeper = keeper
         self._health = health
         self._policies = policies
-        self._aside = ThreadPoolExecutor(1, 'claims')
         self._fallback = {
             name: settings.default_ratio(name) for name in STANDARD_CLASSES
         }
 
-    def close(self) -> None:
-        """Let go of the thread."""
-        self._aside.shutdown(wait=False)
+    def begin(self, chosen: list[Chosen]) -> Claiming:
+        """Claim for those jobs that want it, all or nothing.
 
-    def begin(self, chosen: list[Chosen], aside: bool) -> Claiming:
-        """Claim for those jobs that want it.
-
-        :param aside: in another thread, while this one goes on
+        :raises StoreUnavailable: it is not known whether anything is claimed
         """
         wanted = [one for one in chosen if one.job.claim]
-        future: Future[int] = Future()
-        if not wanted:
-            future.set_result(0)
-        elif aside:
-            with self.keeper.direct() as conn:
-                future = self._aside.submit(self._take, conn, wanted)
-        else:
-            try:
-                future.set_result(self.take(wanted))
-            except claims.ClaimLost as lost:
-                future.set_exception(lost)
-        return Claiming(chosen, self.keeper, future)
+        outcome = self._begin(wanted) if wanted else None
+        return Claiming(chosen, self.keeper, outcome)
 
-    def take(self, chosen: list[Chosen]) -> int:
-        """Claim for some jobs, all or nothing; return the revision.
-
-        :raises ClaimLost: nothing is claimed
-        """
-        with self.keeper.direct() as conn:
-            return self._take(conn, chosen)
-
-    def _take(self, conn: Connection, chosen: list[Chosen]) -> int:
+    def _begin(self, chosen: list[Chosen]) -> claims.Outcome:
         wanted = [
             self._as_claim(one, picked)
             for one in chosen
             for picked in one.choice.picked
         ]
         start = time.perf_counter()
-        try:
-            return claims.claim(
+
+        def ended(fault: Exception | None) -> None:
+            self._health.time('claim', time.perf_counter() - start)
+            if isinstance(fault, claims.ClaimLost):
+                self._health.count('claims_lost', by=len(chosen))
+
+        with self.keeper.direct() as conn:
+            outcome = claims.begin(
                 self.keeper.store,
                 conn,
                 wanted,
                 self._fallback,
                 self._policies,
+                ended,
             )
-        except claims.ClaimLost:
-            self._health.count('claims_lost', by=len(chosen))
-            raise
-        finally:
-            self._health.time('claim', time.perf_counter() - start)
+            self.keeper.under_way = outcome
+        return outcome
 
     def _as_claim(self, one: Chosen, picked: Picked) -> claims.Claim:
         request = one.job.request

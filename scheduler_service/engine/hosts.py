@@ -72,7 +72,6 @@ class HostDesk:
 
     def close(self) -> None:
         """Decide nothing more."""
-        self.claimer.close()
         if self.extending is not None:
             self.extending.stop()
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.store import changes, loading
+from scheduler_service.store import changes, claims, loading
 from scheduler_service.store.connection import Store
 
 
@@ -23,12 +23,14 @@ class Keeper:
 
     :ivar snapshot: the newest version, None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
+    :ivar under_way: the claim that the held connection is busy with
     """
 
     def __init__(self, store: Store, max_age: float) -> None:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
+        self.under_way: claims.Outcome | None = None
         self._max_age = max_age
         self._own: set[int] = set()
         self._behind = False
@@ -125,6 +127,10 @@ class Keeper:
             self._reader = self.store.hold().execution_options(
                 isolation_level='AUTOCOMMIT'
             )
+        if self.under_way is not None:
+            # The database answers one thing after the other.
+            self.under_way.finish()
+            self.under_way = None
         try:
             yield self._reader
         except errors.StoreUnavailable:

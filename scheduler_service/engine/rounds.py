@@ -81,8 +81,7 @@ class Round:
                 if before is not None and not self._won(before):
                     self.again += [one.job for one in chosen]
                     continue
-                aside = len(portion) < len(jobs)
-                going = self._desk.claimer.begin(chosen, aside)
+                going = self._desk.claimer.begin(chosen)
                 if before is not None:
                     self._settle(before)
         except BaseException:
@@ -183,7 +182,7 @@ class Round:
 
     def _claimed(self, one: Chosen) -> bool:
         try:
-            self._desk.claimer.take([one])
+            self._desk.claimer.begin([one]).wait()
         except claims.ClaimLost:
             return False
         return True

@@ -94,12 +94,22 @@ def _fixed(form: str, column: Column) -> list[bytes]:
 
 def register(dbapi_conn: Any) -> None:
     """Let a connection of the driver take columns."""
-    for kind, dumper in (
-        (Texts, _TextsDumper),
-        (Wholes, _WholesDumper),
-        (Floats, _FloatsDumper),
-    ):
+    for kind, dumper in _DUMPERS.items():
         dbapi_conn.adapters.register_dumper(kind, dumper)
+
+
+_DUMPERS: dict[type[Column], Any] = {
+    Texts: _TextsDumper,
+    Wholes: _WholesDumper,
+    Floats: _FloatsDumper,
+}
+
+
+def encoded(column: Column) -> bytes:
+    """Return a column as the server takes it in binary form."""
+    kind = type(column)
+    found: bytes = _DUMPERS[kind](kind).dump(column)
+    return found
 
 
 OF_KIND = {'text': Texts, 'int': Wholes, 'float': Floats}

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import psycopg
 
 from scheduler_service.store import rows
 from scheduler_service.store.connection import REVISION
@@ -114,8 +113,7 @@ def claiming(
 def _claiming(one: int | None) -> str:
     """Return the statement for a claim: everything or an error.
 
-    As the driver takes it: compiled once, it is the hottest of all. It
-    unfolds what is packed, or, for one instance, takes plain values.
+    It unfolds what is packed, or, for one instance, takes plain values.
 
     The counter comes after the inventories, as in every transaction. Where
     not every row could be taken the division fails, and with it all of it.
@@ -132,7 +130,7 @@ def _claiming(one: int | None) -> str:
         asked = _values(one, _ASK, _numbered)
         placed_rows = _values(1, INSTANCE, lambda name, _: name)
         held_rows = _values(one, ALLOCATION, _allocated)
-    statement = sa.text(f"""
+    return f"""
         WITH b AS MATERIALIZED (
             SELECT a.* FROM {asked}
             CROSS JOIN LATERAL (
@@ -155,9 +153,7 @@ def _claiming(one: int | None) -> str:
         )
         INSERT INTO changes (revision, touched, created_at)
         SELECT value, :touched, :now FROM counted RETURNING revision
-    """)  # noqa: S608
-    dialect: Any = psycopg.dialect
-    return str(statement.compile(dialect=dialect()))
+    """  # noqa: S608
 
 
 @functools.cache

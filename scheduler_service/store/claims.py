@@ -8,7 +8,7 @@ so two batches wait for each other instead of locking each other out.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,18 +16,14 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import (
-    claim_sql,
-    driver,
-    groups,
-    rows,
-    schema,
-)
+from scheduler_service.store import claim_sql, groups, rows, schema
 from scheduler_service.store.connection import (
     Store,
     Touched,
     Writer,
 )
+
+Ended = Callable[[Exception | None], None]
 
 
 class ClaimLost(Exception):
@@ -104,35 +100,92 @@ def take(
     writer.touched.instances += [one.consumer for one in claims]
 
 
-def claim(
+def _nobody(fault: Exception | None) -> None:
+    """Tell nobody."""
+
+
+class Outcome:
+    """How a claim ends that is being made.
+
+    :param receive: waits for its revision, or raises
+    :param ended: is told the fault, or None
+    """
+
+    def __init__(
+        self, receive: Callable[[], int], ended: Ended = _nobody
+    ) -> None:
+        self._receive: Callable[[], int] | None = receive
+        self._ended = ended
+        self._fault: Exception | None = None
+        self._revision = 0
+
+    def finish(self) -> None:
+        """Wait for the end."""
+        receive, self._receive = self._receive, None
+        if receive is None:
+            return
+        try:
+            self._revision = receive()
+        except Exception as fault:
+            self._fault = fault
+        self._ended(self._fault)
+
+    def result(self) -> int:
+        """Return the claim's revision.
+
+        :raises ClaimLost: nothing is claimed
+        :raises StoreUnavailable: it is not known whether anything is
+        """
+        self.finish()
+        if self._fault is not None:
+            raise self._fault
+        return self._revision
+
+
+def begin(
     store: Store,
     conn: Connection,
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
     policies: Collection[str] = (),
-) -> int:
-    """Claim for every consumer in one transaction; return its revision.
+    ended: Ended = _nobody,
+) -> Outcome:
+    """Claim for every consumer in one transaction.
+
+    Until the outcome is known *conn* is not to be used otherwise; where the
+    database takes a claim in one statement it is known later.
 
     :param policies: of server groups that are to hold strictly
     :param conn: a held connection that commits each statement by itself
-    :raises ClaimLost: nothing is claimed
-    :raises StoreUnavailable: it is not known whether anything is
+    :param ended: is told the fault, or None, once the outcome is known
+    :raises StoreUnavailable: it is not known whether anything will be claimed
     """
     plain = not any(one.known or one.group or one.move for one in claims)
     if plain and rows.dialect_of(conn) == 'postgresql':
-        return store.once(lambda: _in_one_statement(conn, claims, fallback))
+        receive = _in_one_statement(store, conn, claims, fallback)
+        return Outcome(receive, ended)
 
     def work(writer: Writer) -> Writer:
         take(writer, claims, fallback, policies)
         return writer
 
-    return store.write(work).revision
+    outcome = Outcome(lambda: store.write(work).revision, ended)
+    outcome.finish()
+    return outcome
 
 
 def _in_one_statement(
-    conn: Connection, claims: Sequence[Claim], fallback: Mapping[str, float]
-) -> int:
-    """Do all of :func:`take` and the seal in one round trip."""
+    store: Store,
+    conn: Connection,
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+) -> Callable[[], int]:
+    """Send all of :func:`take` and the seal in one round trip.
+
+    :return: receives the revision; again where it met a deadlock
+    """
+    from scheduler_service.store import driver
+
     asked = _sums(claims, fallback)
     touched = Touched(
         load=sorted({one.host_id for one in claims}),
@@ -143,12 +196,22 @@ def _in_one_statement(
     )
     values['touched'] = touched.to_json()
     values['now'] = time.time()
-    try:
-        return int(driver.scalar(conn, statement, values))
-    except driver.Refused as fault:
-        if fault.sqlstate in claim_sql.LOST:
-            raise ClaimLost from None
-        raise
+    under_way = [driver.Sent(conn, statement, values)]
+
+    def work() -> int:
+        sent = (
+            under_way.pop()
+            if under_way
+            else driver.Sent(conn, statement, values)
+        )
+        try:
+            return int(sent.receive())
+        except driver.Refused as fault:
+            if fault.sqlstate in claim_sql.LOST:
+                raise ClaimLost from None
+            raise
+
+    return lambda: store.once(work)
 
 
 def placements(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
+from typing import Any
+
 import pytest
 from oslo_db import exception as db_exception
 
@@ -10,6 +14,12 @@ from scheduler_service.store import driver, rows
 from scheduler_service.store.connection import Store
 
 pytestmark = pytest.mark.db
+
+
+def scalar(conn: Any, text: str, values: dict[str, Any]) -> Any:
+    return driver.Sent(conn, text, values).receive()
+
+
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{}'; END $$"
 
 
@@ -25,15 +35,15 @@ def single(store):
 
 
 def test_the_value_comes_back(single):
-    assert driver.scalar(single, 'SELECT %(n)s + 1', {'n': 41}) == 42
+    assert scalar(single, 'SELECT CAST(:n AS int) + 1', {'n': 41}) == '42'
 
 
 def test_what_is_refused_has_its_state(single):
     with pytest.raises(driver.Refused) as caught:
-        driver.scalar(single, 'SELECT 1 / 0', {})
+        scalar(single, 'SELECT 1 / 0', {})
     assert caught.value.sqlstate == '22012'
     # The connection is as good as before.
-    assert driver.scalar(single, 'SELECT 1', {}) == 1
+    assert scalar(single, 'SELECT 1', {}) == '1'
 
 
 @pytest.mark.parametrize(
@@ -53,28 +63,28 @@ def test_collisions_are_tried_again_and_counted(
     def work() -> int:
         tried.append(1)
         if len(tried) < 3:
-            driver.scalar(single, RAISED.format(state), {})
+            scalar(single, RAISED.format(state), {})
         return 7
 
     assert store.once(work) == 7
     assert counted == [reason] * 2
     with pytest.raises(kind):
-        driver.scalar(single, RAISED.format(state), {})
+        scalar(single, RAISED.format(state), {})
 
 
 @pytest.mark.parametrize('state', ['57P01', '53100', '08006'])
 def test_a_server_in_trouble_is_away(single, state):
     with pytest.raises(errors.StoreUnavailable):
-        driver.scalar(single, RAISED.format(state), {})
+        scalar(single, RAISED.format(state), {})
 
 
 def test_a_lost_connection_is_away(store, single):
-    pid = driver.scalar(single, 'SELECT pg_backend_pid()', {})
+    pid = scalar(single, 'SELECT pg_backend_pid()', {})
     with store.reading() as other:
         other.exec_driver_sql(f'SELECT pg_terminate_backend({pid})')
     for _ in range(2):
         with pytest.raises(errors.StoreUnavailable):
-            driver.scalar(single, 'SELECT 1', {})
+            scalar(single, 'SELECT 1', {})
 
 
 @pytest.mark.parametrize(
@@ -92,10 +102,33 @@ def test_columns_arrive_as_they_are(single, kind, values):
     sent = [{'number': at, 'value': value} for at, value in enumerate(values)]
     source = rows.source('postgresql', columns)
     packed = rows.pack('postgresql', columns, sent)
-    statement = f'SELECT value FROM {source} ORDER BY number'
-    for name in packed:
-        statement = statement.replace(f':{name} ', f'%({name})s ')
-    raw = single.connection.dbapi_connection
-    with raw.cursor() as cursor:
-        found = cursor.execute(statement, packed).fetchall()
-    assert [value for (value,) in found] == values
+    told = f'SELECT json_agg(value ORDER BY number) FROM {source}'
+    assert json.loads(scalar(single, told, packed) or '[]') == values
+
+
+def test_something_else_is_done_while_the_database_works(single):
+    start = time.monotonic()
+    sent = driver.Sent(single, "SELECT 'x' FROM pg_sleep(0.5)", {})
+    assert time.monotonic() - start < 0.4
+    assert sent.receive() == 'x'
+    assert time.monotonic() - start >= 0.5
+
+
+def test_more_than_the_system_takes_at_once_is_sent(single):
+    large = 'x' * 20_000_000
+    asked = 'SELECT length(CAST(:large AS text))'
+    assert scalar(single, asked, {'large': large}) == str(len(large))
+
+
+def test_what_was_prepared_and_let_go_is_prepared_again(single):
+    assert scalar(single, 'SELECT 5', {}) == '5'
+    single.exec_driver_sql('DEALLOCATE ALL')
+    assert scalar(single, 'SELECT 5', {}) == '5'
+
+
+def test_what_cannot_be_prepared_is_refused(single):
+    for _ in range(2):
+        with pytest.raises(driver.Refused) as caught:
+            scalar(single, 'SELECT nothing_of_the_kind', {})
+        assert caught.value.sqlstate == '42703'
+    assert scalar(single, 'SELECT 1', {}) == '1'

@@ -101,7 +101,7 @@ def a_claim(snapshot: Snapshot, memory: int, **how: Any) -> claims.Claim:
 def make(store: Store, *wanted: claims.Claim) -> int:
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
-        return claims.claim(store, single, wanted, FALLBACK)
+        return claims.begin(store, single, wanted, FALLBACK).result()
 
 
 def used(store: Store) -> dict[str, int]:
@@ -276,7 +276,9 @@ class TestStore:
             with store.hold() as conn:
                 single = conn.execution_options(isolation_level='AUTOCOMMIT')
                 try:
-                    claims.claim(store, single, [one], FALLBACK, strict)
+                    claims.begin(
+                        store, single, [one], FALLBACK, strict
+                    ).result()
                 except claims.ClaimLost:
                     return False
             return True
