@@ -108,7 +108,12 @@ def measure(caller: Caller, turns: int, callers: int) -> dict[str, Any]:
     batch = statistics.median(
         common.timed(lambda: caller.many(64)) for _ in range(30)
     )
-    two = rate(lambda: caller.many(64), 2, 5) * 64
+    batches = {
+        f'batch_64_{several}_callers': round(
+            rate(lambda: caller.many(64), several, 5) * 64
+        )
+        for several in (2, 4)
+    }
     return {
         'p50_ms': {name: round(value, 3) for name, value in p50.items()},
         'p99_ms': {
@@ -124,7 +129,7 @@ def measure(caller: Caller, turns: int, callers: int) -> dict[str, Any]:
             rates['claimed'] / rates['nothing'], 2
         ),
         'batch_64_decisions_a_second': round(64 / batch),
-        'batch_64_two_callers': round(two),
+        **batches,
     }
 
 

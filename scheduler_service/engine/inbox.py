@@ -27,12 +27,14 @@ class Job:
     :ivar deadline: monotonic time after which nobody waits any more; None:
         somebody always does
     :ivar attempts: how often its claim was lost to another
+    :ivar alone: whether it is to be decided without others beside it
     :ivar since: monotonic time since which it waits
     """
 
     future: Future[Any] = dataclasses.field(default_factory=Future)
     deadline: float | None = None
     attempts: int = 0
+    alone: bool = False
     since: float = dataclasses.field(default_factory=time.monotonic)
 
     def late(self) -> bool:
@@ -166,12 +168,21 @@ class Inbox:
             self._changed.notify()
 
     def take(self, most: int, wait: float) -> list[Job]:
-        """Return up to *most* jobs, none if none comes for *wait* seconds."""
+        """Return up to *most* jobs, none if none comes for *wait* seconds.
+
+        One that is to be alone comes alone.
+        """
         with self._changed:
             if not self._jobs and not self._closed:
                 self._changed.wait(wait)
-            count = min(most, len(self._jobs))
-            return [self._jobs.popleft() for _ in range(count)]
+            taken: list[Job] = []
+            while self._jobs and len(taken) < most:
+                if self._jobs[0].alone and taken:
+                    break
+                taken.append(self._jobs.popleft())
+                if taken[0].alone:
+                    break
+            return taken
 
     def take_along(
         self, wanted: Callable[[Job], bool], most: int

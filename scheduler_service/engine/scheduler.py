@@ -30,6 +30,7 @@ from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.recorder import Recorder
 from scheduler_service.engine.reporter import Reporter, ReporterOptions
+from scheduler_service.engine.sayings import Sayings
 from scheduler_service.engine.zones import ZoneDesk
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Request, ZoneRequest
@@ -40,8 +41,6 @@ from scheduler_service.store.connection import Store, Writer
 LOG = logging.getLogger(__name__)
 _IDLE_S = 1.0
 _AWAY_S = 0.5
-# A batch that takes longer is worth a word.
-_SLOW_S = 1.0
 # How many batches at most are decided on one view of the hosts.
 _ALONG = 4
 
@@ -92,7 +91,7 @@ class Scheduler:
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
         )
-        self._away = False
+        self._sayings = Sayings(self.health, options.inbox_size)
         self._stopping = threading.Event()
         self._batches = self._jobs = 0
 
@@ -121,10 +120,10 @@ class Scheduler:
             try:
                 self._keeper.load()
             except errors.StoreUnavailable as error:
-                self._say_away(error)
+                self._sayings.away(error)
                 self._stopping.wait(_AWAY_S)
             else:
-                self._say_back()
+                self._sayings.back()
                 self._recorder.start()
                 self.reporter.start()
                 self._thread.start()
@@ -267,7 +266,7 @@ class Scheduler:
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,
             'waiting': len(self._inbox),
-            'database': 'away' if self._away else 'up',
+            'database': 'away' if self._sayings.is_away else 'up',
             'batches': self._batches,
             'requests': self._jobs,
             'suffering': self.health.sufferings,
@@ -309,18 +308,29 @@ class Scheduler:
             if not jobs and self._inbox.closed and not self._asking:
                 return
             try:
-                self._watch()
+                self._sayings.waiting(len(self._inbox))
                 self._work(jobs)
-                self._say_back()
+                self._sayings.back()
             except errors.StoreUnavailable as error:
-                self._say_away(error)
+                self._sayings.away(error)
                 self._put_back(jobs)
                 if self._stopping.wait(_AWAY_S):
                     return
             except Exception as fault:
-                LOG.exception('A batch of %d requests failed', len(jobs))
-                for job in jobs:
-                    job.fail(errors.declared(fault))
+                self._failed(jobs, fault)
+
+    def _failed(self, jobs: list[Job], fault: Exception) -> None:
+        """Decide a batch that nobody expected to fail one by one."""
+        LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
+        # Whatever was under way for it is read anew.
+        self._keeper.drop()
+        if len(jobs) == 1:
+            jobs[0].fail(errors.declared(fault))
+            return
+        left = [job for job in jobs if not job.future.done()]
+        for job in left:
+            job.alone = True
+        self._inbox.put_back(left)
 
     def _more(self, jobs: list[Job]) -> list[HostJob]:
         """Take plain requests along that wait first in line, into *jobs*."""
@@ -372,22 +382,7 @@ class Scheduler:
         for job in jobs:
             if isinstance(job, ExplainJob):
                 self._hosts.explain(job)
-        self._judge(time.monotonic() - start)
-
-    def _judge(self, took: float) -> None:
-        """Say whether the database lets batches pass in good time."""
-        if took > _SLOW_S:
-            self.health.suffer('database', f'a batch took {took:.1f} s')
-        else:
-            self.health.well('database')
-
-    def _watch(self) -> None:
-        """Say whether more waits than is soon done."""
-        waiting, most = len(self._inbox), self._options.inbox_size
-        if waiting > most // 2:
-            self.health.suffer('inbox', f'{waiting} of {most} requests wait')
-        else:
-            self.health.well('inbox')
+        self._sayings.took(time.monotonic() - start)
 
     def _change_claims(self, job: ClaimsJob) -> None:
         if job.future.done():
@@ -405,19 +400,6 @@ class Scheduler:
                 job.fail(errors.StoreUnavailable())
         self._inbox.put_back([j for j in open_jobs if not j.future.done()])
 
-    def _say_away(self, error: errors.StoreUnavailable) -> None:
-        if not self._away:
-            LOG.error('%s; waiting for it', error)
-            self.health.count('database_lost')
-        self._away = True
-        self.health.suffer('database', 'the database does not answer')
-
-    def _say_back(self) -> None:
-        if self._away:
-            LOG.warning('The database is back')
-            self.health.well('database')
-        self._away = False
-
 
 def _is_plain(job: Job) -> bool:
-    return isinstance(job, HostJob) and job.plain
+    return isinstance(job, HostJob) and job.plain and not job.alone

@@ -70,26 +70,52 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
         assert audit.audit(conn, FALLBACK).findings == []
 
 
-def test_a_portion_claimed_before_a_fault_is_answered(
-    make_service, monkeypatch
-):
-    """What fails in the second portion does not fail the first."""
+def test_a_fault_is_that_of_one_request_alone(make_service, monkeypatch):
+    """All that came with it get their places, and each of them once."""
     service = make_service(scheduler__batch_size=200)
     desk = service.daemon.scheduler._hosts
-    real, count = desk.choose, []
+    real, seen = desk.choose, []
 
-    def choose(*args: Any) -> Any:
-        count.append(1)
-        if len(count) == 50:
+    def choose(snapshot: Any, overlay: Any, job: Any) -> Any:
+        seen.append(job)
+        if job.request.flavor.vcpus == 7:
             raise RuntimeError('a fault in a test')
-        return real(*args)
+        return real(snapshot, overlay, job)
 
     monkeypatch.setattr(desk, 'choose', choose)
-    one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
-    answers = service.client.schedule_many(CONTEXT, [one] * 80)
-    assert sum('result' in one for one in answers) == 32
-    names = {one['error']['name'] for one in answers if 'error' in one}
-    assert names == {'SchedulerError'}
+    asked: list[Any] = [{'flavor': {'memory_mb': 1}} for _ in range(80)]
+    asked[49] = {'flavor': {'memory_mb': 1, 'vcpus': 7}}
+    answers = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in asked]
+    )
+    # The first portion was claimed before; the others were chosen for again.
+    assert len(seen) == 50 + 48
+    (bad,) = (one['error'] for one in answers if 'error' in one)
+    assert 'error' in answers[49]
+    assert bad['name'] == 'SchedulerError'
     with service.store.reading() as conn:
         held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
-        assert held.scalar_one() == 32
+        assert held.scalar_one() == 79
+    more = service.client.select_destinations(CONTEXT, asked[0])
+    assert len(more['placements']) == 1
+
+
+def test_what_comes_while_a_batch_is_claimed_goes_along(
+    make_service, monkeypatch
+):
+    """It is chosen for on the same view, and is not promised twice."""
+    service = make_service(scheduler__batch_size=64)
+    desk = service.daemon.scheduler._hosts
+    real, rounds = desk.keeper.current, []
+    monkeypatch.setattr(
+        desk.keeper, 'current', lambda: rounds.append(1) or real()
+    )
+    one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
+    answers = service.client.schedule_many(CONTEXT, [one] * 256)
+    uuids = {
+        one['result']['placements'][0]['instance_uuid'] for one in answers
+    }
+    assert len(uuids) == 256
+    assert len(rounds) == 1
+    with service.store.reading() as conn:
+        assert audit.audit(conn, FALLBACK).findings == []
