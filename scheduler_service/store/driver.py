@@ -33,6 +33,7 @@ _AGAIN: dict[str, Any] = {
 # it. What the library itself finds out about a connection has no state.
 _AWAY = ('08', '53', '57', '58')
 _NOT_PREPARED = '26000'
+_NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
 
 
@@ -75,6 +76,7 @@ class Sent:
 
     :param conn: in autocommit mode, of psycopg's dialect
     :param text: SQL with ``:named`` parameters
+    :raises Refused: it cannot be prepared, or not with such a value
     :raises StoreUnavailable: it is not known whether anything will be done
     """
 
@@ -161,7 +163,10 @@ def _encoded(value: Any) -> tuple[bytes | None, int]:
         return None, pq.Format.TEXT
     if isinstance(value, arrays.Column):
         return arrays.encoded(value), pq.Format.BINARY
-    text = value if isinstance(value, str) else repr(value)
+    text = str(value)
+    if '\0' in text:
+        # The library would send what is before it.
+        raise Refused(_NOT_TEXT, 'text with NUL')
     return text.encode(), pq.Format.TEXT
 
 
@@ -182,6 +187,8 @@ def _fault(result: pq.abc.PGresult) -> Exception:
 
 
 def _away(message: str) -> errors.StoreUnavailable:
+    # What follows in other lines are guesses at the reason.
+    first = message.strip().partition('\n')[0]
     return errors.StoreUnavailable(
-        f'The database does not answer: {message.strip()[:300]}'
+        f'The database does not answer: {first[:300]}'
     )

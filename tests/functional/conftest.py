@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -213,18 +214,22 @@ def launch(tmp_path: pathlib.Path) -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., SchedulerClient]]:
-    """Give a function that returns a client of a bus."""
-    buses: list[Any] = []
+    """Give a function that returns a client of a bus, of :func:`connected`."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *bus, **how: stack.enter_context(connected(*bus, **how))
 
-    def make(
-        bus: str, topic: str, timeout: float = 30, durable: bool = False
-    ) -> SchedulerClient:
-        conf = new_conf()
-        # Registers the options of the driver.
-        buses.append(transport.for_client(conf, bus))
-        for name in clouds.DURABLE if durable else ():
-            conf.set_override(name, True, 'oslo_messaging_rabbit')
-        return SchedulerClient(conf, buses[-1], topic=topic, timeout=timeout)
 
-    yield make
-    clouds.clean(buses)
+@contextlib.contextmanager
+def connected(
+    bus: str, topic: str, timeout: float = 30, durable: bool = False
+) -> Iterator[SchedulerClient]:
+    """Give a client of a bus, which has to be there at the end as well."""
+    conf = new_conf()
+    # Registers the options of the driver.
+    used = transport.for_client(conf, bus)
+    for name in clouds.DURABLE if durable else ():
+        conf.set_override(name, True, 'oslo_messaging_rabbit')
+    try:
+        yield SchedulerClient(conf, used, topic=topic, timeout=timeout)
+    finally:
+        clouds.clean([used])

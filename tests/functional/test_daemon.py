@@ -15,7 +15,7 @@ from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
 from tests import servers
 from tests.conftest import new_database
-from tests.functional.conftest import CONTEXT, SMALL, bring
+from tests.functional.conftest import CONTEXT, SMALL, bring, connected
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker]
 
@@ -176,20 +176,17 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         assert daemon.end() == 0
 
 
-# See clouds.clean.
-@pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning')
-def test_waits_for_a_broker_that_comes_back(
-    connect, launch, postgresql, topic
-):
+def test_waits_for_a_broker_that_comes_back(launch, postgresql, topic):
     with servers.rabbitmq() as (server, bus):
         daemon = launch(ready_store(postgresql[1]), bus, on(topic) + DURABLE)
         daemon.wait_for('Ready:')
-        connect(bus, topic, durable=True).ping(CONTEXT)
+        with connected(bus, topic, durable=True) as before:
+            before.ping(CONTEXT)
         server.kill(signal.SIGTERM)
         server.relaunch()
         server.wait(lambda: servers.answers(server.port))
-        asking = connect(bus, topic, timeout=60, durable=True)
-        answer = asking.select_destinations(CONTEXT, {'flavor': SMALL})
+        with connected(bus, topic, timeout=60, durable=True) as asking:
+            answer = asking.select_destinations(CONTEXT, {'flavor': SMALL})
         assert len(answer['placements']) == 1
         assert daemon.end() == 0
 

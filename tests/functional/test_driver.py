@@ -10,7 +10,7 @@ import pytest
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.store import driver, rows
+from scheduler_service.store import arrays, driver, rows
 from scheduler_service.store.connection import Store
 
 pytestmark = pytest.mark.db
@@ -83,8 +83,9 @@ def test_a_lost_connection_is_away(store, single):
     with store.reading() as other:
         other.exec_driver_sql(f'SELECT pg_terminate_backend({pid})')
     for _ in range(2):
-        with pytest.raises(errors.StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable) as caught:
             scalar(single, 'SELECT 1', {})
+        assert '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,19 @@ def test_more_than_the_system_takes_at_once_is_sent(single):
     large = 'x' * 20_000_000
     asked = 'SELECT length(CAST(:large AS text))'
     assert scalar(single, asked, {'large': large}) == str(len(large))
+
+
+@pytest.mark.parametrize('kind', ['plain', 'packed'])
+def test_text_with_nul_is_refused_and_not_cut(single, kind):
+    text, value = 'SELECT CAST(:a AS text)', 'a\0b'
+    values: dict[str, Any] = {'a': value}
+    if kind == 'packed':
+        text = 'SELECT CAST(:a AS text[])'
+        values = {'a': arrays.Texts([value])}
+    with pytest.raises(driver.Refused) as caught:
+        scalar(single, text, values)
+    assert caught.value.sqlstate == '22021'
+    assert scalar(single, 'SELECT 1', {}) == '1'
 
 
 def test_what_was_prepared_and_let_go_is_prepared_again(single):
