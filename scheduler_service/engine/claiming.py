@@ -36,7 +36,7 @@ class Chosen:
 
     @property
     def reasons(self) -> dict[str, Any]:
-        """Why, worked out when somebody wants to know."""
+        """Why these hosts."""
         return self.choice.explanation()
 
     @property

@@ -270,7 +270,3 @@ def _elsewhere(snapshot: Snapshot, request: Request, job: HostJob) -> Request:
         hosts.update(one.host for one in there if one is not None)
     ignored = sorted({*(request.ignore_hosts or ()), *hosts})
     return msgspec.structs.replace(request, ignore_hosts=ignored)
-
-
-def _is_open(job: HostJob) -> bool:
-    return not job.future.done()

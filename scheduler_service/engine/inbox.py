@@ -75,7 +75,7 @@ class HostJob(Job):
     @property
     def plain(self) -> bool:
         """Whether others may be claimed for before it and after it."""
-        return not (self.move or self.request.instance_group)
+        return not (self.move or self.alone or self.request.instance_group)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -184,14 +184,16 @@ class Inbox:
                     break
             return taken
 
-    def take_along(
-        self, wanted: Callable[[Job], bool], most: int
-    ) -> list[Job]:
-        """Return those first in line that are wanted, without waiting."""
+    def take_plain(self, most: int) -> list[HostJob]:
+        """Return the plain jobs first in line, without waiting."""
         with self._changed:
-            found: list[Job] = []
-            while len(found) < most and self._jobs and wanted(self._jobs[0]):
-                found.append(self._jobs.popleft())
+            found: list[HostJob] = []
+            while len(found) < most and self._jobs:
+                job = self._jobs[0]
+                if not (isinstance(job, HostJob) and job.plain):
+                    break
+                self._jobs.popleft()
+                found.append(job)
             return found
 
     def close(self) -> None:

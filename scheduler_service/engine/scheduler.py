@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
@@ -39,6 +39,7 @@ from scheduler_service.store import decisions, lifecycle
 from scheduler_service.store.connection import Store, Writer
 
 LOG = logging.getLogger(__name__)
+J = TypeVar('J', bound=Job)
 _IDLE_S = 1.0
 _AWAY_S = 0.5
 # How many batches at most are decided on one view of the hosts.
@@ -336,17 +337,17 @@ class Scheduler:
         """Take plain requests along that wait first in line, into *jobs*."""
         room = _ALONG * self._options.batch_size - len(jobs)
         most = min(room, self._options.batch_size)
-        came = self._inbox.take_along(_is_plain, most)
+        came = self._inbox.take_plain(most)
         jobs += came
         self._jobs += len(came)
-        return [job for job in self._in_time(came) if isinstance(job, HostJob)]
+        return self._in_time(came)
 
     @property
     def _asking(self) -> bool:
         """Whether requests are parked that will come back."""
         return bool(self._hosts.extending and self._hosts.extending.busy)
 
-    def _in_time(self, jobs: list[Job]) -> list[Job]:
+    def _in_time(self, jobs: list[J]) -> list[J]:
         """Return the jobs whose answer somebody still waits for."""
         kept = []
         for job in jobs:
@@ -399,7 +400,3 @@ class Scheduler:
             if job.late():
                 job.fail(errors.StoreUnavailable())
         self._inbox.put_back([j for j in open_jobs if not j.future.done()])
-
-
-def _is_plain(job: Job) -> bool:
-    return isinstance(job, HostJob) and job.plain and not job.alone

@@ -286,7 +286,7 @@ def _translated() -> Iterator[None]:
 
 def first_line(fault: BaseException) -> str:
     """Return the first line of what a driver says, without the statement."""
-    return str(fault).strip().splitlines()[0][:300]
+    return str(fault).strip().partition('\n')[0][:300]
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import arrays
+from scheduler_service.store.connection import first_line
 
 # Deadlocks, and what could not be put in order with others.
 _AGAIN: dict[str, Any] = {
@@ -94,7 +95,7 @@ class Sent:
         try:
             self._send()
         except psycopg.Error as fault:
-            raise _away(str(fault)) from fault
+            raise _away(fault) from fault
 
     def receive(self) -> Any:
         """Wait for the only value of the statement.
@@ -112,7 +113,7 @@ class Sent:
                 self._send()
                 result = self._result()
         except psycopg.Error as fault:
-            raise _away(str(fault)) from fault
+            raise _away(fault) from fault
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise _fault(result)
         value = result.get_value(0, 0)
@@ -180,15 +181,13 @@ def _fault(result: pq.abc.PGresult) -> Exception:
     state = _state(result)
     message = result.error_message.decode(errors='replace').strip()[:300]
     if state is None or state[:2] in _AWAY:
-        return _away(message)
+        return _away(psycopg.OperationalError(message))
     refused = Refused(state, message)
     found: Exception = _AGAIN[state](refused) if state in _AGAIN else refused
     return found
 
 
-def _away(message: str) -> errors.StoreUnavailable:
-    # What follows in other lines are guesses at the reason.
-    first = message.strip().partition('\n')[0]
+def _away(fault: Exception) -> errors.StoreUnavailable:
     return errors.StoreUnavailable(
-        f'The database does not answer: {first[:300]}'
+        f'The database does not answer: {first_line(fault)}'
     )
