@@ -39,6 +39,13 @@ _TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
 _SAME = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
+# Said like this PostgreSQL can neither hash nor sort to join, whatever it
+# thinks of the tables: row by row of what is asked, by the key. So rows are
+# locked in the order that they are asked in.
+_IN_TURN = (
+    'i.host_id = ANY(ARRAY[a.host_id]) '
+    'AND i.resource_class = ANY(ARRAY[a.resource_class])'
+)
 _LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
 # No vCPUs at all: the host's figures are not collected, nothing to check.
 _FITS = f"""
@@ -55,12 +62,18 @@ LOST = ('22012', '23505')
 def _asked(dialect: str) -> str:
     """Return SQL for the amounts asked, named ``a``.
 
-    Of a limited query PostgreSQL expects few rows, and so looks each up by
-    the key instead of reading the whole table.
+    On PostgreSQL they are limited, see :func:`_first`.
     """
     source = rows.source(dialect, _ASK)
-    if dialect != 'postgresql':
-        return source
+    return _first(source) if dialect == 'postgresql' else source
+
+
+def _first(source: str) -> str:
+    """Return SQL for the rows of *source*, limited to all of them.
+
+    Of a limited query PostgreSQL expects few rows: so they lead, and each
+    is looked up by the key instead of reading the whole table.
+    """
     limit = 'CAST(:expected AS integer)'
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
@@ -127,17 +140,13 @@ def _claiming(one: int | None) -> str:
         placed_rows = rows.source(pg, INSTANCE, 'instances')
         held_rows = rows.source(pg, ALLOCATION, 'allocations')
     else:
-        asked = _values(one, _ASK, _numbered)
+        asked = _first(_values(one, _ASK, _numbered))
         placed_rows = _values(1, INSTANCE, lambda name, _: name)
         held_rows = _values(one, ALLOCATION, _allocated)
     return f"""
-        WITH b AS MATERIALIZED (
-            SELECT a.* FROM {asked}
-            CROSS JOIN LATERAL (
-                SELECT 1 FROM inventories AS i WHERE {_SAME} FOR UPDATE) AS l
-        ), took AS (
-            UPDATE inventories AS i SET {_TAKE} FROM b AS a
-            WHERE {_SAME} AND {_FITS} RETURNING 1
+        WITH took AS (
+            UPDATE inventories AS i SET {_TAKE} FROM {asked}
+            WHERE {_IN_TURN} AND {_FITS} RETURNING 1
         ), enough AS MATERIALIZED (
             SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
                 AS yes FROM took
@@ -201,16 +210,8 @@ def _update(dialect: str, fits: str) -> str:
             f'ON {_SAME} {fits} SET i.used = i.used + a.amount, '
             'i.available_least = i.available_least - a.amount'
         )
-    if dialect == 'postgresql':
-        # Locked one by one in the order of the rows, by the key.
-        return (
-            f'WITH b AS MATERIALIZED (SELECT a.* FROM {source} '  # noqa: S608
-            f'CROSS JOIN LATERAL (SELECT 1 FROM inventories AS i '
-            f'WHERE {_SAME} FOR UPDATE) AS l) '
-            f'UPDATE inventories AS i SET {_TAKE} FROM b AS a '
-            f'WHERE {_SAME} {fits}'
-        )
+    same = _IN_TURN if dialect == 'postgresql' else _SAME
     return (
         f'UPDATE inventories AS i SET {_TAKE} FROM {source} '  # noqa: S608
-        f'WHERE {_SAME} {fits}'
+        f'WHERE {same} {fits}'
     )
