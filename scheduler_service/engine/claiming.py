@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,13 @@ class Chosen:
         made = {p.uuid: p.placement for p in self.choice.picked}
         made.update(self.before)
         return [made[uuid] for uuid in self.job.request.instance_uuids]
+
+
+class Ready(NamedTuple):
+    """What is to be claimed for jobs; None where none of them wants it."""
+
+    chosen: list[Chosen]
+    prepared: claims.Prepared | None
 
 
 class Claiming:
@@ -96,37 +103,45 @@ class Claimer:
             name: settings.default_ratio(name) for name in STANDARD_CLASSES
         }
 
-    def begin(self, chosen: list[Chosen]) -> Claiming:
+    def prepare(self, chosen: list[Chosen]) -> Ready:
+        """Return what is to be claimed for those jobs that want it."""
+        wanted = [
+            self._as_claim(one, picked)
+            for one in chosen
+            if one.job.claim
+            for picked in one.choice.picked
+        ]
+        if not wanted:
+            return Ready(chosen, None)
+        prepared = claims.prepare(
+            self.keeper.store, wanted, self._fallback, self._policies
+        )
+        return Ready(chosen, prepared)
+
+    def begin(self, ready: Ready) -> Claiming:
         """Claim for those jobs that want it, all or nothing.
 
         :raises StoreUnavailable: it is not known whether anything is claimed
         """
-        wanted = [one for one in chosen if one.job.claim]
-        outcome = self._begin(wanted) if wanted else None
+        chosen, prepared = ready
+        outcome = None
+        if prepared is not None:
+            several = sum(one.job.claim for one in chosen)
+            outcome = self._begin(prepared, several)
         return Claiming(chosen, self.keeper, outcome)
 
-    def _begin(self, chosen: list[Chosen]) -> claims.Outcome:
-        wanted = [
-            self._as_claim(one, picked)
-            for one in chosen
-            for picked in one.choice.picked
-        ]
+    def _begin(
+        self, prepared: claims.Prepared, several: int
+    ) -> claims.Outcome:
         start = time.perf_counter()
 
         def ended(fault: Exception | None) -> None:
             self._health.time('claim', time.perf_counter() - start)
             if isinstance(fault, claims.ClaimLost):
-                self._health.count('claims_lost', by=len(chosen))
+                self._health.count('claims_lost', by=several)
 
         with self.keeper.direct() as conn:
-            outcome = claims.begin(
-                self.keeper.store,
-                conn,
-                wanted,
-                self._fallback,
-                self._policies,
-                ended,
-            )
+            outcome = claims.begin(self.keeper.store, conn, prepared, ended)
             self.keeper.under_way = outcome
         return outcome
 

@@ -77,11 +77,13 @@ class Round:
                     self.again += portion
                     continue
                 chosen = self._choose(portion)
+                # All that can be done for it while another is claimed.
+                ready = self._desk.claimer.prepare(chosen)
                 before, going = going, None
                 if before is not None and not self._won(before):
                     self.again += [one.job for one in chosen]
                     continue
-                going = self._desk.claimer.begin(chosen)
+                going = self._desk.claimer.begin(ready)
                 if before is not None:
                     self._settle(before)
         except BaseException:
@@ -182,7 +184,8 @@ class Round:
 
     def _claimed(self, one: Chosen) -> bool:
         try:
-            self._desk.claimer.begin([one]).wait()
+            claimer = self._desk.claimer
+            claimer.begin(claimer.prepare([one])).wait()
         except claims.ClaimLost:
             return False
         return True

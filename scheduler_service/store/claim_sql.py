@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -35,6 +35,22 @@ INSTANCE = {
     'placement': 'text',
     'created_at': 'float',
 }
+
+
+class Asked(NamedTuple):
+    """What is asked of one inventory, in the order of its columns.
+
+    :ivar ratio: to check under instead of the host's
+    :ivar fallback: to check under where the host has none
+    """
+
+    host_id: int
+    resource_class: str
+    amount: int
+    ratio: float | None = None
+    fallback: float | None = None
+
+
 _TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
@@ -78,9 +94,7 @@ def _first(source: str) -> str:
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
-def parameters(
-    dialect: str, asked: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def parameters(dialect: str, asked: Sequence[Asked]) -> dict[str, Any]:
     """Return the parameters of a statement on the amounts asked."""
     found = rows.pack(dialect, _ASK, asked)
     if dialect == 'postgresql':
@@ -101,11 +115,14 @@ def moving(dialect: str) -> Any:
 
 
 def claiming(
-    asked: Sequence[Mapping[str, Any]],
-    instances: Sequence[Mapping[str, Any]],
-    allocations: Sequence[Mapping[str, Any]],
+    asked: Sequence[Asked],
+    instances: Sequence[Sequence[Any]],
+    allocations: Sequence[Sequence[Any]],
 ) -> tuple[str, dict[str, Any]]:
     """Return PostgreSQL's statement for a claim, and its parameters.
+
+    :param instances: in the order of :data:`INSTANCE`
+    :param allocations: in the order of :data:`ALLOCATION`
 
     Those of the change, ``touched`` and ``now``, are left to the caller.
     """
@@ -115,10 +132,10 @@ def claiming(
             **rows.pack('postgresql', INSTANCE, instances, 'instances'),
             **rows.pack('postgresql', ALLOCATION, allocations, 'allocations'),
         }
-    found = {**instances[0], 'expected': len(asked)}
+    found = dict(zip(INSTANCE, instances[0], strict=True))
+    found['expected'] = len(asked)
     for at, row in enumerate(asked):
-        for name, numbered in _numbers(at):
-            found[numbered] = row[name]
+        found.update(zip(_numbers(at), row, strict=True))
     return _claiming(len(asked)), found
 
 
@@ -166,9 +183,9 @@ def _claiming(one: int | None) -> str:
 
 
 @functools.cache
-def _numbers(at: int) -> list[tuple[str, str]]:
-    """Return the columns of what is asked, and their parameters in a row."""
-    return [(name, _numbered(name, at)) for name in _ASK]
+def _numbers(at: int) -> list[str]:
+    """Return the parameters that a row of what is asked is in."""
+    return [_numbered(name, at) for name in _ASK]
 
 
 def _numbered(name: str, at: int) -> str:

@@ -142,31 +142,54 @@ class Outcome:
         return self._revision
 
 
-def begin(
+class Prepared(NamedTuple):
+    """Claims that can be made without further ado.
+
+    :ivar bound: all of :func:`take` and the seal in one statement, where the
+        database has one for it
+    """
+
+    claims: Sequence[Claim]
+    fallback: Mapping[str, float]
+    policies: Collection[str]
+    bound: Any = None
+
+
+def prepare(
     store: Store,
-    conn: Connection,
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
     policies: Collection[str] = (),
-    ended: Ended = _nobody,
+) -> Prepared:
+    """Return claims as :func:`begin` takes them; nothing is done yet.
+
+    :param fallback: resource class -> configured ratio
+    :param policies: of server groups that are to hold strictly
+    """
+    plain = not any(one.known or one.group or one.move for one in claims)
+    prepared = Prepared(claims, fallback, policies)
+    if plain and store.dialect == 'postgresql':
+        return prepared._replace(bound=_in_one_statement(claims, fallback))
+    return prepared
+
+
+def begin(
+    store: Store, conn: Connection, prepared: Prepared, ended: Ended = _nobody
 ) -> Outcome:
     """Claim for every consumer in one transaction.
 
     Until the outcome is known *conn* is not to be used otherwise; where the
     database takes a claim in one statement it is known later.
 
-    :param policies: of server groups that are to hold strictly
     :param conn: a held connection that commits each statement by itself
     :param ended: is told the fault, or None, once the outcome is known
     :raises StoreUnavailable: it is not known whether anything will be claimed
     """
-    plain = not any(one.known or one.group or one.move for one in claims)
-    if plain and rows.dialect_of(conn) == 'postgresql':
-        receive = _in_one_statement(store, conn, claims, fallback)
-        return Outcome(receive, ended)
+    if prepared.bound is not None:
+        return Outcome(_sent(store, conn, prepared.bound), ended)
 
     def work(writer: Writer) -> Writer:
-        take(writer, claims, fallback, policies)
+        take(writer, *prepared[:3])
         return writer
 
     outcome = Outcome(lambda: store.write(work).revision, ended)
@@ -175,35 +198,34 @@ def begin(
 
 
 def _in_one_statement(
-    store: Store,
-    conn: Connection,
-    claims: Sequence[Claim],
-    fallback: Mapping[str, float],
-) -> Callable[[], int]:
-    """Send all of :func:`take` and the seal in one round trip.
-
-    :return: receives the revision; again where it met a deadlock
-    """
+    claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> Any:
+    """Return all of :func:`take` and the seal in one round trip."""
     from scheduler_service.store import driver
 
-    asked = _sums(claims, fallback)
     touched = Touched(
         load=sorted({one.host_id for one in claims}),
         instances=[one.consumer for one in claims],
     )
     statement, values = claim_sql.claiming(
-        asked, _instances(claims), _allocations(claims)
+        _sums(claims, fallback), _instances(claims), _allocations(claims)
     )
     values['touched'] = touched.to_json()
     values['now'] = time.time()
-    under_way = [driver.Sent(conn, statement, values)]
+    return driver.Bound.of(statement, values)
+
+
+def _sent(store: Store, conn: Connection, bound: Any) -> Callable[[], int]:
+    """Send a claim.
+
+    :return: receives the revision; sends it again where it met a deadlock
+    """
+    from scheduler_service.store import driver
+
+    under_way = [driver.Sent(conn, bound)]
 
     def work() -> int:
-        sent = (
-            under_way.pop()
-            if under_way
-            else driver.Sent(conn, statement, values)
-        )
+        sent = under_way.pop() if under_way else driver.Sent(conn, bound)
         try:
             return int(sent.receive())
         except driver.Refused as fault:
@@ -286,51 +308,45 @@ def _move(conn: Connection, claims: Sequence[Claim]) -> None:
 
 def _sums(
     claims: Sequence[Claim], fallback: Mapping[str, float]
-) -> list[dict[str, Any]]:
+) -> list[claim_sql.Asked]:
     """Add up what the claims take of each host and class, in fixed order."""
-    sums: dict[tuple[int, str], dict[str, Any]] = {}
+    sums: dict[tuple[int, str], claim_sql.Asked] = {}
     for one in claims:
         for name, amount in one.amounts.items():
-            row = sums.setdefault(
-                (one.host_id, name),
-                {
-                    'host_id': one.host_id,
-                    'resource_class': name,
-                    'amount': 0,
-                    'ratio': one.ratios.get(name),
-                    'fallback': fallback.get(name, 1.0),
-                },
-            )
-            row['amount'] += amount
+            key = one.host_id, name
+            before = sums.get(key)
+            if before is None:
+                sums[key] = claim_sql.Asked(
+                    *key, amount, one.ratios.get(name), fallback.get(name, 1.0)
+                )
+            else:
+                sums[key] = before._replace(amount=before.amount + amount)
     return [sums[key] for key in sorted(sums)]
 
 
-def _allocations(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+def _allocations(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
+    """Return rows in the order of ``claim_sql.ALLOCATION``."""
     return [
-        {
-            'consumer_uuid': one.consumer,
-            'host_id': one.host_id,
-            'resource_class': name,
-            'amount': amount,
-        }
+        (one.consumer, one.host_id, name, amount)
         for one in claims
         for name, amount in one.amounts.items()
     ]
 
 
-def _instances(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+def _instances(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
+    """Return rows in the order of ``claim_sql.INSTANCE``."""
     now = time.time()
     return [
-        {
-            'uuid': one.consumer,
-            'host': one.host,
-            'node': one.node,
-            'state': 'claimed',
-            'project_id': one.project_id,
-            'request_id': one.request_id,
-            'document': one.document,
-            'placement': one.placement,
-            'created_at': now,
-        }
+        (
+            one.consumer,
+            one.host,
+            one.node,
+            'claimed',
+            one.project_id,
+            one.request_id,
+            one.document,
+            one.placement,
+            now,
+        )
         for one in claims
     ]

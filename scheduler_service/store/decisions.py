@@ -51,7 +51,7 @@ class Decision(NamedTuple):
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     """Keep decisions."""
     now = time.time()
-    listed = [{**one._asdict(), 'created_at': now} for one in decisions]
+    listed = [(*one, now) for one in decisions]
     rows.insert_packed(writer.conn, 'decisions', _COLUMNS, listed)
 
 

@@ -70,28 +70,47 @@ class Statement(NamedTuple):
         return cls(name.encode(), made, tuple(compiled.positiontup or ()))
 
 
+class Bound(NamedTuple):
+    """A statement with its values, as they travel.
+
+    :ivar formats: of each value, 0 for text, 1 for binary
+    """
+
+    statement: Statement
+    values: list[bytes | None]
+    formats: list[int]
+
+    @classmethod
+    def of(cls, text: str, values: Mapping[str, Any]) -> Bound:
+        """Return a statement with values for its parameters.
+
+        :param text: SQL with ``:named`` parameters
+        :raises Refused: it cannot be asked with such a value
+        """
+        statement = Statement.of(text)
+        encoded = [_encoded(values[name]) for name in statement.order]
+        return cls(
+            statement,
+            [value for value, _ in encoded],
+            [form for _, form in encoded],
+        )
+
+
 class Sent:
     """A statement that the database works at; it commits by itself.
 
     Nothing else may be asked on the connection until it is received.
 
     :param conn: in autocommit mode, of psycopg's dialect
-    :param text: SQL with ``:named`` parameters
-    :raises Refused: it cannot be prepared, or not with such a value
+    :raises Refused: it cannot be prepared
     :raises StoreUnavailable: it is not known whether anything will be done
     """
 
-    def __init__(
-        self, conn: Connection, text: str, values: Mapping[str, Any]
-    ) -> None:
-        statement = Statement.of(text)
+    def __init__(self, conn: Connection, bound: Bound) -> None:
         raw: Any = conn.connection.dbapi_connection
         self._pg: pq.abc.PGconn = raw.pgconn
         self._prepared: set[bytes] = conn.info.setdefault(_PREPARED, set())
-        self._statement = statement
-        encoded = [_encoded(values[name]) for name in statement.order]
-        self._values = [value for value, _ in encoded]
-        self._formats = [form for _, form in encoded]
+        self._bound = bound
         try:
             self._send()
         except psycopg.Error as fault:
@@ -109,7 +128,7 @@ class Sent:
             result = self._result()
             if _state(result) == _NOT_PREPARED:
                 # Somebody let go of what was prepared; nothing was done.
-                self._prepared.discard(self._statement.name)
+                self._prepared.discard(self._bound.statement.name)
                 self._send()
                 result = self._result()
         except psycopg.Error as fault:
@@ -120,7 +139,7 @@ class Sent:
         return None if value is None else value.decode()
 
     def _send(self) -> None:
-        name, text, _ = self._statement
+        (name, text, _), values, formats = self._bound
         if name not in self._prepared:
             self._pg.send_prepare(name, text)
             self._flush()
@@ -128,7 +147,7 @@ class Sent:
             if prepared.status != pq.ExecStatus.COMMAND_OK:
                 raise _fault(prepared)
             self._prepared.add(name)
-        self._pg.send_query_prepared(name, self._values, self._formats)
+        self._pg.send_query_prepared(name, values, formats)
         self._flush()
 
     def _flush(self) -> None:

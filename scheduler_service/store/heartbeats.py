@@ -39,7 +39,7 @@ def beat(writer: Writer, hosts: Iterable[str]) -> None:
     dialect = rows.dialect_of(writer.conn)
     seen_at = now(writer.conn)
     for part in in_chunks(sorted(set(hosts)), _CHUNK):
-        packed = rows.pack(dialect, _HOST, [{'host': host} for host in part])
+        packed = rows.pack(dialect, _HOST, [(host,) for host in part])
         writer.conn.execute(_beating(dialect), {**packed, 'seen_at': seen_at})
 
 

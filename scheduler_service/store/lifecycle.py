@@ -211,7 +211,7 @@ def _lessen(conn: Connection, held: Sequence[Any]) -> None:
         key = row.host_id, row.resource_class
         amounts[key] = amounts.get(key, 0) - row.amount
     asked = [
-        {'host_id': host, 'resource_class': name, 'amount': amount}
+        claim_sql.Asked(host, name, amount)
         for (host, name), amount in sorted(amounts.items())
     ]
     dialect = rows.dialect_of(conn)

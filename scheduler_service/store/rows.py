@@ -64,11 +64,12 @@ def insert_packed(
     conn: Connection,
     table: str,
     columns: Mapping[str, str],
-    values: Sequence[Mapping[str, Any]],
+    values: Sequence[Sequence[Any]],
 ) -> None:
     """Insert rows in one statement.
 
     :param columns: name -> int, float or text
+    :param values: rows, each in the order of the columns
     """
     dialect = dialect_of(conn)
     statement = _inserting(dialect, table, tuple(columns.items()))
@@ -89,22 +90,24 @@ def _inserting(
 def pack(
     dialect: str,
     columns: Mapping[str, str],
-    values: Sequence[Mapping[str, Any]],
+    values: Sequence[Sequence[Any]],
     parameter: str = 'rows',
 ) -> dict[str, Any]:
     """Return rows as the parameters of a statement with their source.
 
-    :param values: rows; a column that one lacks is null
+    :param values: rows, each in the order of the columns
     """
     if dialect != 'postgresql':
-        return {parameter: _encode(values).decode()}
+        named = [dict(zip(columns, row, strict=True)) for row in values]
+        return {parameter: _encode(named).decode()}
     from scheduler_service.store import arrays
 
+    by_column = zip(*values, strict=True) if values else [()] * len(columns)
     return {
-        f'{parameter}_{name}': arrays.OF_KIND[kind](
-            [row.get(name) for row in values]
+        f'{parameter}_{name}': arrays.OF_KIND[kind](column)
+        for (name, kind), column in zip(
+            columns.items(), by_column, strict=True
         )
-        for name, kind in columns.items()
     }
 
 

@@ -63,7 +63,8 @@ def test_rows_are_taken_in_the_order_that_they_are_asked_in(
         if analyzed:
             conn.exec_driver_sql('ANALYZE')
         batch = some([1, 1] if several else [1])
-        claims.begin(store, conn, batch, FALLBACK).result()
+        prepared = claims.prepare(store, batch, FALLBACK)
+        claims.begin(store, conn, prepared).result()
         text = claim_sql._claiming(None if several else len(AMOUNTS))
         made = driver.Statement.of(text)
         nulls = ', '.join(['NULL'] * len(made.order))
@@ -103,7 +104,8 @@ def test_batches_that_cross_never_lock_each_other_out(kind, make_store):
                 meeting.wait()
                 for turn in range(40):
                     batch = some(order[: 1 + turn % 3])
-                    claims.begin(store, conn, batch, FALLBACK).result()
+                    prepared = claims.prepare(store, batch, FALLBACK)
+                    claims.begin(store, conn, prepared).result()
                     if turn % 4 == number:
                         gone = [one.consumer for one in batch]
                         store.write(lambda w, g=gone: lifecycle.release(w, g))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.db
 
 
 def scalar(conn: Any, text: str, values: dict[str, Any]) -> Any:
-    return driver.Sent(conn, text, values).receive()
+    return driver.Sent(conn, driver.Bound.of(text, values)).receive()
 
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{}'; END $$"
@@ -100,7 +100,7 @@ def test_a_lost_connection_is_away(store, single):
 )
 def test_columns_arrive_as_they_are(single, kind, values):
     columns = {'number': 'int', 'value': kind}
-    sent = [{'number': at, 'value': value} for at, value in enumerate(values)]
+    sent = list(enumerate(values))
     source = rows.source('postgresql', columns)
     packed = rows.pack('postgresql', columns, sent)
     told = f'SELECT json_agg(value ORDER BY number) FROM {source}'
@@ -109,7 +109,8 @@ def test_columns_arrive_as_they_are(single, kind, values):
 
 def test_something_else_is_done_while_the_database_works(single):
     start = time.monotonic()
-    sent = driver.Sent(single, "SELECT 'x' FROM pg_sleep(0.5)", {})
+    slow = driver.Bound.of("SELECT 'x' FROM pg_sleep(0.5)", {})
+    sent = driver.Sent(single, slow)
     assert time.monotonic() - start < 0.4
     assert sent.receive() == 'x'
     assert time.monotonic() - start >= 0.5

@@ -332,7 +332,8 @@ def strictly(store: Store, *wanted: claims.Claim) -> int:
     """Claim with the policies of groups held."""
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
-        return claims.begin(store, single, wanted, FALLBACK, STRICT).result()
+        prepared = claims.prepare(store, wanted, FALLBACK, STRICT)
+        return claims.begin(store, single, prepared).result()
 
 
 def wipe(store: Store) -> None:

@@ -41,11 +41,11 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
     service = make_service(database=database, scheduler__batch_size=200)
     real, calls = claims.begin, []
 
-    def begin(store: Store, conn: Any, wanted: Any, *more: Any) -> Any:
-        calls.append(len(wanted))
+    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+        calls.append(len(prepared.claims))
         if len(calls) == beaten:
-            rival(service.store, wanted[0])
-        return real(store, conn, wanted, *more)
+            rival(service.store, prepared.claims[0])
+        return real(store, conn, prepared, *more)
 
     monkeypatch.setattr(claiming.claims, 'begin', begin)
     asked = [{'flavor': {'memory_mb': 256}}] * 80

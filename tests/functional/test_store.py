@@ -101,7 +101,8 @@ def a_claim(snapshot: Snapshot, memory: int, **how: Any) -> claims.Claim:
 def make(store: Store, *wanted: claims.Claim) -> int:
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
-        return claims.begin(store, single, wanted, FALLBACK).result()
+        prepared = claims.prepare(store, wanted, FALLBACK)
+        return claims.begin(store, single, prepared).result()
 
 
 def used(store: Store) -> dict[str, int]:
@@ -276,9 +277,8 @@ class TestStore:
             with store.hold() as conn:
                 single = conn.execution_options(isolation_level='AUTOCOMMIT')
                 try:
-                    claims.begin(
-                        store, single, [one], FALLBACK, strict
-                    ).result()
+                    prepared = claims.prepare(store, [one], FALLBACK, strict)
+                    claims.begin(store, single, prepared).result()
                 except claims.ClaimLost:
                     return False
             return True
