@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +19,6 @@ from scheduler_service.pipeline import Choice, Picked
 from scheduler_service.settings import Settings
 from scheduler_service.store import claims, rows
 
-_encode = msgspec.json.Encoder().encode
-
 
 @dataclasses.dataclass(slots=True)
 class Chosen:
@@ -32,19 +31,25 @@ class Chosen:
     choice: Choice
     table: HostTable
     before: dict[str, Placement]
-    known: frozenset[str]
-
-    @property
-    def reasons(self) -> dict[str, Any]:
-        """Why these hosts."""
-        return self.choice.explanation()
+    known: Set[str]
 
     @property
     def placements(self) -> list[Placement]:
         """All of the request's placements, in the order of its instances."""
-        made = {p.uuid: p.placement for p in self.choice.picked}
+        picked = self.choice.picked
+        if not self.before:
+            return [one.placement for one in picked]
+        made = {one.uuid: one.placement for one in picked}
         made.update(self.before)
         return [made[uuid] for uuid in self.job.request.instance_uuids]
+
+    def told(self) -> dict[str, Any]:
+        """Return what was chosen and why, for the encoder alone."""
+        placements: list[Any] = self.placements
+        if not self.before:
+            told = (one.told() for one in self.choice.picked)
+            placements = [msgspec.Raw(one) for one in told]
+        return {'placements': placements, 'explanation': self.choice.told()}
 
 
 class Ready(NamedTuple):
@@ -150,16 +155,16 @@ class Claimer:
         selected = picked.placement.selected
         known = picked.uuid in one.known
         return claims.Claim(
-            consumer=picked.uuid,
-            host_id=picked.host_id,
-            host=selected.host,
-            node=selected.node,
-            amounts=picked.amounts,
-            ratios=picked.ratios,
-            project_id=request.project_id,
-            request_id=request.request_id,
+            picked.uuid,
+            picked.host_id,
+            selected.host,
+            selected.node,
+            picked.amounts,
+            picked.ratios,
+            request.project_id,
+            request.request_id,
             document=_document(request),
-            placement=_encode(picked.placement).decode(),
+            placement=picked.told().decode(),
             known=known,
             group=request.instance_group,
             move=known and one.job.move,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.instances import Placed
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.claiming import Chosen, Claimer
 from scheduler_service.engine.extending import Extending
@@ -112,20 +113,25 @@ class HostDesk:
     ) -> Chosen | None:
         """Choose for a job; None where the answer was given before."""
         request = job.request
-        before = self._before(snapshot, job) if job.claim else {}
-        missing = [u for u in request.instance_uuids if u not in before]
-        if not missing:
-            made = [before[u] for u in request.instance_uuids]
-            self._finish(snapshot.hosts, job, made)
-            return None
+        index = snapshot.hosts.instances
+        there = {
+            uuid: placed
+            for uuid in request.instance_uuids
+            if (placed := index.get(uuid)) is not None
+        }
+        before = self._before(there, job) if there and job.claim else {}
         if before:
+            uuids = request.instance_uuids
+            missing = [uuid for uuid in uuids if uuid not in before]
+            if not missing:
+                made = [before[uuid] for uuid in uuids]
+                self._finish(snapshot.hosts, job, made)
+                return None
             request = msgspec.structs.replace(request, instance_uuids=missing)
         if job.move or job.banned:
             request = _elsewhere(snapshot, request, job)
         if self._parked(snapshot, job):
             return None
-        index = snapshot.hosts.instances
-        known = frozenset(u for u in missing if index.get(u) is not None)
         # Whoever lost a claim chooses more freely, for those who won it
         # choose the best too.
         spread = 2**job.attempts
@@ -135,20 +141,21 @@ class HostDesk:
         )
         if not job.claim:
             aside.discard()
+        known = there.keys() - before.keys()
         return Chosen(job, choice, snapshot.hosts, before, known)
 
     def _before(
-        self, snapshot: Snapshot, job: HostJob
+        self, there: Mapping[str, Placed], job: HostJob
     ) -> dict[str, Placement]:
-        """Return what was answered for instances that hold a claim."""
-        index = snapshot.hosts.instances
-        held = []
-        for uuid in job.request.instance_uuids:
-            placed = index.get(uuid)
-            if placed is not None and (
-                placed.bound_for if job.move else placed.claimed
-            ):
-                held.append(uuid)
+        """Return what was answered for instances that hold a claim.
+
+        :param there: the job's instances that are known
+        """
+        held = [
+            uuid
+            for uuid, placed in there.items()
+            if (placed.bound_for if job.move else placed.claimed)
+        ]
         if not held:
             return {}
         with self.keeper.single() as conn:
@@ -225,11 +232,7 @@ class HostDesk:
 
     def record_chosen(self, one: Chosen) -> None:
         if one.job.claim:
-            self._record(
-                one.job.request,
-                'chosen',
-                {'placements': one.placements, 'explanation': one.reasons},
-            )
+            self._record(one.job.request, 'chosen', one.told())
 
     def _answer(
         self,
@@ -238,10 +241,13 @@ class HostDesk:
         chosen: Chosen | None = None,
     ) -> None:
         self.health.count('requests', 'chosen')
+        why = None
+        if chosen and job.explain:
+            why = chosen.choice.explanation()
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=placements,
-            explanation=chosen.reasons if chosen and job.explain else None,
+            explanation=why,
         )
         job.answer(answer)
 

@@ -20,6 +20,70 @@ from scheduler_service.store.connection import Writer
 _TURN_S = 0.00001
 
 
+class Part:
+    """The answer to one of many jobs, in place of a future of its own.
+
+    Nobody waits for it alone, so that it needs no lock.
+
+    :param there: is called once, when it is there
+    """
+
+    __slots__ = ('_fault', '_result', '_there')
+
+    def __init__(self, there: Callable[[], None]) -> None:
+        self._there: Callable[[], None] | None = there
+        self._result: Any = None
+        self._fault: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        return self._there is None
+
+    def set_result(self, result: Any) -> None:
+        """Give the result."""
+        self._result = result
+        self._tell()
+
+    def set_exception(self, fault: BaseException) -> None:
+        """Give an error."""
+        self._fault = fault
+        self._tell()
+
+    def _tell(self) -> None:
+        there, self._there = self._there, None
+        if there is not None:
+            there()
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        """Return the error, None where there is none."""
+        return self._fault
+
+
+class Parts:
+    """The answers to jobs that came together.
+
+    :ivar whole: a future of all of them, done when each is
+    :ivar each: one for each job
+    """
+
+    def __init__(self, count: int) -> None:
+        self.whole: Future[list[Part]] = Future()
+        self.each = [Part(self._one_more) for _ in range(count)]
+        self._all_but_one = iter(range(count - 1))
+        if not count:
+            self.whole.set_result([])
+
+    def _one_more(self) -> None:
+        # next() on a built-in iterator is atomic: exactly one call is last.
+        if next(self._all_but_one, None) is None:
+            each, self.each = self.each, []
+            self.whole.set_result(each)
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Job:
     """Something to decide, and the future that gets the answer.
@@ -31,7 +95,7 @@ class Job:
     :ivar since: monotonic time since which it waits
     """
 
-    future: Future[Any] = dataclasses.field(default_factory=Future)
+    future: Future[Any] | Part = dataclasses.field(default_factory=Future)
     deadline: float | None = None
     attempts: int = 0
     alone: bool = False
@@ -153,6 +217,7 @@ class Inbox:
             self._changed.notify()
         for job in jobs[room:]:
             job.fail(self._busy())
+        time.sleep(_TURN_S)
 
     def _busy(self) -> errors.ServiceBusy:
         if self._closed:

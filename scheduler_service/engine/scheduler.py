@@ -300,6 +300,7 @@ class Scheduler:
         self._recorder.flush()
 
     def _put(self, job: Job) -> Future[Any]:
+        assert isinstance(job.future, Future)
         self._inbox.put(job)
         return job.future
 

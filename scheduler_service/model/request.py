@@ -135,7 +135,7 @@ class Request(Document, dict=True):
             )
         )
 
-    @functools.cached_property
+    @property
     def image_properties(self) -> dict[str, Any]:
         """The image's properties, empty without an image."""
         return self.image.properties if self.image else {}
@@ -185,7 +185,7 @@ class Request(Document, dict=True):
         """Service hosts to leave out, lower case."""
         return frozenset(name.lower() for name in self.ignore_hosts or ())
 
-    @functools.cached_property
+    @property
     def forced(self) -> bool:
         """Whether hosts or nodes are forced, so that filters are skipped."""
         return bool(self.force_hosts or self.force_nodes)
@@ -201,7 +201,7 @@ class Request(Document, dict=True):
             value = value[0]
         return None if value in (None, '', []) else value
 
-    @functools.cached_property
+    @property
     def is_rebuild(self) -> bool:
         """Whether this only checks a rebuild in place."""
         kind = self.scheduler_hints.get('_nova_check_type')

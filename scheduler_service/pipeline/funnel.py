@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
 
 @dataclasses.dataclass(slots=True)
 class Funnel:
@@ -14,18 +18,19 @@ class Funnel:
     counts: list[tuple[str, int, int]] = dataclasses.field(
         default_factory=list
     )
-    _told: dict[str, Any] | None = None
+    _told: msgspec.Raw | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON can hold them; not to be changed.
+    def told(self) -> dict[str, Any]:
+        """Return what :meth:`to_dict` does, with the counts as JSON.
 
         It is asked for once they are all there.
         """
         if self._told is None:
-            self._told = self._tell()
-        return self._told
+            self._told = msgspec.Raw(_encode(self.to_dict()['funnel']))
+        return {'hosts': self.hosts, 'funnel': self._told}
 
-    def _tell(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON can hold them."""
         return {
             'hosts': self.hosts,
             'funnel': [

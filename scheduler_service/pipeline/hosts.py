@@ -55,7 +55,14 @@ class HostPipeline:
         self._slow = tuple(one for one in filters if not one.vectorised)
         self.shortlists = Shortlists(self)
         self._picker = Picker(
-            filters, self.resources, settings, self.shortlists
+            filters,
+            self.resources,
+            settings,
+            self.shortlists.forget_selections,
+        )
+        # How many of the best have to be known.
+        self._need = max(
+            FINALISTS, settings.max_attempts, settings.host_subset_size
         )
 
     def choose(
@@ -120,7 +127,8 @@ class HostPipeline:
             again = first
         if again is not None:
             self._picker.add_alternates(overlay.table, request, again, picked)
-        return self._chosen(overlay.table, request, picked, funnel, first)
+        query = self._query(overlay.table, request)
+        return Choice(picked, funnel, first.told(overlay.table), query)
 
     def _advised(
         self,
@@ -148,37 +156,28 @@ class HostPipeline:
     ) -> Choice:
         """Choose for one instance, by the best hosts of its shape."""
         table = overlay.table
-        need = max(
-            FINALISTS,
-            self.settings.max_attempts,
-            self.settings.host_subset_size,
-            spread,
+        ranking, funnel, made = self.shortlists.ranking(
+            table, request, max(self._need, spread)
         )
-        ranking, funnel = self.shortlists.ranking(table, request, need)
         if ranking is None:
             raise self._refusal(table, request, funnel, 0)
         row = ranking.pick(self.settings, rng, spread)
         (uuid,) = request.instance_uuids
-        picked = [self._picker.pick(table, row, uuid, request, ranking)]
-        self._picker.add_alternates(table, request, ranking, picked)
-        choice = self._chosen(table, request, picked, funnel, ranking)
+        known = None if made is None else made.selections
+        one = self._picker.pick(table, row, uuid, request, ranking, known)
+        picked = [one]
+        self._picker.add_alternates(table, request, ranking, picked, known)
+        query = None if made is None else made.query
+        if query is None:
+            query = self._query(table, request)
+        choice = Choice(picked, funnel, ranking.told(table), query)
+        if made is not None:
+            made.query = query
         if not overlay.trial:
-            self._take(overlay, request, picked[0])
-            self.shortlists.took(overlay.table, row, request)
+            self._take(overlay, request, one)
+            if made is not None:
+                made.took(table, row)
         return choice
-
-    def _chosen(
-        self,
-        table: HostTable,
-        request: Request,
-        picked: list[Picked],
-        funnel: Funnel,
-        ranking: Ranking,
-    ) -> Choice:
-        query = self.shortlists.query(
-            table, request, lambda: self._query(table, request)
-        )
-        return Choice(picked, funnel, ranking.to_dict(table), query)
 
     def _query(self, table: HostTable, request: Request) -> str:
         """Return what the request filters ask of hosts."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from scheduler_service.columns import HostTable
@@ -14,7 +15,6 @@ from scheduler_service.columns.view import RowsOf
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.shortlists import Shortlists
 from scheduler_service.pipeline.steps import Resources
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
@@ -23,6 +23,9 @@ from scheduler_service.settings import Settings
 _REMEMBERED = 65_536
 # How many of the next best are looked at when one is new.
 _AHEAD = 48
+
+_encode = msgspec.json.Encoder().encode
+_NO_IMAGE: frozenset[tuple[str, str]] = frozenset()
 
 # For each instance: store id of a host -> what to add to its weight.
 Advice = Sequence[Mapping[int, float]]
@@ -39,13 +42,20 @@ class Picked:
     ratios: dict[str, float]
     placement: Placement
     placed: Placed
+    _told: bytes | None = None
+
+    def told(self) -> bytes:
+        """Return the placement as JSON, once nothing is added any more."""
+        if self._told is None:
+            self._told = _encode(self.placement)
+        return self._told
 
 
 @dataclasses.dataclass(slots=True)
 class Choice:
     """What the pipeline chose for a request, and how it came to it.
 
-    :ivar standing: the finalists with their weights, and how many passed
+    :ivar standing: as :meth:`Ranking.told` has it
     """
 
     picked: list[Picked]
@@ -53,20 +63,26 @@ class Choice:
     standing: dict[str, Any]
     query: str = ''
 
+    def told(self) -> dict[str, Any]:
+        """Return what :meth:`explanation` does, for the encoder alone.
+
+        Parts of it, which come again and again, are JSON already.
+        """
+        return {**self.funnel.told(), **self.standing, 'query': self.query}
+
     def explanation(self) -> dict[str, Any]:
         """Return the funnel and the finalists with their weights."""
-        return {
-            **self.funnel.to_dict(),
-            **self.standing,
-            'query': self.query,
-        }
+        found: dict[str, Any] = msgspec.json.decode(_encode(self.told()))
+        return found
 
 
 class Picker:
     """Makes placements of rows.
 
-    :param shortlists: have the selections made before, for the shape of a
-        request that came before
+    Selections made before, for the shape of a request that came before, are
+    ``known`` by their rows.
+
+    :param forget: lets go of all that are known
     """
 
     def __init__(
@@ -74,12 +90,11 @@ class Picker:
         filters: Sequence[HostFilter],
         resources: Resources,
         settings: Settings,
-        shortlists: Shortlists,
+        forget: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._resources = resources
-        self._known = shortlists.selections
-        self._forget = shortlists.forget_selections
+        self._forget = forget
         self._made = 0
         self._limiting = tuple(
             one for one in filters if type(one).limits is not HostFilter.limits
@@ -95,6 +110,7 @@ class Picker:
         uuid: str,
         request: Request,
         ranking: Ranking,
+        known: dict[int, Selection] | None = None,
     ) -> Picked:
         """Return what an instance gets on a row of the ranking."""
         ratios: dict[str, float] = {}
@@ -104,11 +120,11 @@ class Picker:
                 stated = self._resources.ratios(view, self._settings, name)
                 if stated is not None:
                     ratios[name] = float(stated[1][0])
-        (selection,) = self._of(table, [row], request, ranking)
+        (selection,) = self._of(table, [row], request, ranking, known)
         return Picked(
             uuid=uuid,
             row=row,
-            host_id=int(table.ids[row]),
+            host_id=table.ids.item(row),
             amounts=request.resources,
             ratios=ratios,
             placement=Placement(instance_uuid=uuid, selected=selection),
@@ -121,15 +137,15 @@ class Picker:
         rows: list[int],
         request: Request,
         ranking: Ranking,
+        known: dict[int, Selection] | None,
     ) -> list[Selection]:
         """Return what is answered for rows, made once for each shape.
 
         Where the shape comes again, those that come next are made too.
         """
-        known = self._known(table, request)
         if known is None:
             return self._selections(table, rows, request)
-        if not known.keys() >= set(rows):
+        if any(row not in known for row in rows):
             if self._made > _REMEMBERED:
                 self._forget()
                 self._made = 0
@@ -168,6 +184,7 @@ class Picker:
         request: Request,
         ranking: Ranking,
         picked: list[Picked],
+        known: dict[int, Selection] | None = None,
     ) -> None:
         """Offer the next best hosts of the same cell, not claimed, to all."""
         wanted = self._settings.max_attempts - 1
@@ -179,7 +196,7 @@ class Picker:
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
-        offers = self._of(table, spare, request, ranking)
+        offers = self._of(table, spare, request, ranking, known)
         for one in picked:
             cell = one.placement.selected.cell
             one.placement.alternates = [
@@ -189,15 +206,16 @@ class Picker:
 
 def _as_placed(uuid: str, selection: Selection, request: Request) -> Placed:
     """Return what the index of instances keeps of one that is placed."""
-    flavorid = request.flavor.flavorid
+    properties = request.image.properties if request.image else None
+    image = _NO_IMAGE
+    if properties:
+        image = frozenset((key, str(v)) for key, v in properties.items())
     return Placed(
-        uuid=uuid,
-        host=selection.host,
-        node=selection.node,
-        project_id=request.project_id,
-        flavorid=None if flavorid is None else str(flavorid),
-        image=frozenset(
-            (key, str(v)) for key, v in request.image_properties.items()
-        ),
+        uuid,
+        selection.host,
+        selection.node,
+        request.project_id,
+        request.flavor.flavorid,
+        image,
         claimed=True,
     )

@@ -23,14 +23,14 @@ from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.standing import Standing
-from scheduler_service.pipeline.weigh import FINALISTS, Ranking
+from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
 _KEPT = 768
 _MOST_CHANGED = 256
-_AHEAD = 64
+_AHEAD = 96
 _SAID = np.zeros(0, np.bool_)
 
 
@@ -138,10 +138,15 @@ class Shortlist:
 
     def catch_up(self, table: HostTable, request: Request) -> None:
         """Rank now what nobody waits for yet."""
-        if self.follow(table, request):
-            found = self._rank()
-            if found is not None:
-                found.best_at(FINALISTS)
+        if not self.follow(table, request):
+            return
+        found = self._rank()
+        if found is None:
+            return
+        best = found.best(_AHEAD)
+        known = sum(row in self._after for row in best)
+        if 2 * known < len(best):
+            self._look_ahead(table, request)
 
     def _rank(self) -> Ranking | None:
         """Return the ranking of those kept that pass, None without any."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.codes import Mask
 from scheduler_service.filters.hosts.base import HostFilter
-from scheduler_service.model import Request, Selection
+from scheduler_service.model import Request
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.shortlist import Judged, Shortlist
 from scheduler_service.pipeline.weigh import Ranking
@@ -24,6 +23,18 @@ _FEWEST = 4
 _SEEN = 1024
 
 
+class Found(NamedTuple):
+    """What a request finds.
+
+    :ivar ranking: None where no host passes
+    :ivar made: the shortlist of its shape, where that came before
+    """
+
+    ranking: Ranking | None
+    funnel: Funnel
+    made: Shortlist | None
+
+
 class Shortlists:
     """The shortlists of a pipeline; of one thread alone."""
 
@@ -32,13 +43,10 @@ class Shortlists:
         self._made: dict[bytes, Shortlist] = {}
         self._seen: dict[bytes, None] = {}
 
-    def ranking(
-        self, table: HostTable, request: Request, best: int
-    ) -> tuple[Ranking | None, Funnel]:
-        """Return the ranking of a request with a shape, and its funnel.
+    def ranking(self, table: HostTable, request: Request, best: int) -> Found:
+        """Return what a request with a shape finds.
 
         :param best: how many of the first hosts have to be there, at least
-        :return: None for the ranking where no host passes
         """
         shape = request.shape
         assert shape is not None
@@ -49,53 +57,19 @@ class Shortlists:
             if found is not None:
                 # Put back as the newest.
                 self._made[shape] = made
-                return found, made.funnel(table)
+                return Found(found, made.funnel(table), made)
         return self._pass(table, request, shape, made)
 
     def catch_up(self, table: HostTable, request: Request) -> None:
         """Take in what changed now, rather than when somebody waits."""
-        made = self._made_for(table, request)
-        if made is not None:
+        made = self._made.get(request.shape) if request.shape else None
+        if made is not None and made.is_of(table.topology):
             made.catch_up(table, request)
-
-    def took(self, table: HostTable, row: int, request: Request) -> None:
-        """Note that a request was just put on a row."""
-        made = self._made_for(table, request)
-        if made is not None:
-            made.took(table, row)
-
-    def selections(
-        self, table: HostTable, request: Request
-    ) -> dict[int, Selection] | None:
-        """Return what was answered for rows, for the shape of a request.
-
-        :return: None where the shape did not come before
-        """
-        made = self._made_for(table, request)
-        return None if made is None else made.selections
 
     def forget_selections(self) -> None:
         """Let go of what was answered for rows."""
         for made in self._made.values():
             made.selections.clear()
-
-    def query(
-        self, table: HostTable, request: Request, work: Callable[[], str]
-    ) -> str:
-        """Return what *work* gives, once for each shape that came before."""
-        made = self._made_for(table, request)
-        if made is None:
-            return work()
-        if made.query is None:
-            made.query = work()
-        return made.query
-
-    def _made_for(
-        self, table: HostTable, request: Request
-    ) -> Shortlist | None:
-        """Return the shortlist of a request's shape, if it is of the table."""
-        made = self._made.get(request.shape) if request.shape else None
-        return made if made and made.is_of(table.topology) else None
 
     def _pass(
         self,
@@ -103,7 +77,7 @@ class Shortlists:
         request: Request,
         shape: bytes,
         before: Shortlist | None,
-    ) -> tuple[Ranking | None, Funnel]:
+    ) -> Found:
         """Look at all hosts; keep the best of a shape that came before.
 
         :param before: what was kept of the shape till now
@@ -115,13 +89,14 @@ class Shortlists:
         ranking = self._pipeline.rank(table, mask, request)
         if said is not None and ranking is not None:
             self._make(table, request, shape, said)
-            if before is not None and shape in self._made:
-                self._made[shape].inherit(before)
+        made = self._made.get(shape)
+        if before is not None and made is not None:
+            made.inherit(before)
         if not again:
             if len(self._seen) >= _SEEN:
                 self._seen.pop(next(iter(self._seen)))
             self._seen[shape] = None
-        return ranking, funnel
+        return Found(ranking, funnel, made)
 
     def _make(
         self, table: HostTable, request: Request, shape: bytes, said: Said

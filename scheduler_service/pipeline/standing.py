@@ -12,8 +12,8 @@ import dataclasses
 import functools
 import math
 import operator
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from scheduler_service.columns.table import Floats, HostTable
@@ -32,7 +32,7 @@ class Standing(Ranking):
     matrix: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))
     # (-total, at) of the best, in order: whoever is not there comes after.
     _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
-    _told: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    _told: dict[int, msgspec.Raw] = dataclasses.field(default_factory=dict)
 
     def change(self, at: int, parts: list[float]) -> bool:
         """Take in what each weigher adds to a host's total by now.
@@ -68,11 +68,14 @@ class Standing(Ranking):
             self._order = [at for _, at in first]
         return self._order[:count]
 
-    def _tell(self, table: HostTable, at: int) -> dict[str, Any]:
-        told = self._told.get(at)
-        if told is None:
-            told = self._told[at] = Ranking._tell(self, table, at)
-        return told
+    def _finalists(
+        self, table: HostTable, best: list[int]
+    ) -> list[msgspec.Raw]:
+        told = self._told
+        for at in best:
+            if at not in told:
+                told[at] = self._tell(table, at)
+        return [told[at] for at in best]
 
 
 def _best(totals: Floats, count: int) -> list[tuple[float, int]]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from scheduler_service import errors
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
 FINALISTS = 5
+_encode = msgspec.json.Encoder().encode
 _FEW = 16
 
 
@@ -46,6 +48,8 @@ class Ranking:
     def pick(self, settings: Settings, rng: Random, spread: int = 1) -> int:
         """Return the row to take: the best, or one of the best at random."""
         among = max(settings.host_subset_size, spread)
+        if among == 1 and not settings.shuffle_best_same_weighed_hosts:
+            return self.best(1)[0]
         if settings.shuffle_best_same_weighed_hosts:
             ties = np.flatnonzero(self.totals == self.totals.max())
             order = [int(self.rows[at]) for at in ties]
@@ -57,29 +61,29 @@ class Ranking:
             order = self.best(among)
         return rng.choice(order[:among])
 
-    def to_dict(self, table: HostTable) -> dict[str, Any]:
-        """Return the finalists with the parts of their weights.
+    def told(self, table: HostTable) -> dict[str, Any]:
+        """Return how many passed, and the finalists as JSON, each by itself.
 
-        They may be told again, and are not to be changed.
+        They have the parts of their weights.
         """
         passed = len(self.rows) if self.passed is None else self.passed
-        best = self.best_at(FINALISTS)
-        return {
-            'passed': passed,
-            'finalists': [self._tell(table, at) for at in best],
-        }
+        finalists = self._finalists(table, self.best_at(FINALISTS))
+        return {'passed': passed, 'finalists': finalists}
 
-    def _tell(self, table: HostTable, at: int) -> dict[str, Any]:
+    def _finalists(
+        self, table: HostTable, best: list[int]
+    ) -> list[msgspec.Raw]:
+        return [self._tell(table, at) for at in best]
+
+    def _tell(self, table: HostTable, at: int) -> msgspec.Raw:
         row = int(self.rows[at])
-        return {
+        finalist = {
             'host': table.host_at(row),
             'node': table.node_at(row),
             'weight': self.totals.item(at),
-            'weights': self._weights(at),
+            'weights': {name: part.item(at) for name, part in self.parts},
         }
-
-    def _weights(self, at: int) -> dict[str, float]:
-        return {name: part.item(at) for name, part in self.parts}
+        return msgspec.Raw(_encode(finalist))
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

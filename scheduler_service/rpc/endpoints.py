@@ -16,7 +16,13 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
-from scheduler_service.engine.inbox import HostJob, Job, ZoneJob
+from scheduler_service.engine.inbox import (
+    HostJob,
+    Job,
+    Part,
+    Parts,
+    ZoneJob,
+)
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
@@ -155,9 +161,13 @@ class SchedulerEndpoint:
                 f'requests: at most {_MOST}, got {len(asked.requests)}'
             )
         deadline = _deadline(incoming)
-        jobs = [_job_of(one, caller, deadline) for one in asked.requests]
+        parts = Parts(len(asked.requests))
+        jobs = [
+            _job_of(one, caller, deadline, part)
+            for one, part in zip(asked.requests, parts.each, strict=True)
+        ]
         self._scheduler.put_all([j for j in jobs if not j.future.done()])
-        return Pending(_gather([job.future for job in jobs]), _outcomes)
+        return Pending(parts.whole, _outcomes)
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Say what would happen and why; nothing is claimed."""
@@ -220,22 +230,29 @@ class SchedulerEndpoint:
         return Pending(future, tell=tell)
 
 
-def _job_of(one: _One, caller: PolicyCaller, deadline: float | None) -> Job:
+def _job_of(
+    one: _One, caller: PolicyCaller, deadline: float | None, part: Part
+) -> Job:
     """Return one of many jobs; what is wrong with it is its own answer."""
     try:
         if one.select_destinations is not None:
             request = documents.request(one.select_destinations)
-            return HostJob(request=request.with_ids(), deadline=deadline)
+            return HostJob(
+                future=part, request=request.with_ids(), deadline=deadline
+            )
         if one.schedule_zone is not None:
             zone = documents.zone(one.schedule_zone)
             return ZoneJob(
-                zone=zone.with_ids(), caller=caller, deadline=deadline
+                future=part,
+                zone=zone.with_ids(),
+                caller=caller,
+                deadline=deadline,
             )
         raise errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )
     except errors.SchedulerError as error:
-        refused = Job()
+        refused = Job(part)
         refused.fail(error)
         return refused
 
@@ -262,47 +279,12 @@ def _deadline(incoming: Any) -> float | None:
     return time.monotonic() + float(timeout) if timeout else None
 
 
-def _gather(futures: list[Future[Any]]) -> Future[Any]:
-    """Return a future of all of them, done when each is."""
-    whole: Future[Any] = Future()
-    left = len(futures)
-    if not left:
-        whole.set_result([])
-        return whole
-    # Emptied at the end: futures keep whom they called, and what they hold
-    # would else stay until the garbage collector comes by.
-    held = [(whole, futures)]
-
-    def finish() -> None:
-        ended, parts = held.pop()
-        ended.set_result(parts)
-
-    done = _counter(left, finish)
-    for future in futures:
-        future.add_done_callback(done)
-    return whole
-
-
-def _counter(
-    count: int, finish: Callable[[], None]
-) -> Callable[[Future[Any]], None]:
-    """Return a callback that calls *finish* at its last of *count* calls."""
-    tokens = iter(range(count - 1))
-
-    def done(future: Future[Any]) -> None:
-        # next() on a built-in iterator is atomic: exactly one call is last.
-        if next(tokens, None) is None:
-            finish()
-
-    return done
-
-
-def _outcomes(futures: list[Future[Any]]) -> list[dict[str, Any]]:
+def _outcomes(parts: list[Part]) -> list[dict[str, Any]]:
     outcomes: list[dict[str, Any]] = []
-    for future in futures:
-        fault = future.exception()
+    for part in parts:
+        fault = part.exception()
         if fault is None:
-            outcomes.append({'result': future.result()})
+            outcomes.append({'result': part.result()})
         else:
             outcomes.append({'error': errors.declared(fault).to_dict()})
     return outcomes

@@ -16,6 +16,8 @@ from psycopg.adapt import Dumper
 _header = struct.Struct('>5i').pack
 _length = struct.Struct('>i').pack
 _NULL = _length(-1)
+_SHORT = 1024
+_LENGTHS = [_length(size) for size in range(_SHORT)]
 
 
 class Column(list[Any]):
@@ -49,10 +51,10 @@ class _ColumnDumper(Dumper):
             return _header(0, 0, self.element, 0, 1)[:12]
         has_null = int(None in obj)
         head = _header(1, has_null, self.element, len(obj), 1)
-        return head + b''.join(self._parts(obj))
+        return head + self._body(obj)
 
     @abc.abstractmethod
-    def _parts(self, column: Column) -> list[bytes]:
+    def _body(self, column: Column) -> bytes:
         """Return each value after its length."""
 
 
@@ -60,36 +62,47 @@ class _TextsDumper(_ColumnDumper):
     oid = 1009
     element = 25
 
-    def _parts(self, column: Column) -> list[bytes]:
-        encoded = [
-            None if one is None else one.encode('utf-8') for one in column
-        ]
-        return [
-            _NULL if one is None else _length(len(one)) + one
-            for one in encoded
-        ]
+    def _body(self, column: Column) -> bytes:
+        parts: list[bytes] = []
+        add = parts.append
+        for one in column:
+            if one is None:
+                add(_NULL)
+            else:
+                encoded = one.encode()
+                size = len(encoded)
+                add(_LENGTHS[size] if size < _SHORT else _length(size))
+                add(encoded)
+        return b''.join(parts)
 
 
 class _WholesDumper(_ColumnDumper):
     oid = 1016
     element = 20
 
-    def _parts(self, column: Column) -> list[bytes]:
-        return _fixed('>iq', column)
+    def _body(self, column: Column) -> bytes:
+        return _fixed('q', column)
 
 
 class _FloatsDumper(_ColumnDumper):
     oid = 1022
     element = 701
 
-    def _parts(self, column: Column) -> list[bytes]:
-        return _fixed('>id', column)
+    def _body(self, column: Column) -> bytes:
+        return _fixed('d', column)
 
 
-def _fixed(form: str, column: Column) -> list[bytes]:
+def _fixed(form: str, column: Column) -> bytes:
     """Return values of 8 bytes each."""
-    pack = struct.Struct(form).pack
-    return [_NULL if one is None else pack(8, one) for one in column]
+    if None in column:
+        pack = struct.Struct(f'>i{form}').pack
+        return b''.join(
+            _NULL if one is None else pack(8, one) for one in column
+        )
+    count = len(column)
+    with_lengths = [8] * (2 * count)
+    with_lengths[1::2] = column
+    return struct.pack('>' + f'i{form}' * count, *with_lengths)
 
 
 def register(dbapi_conn: Any) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from scheduler_service.store import rows
 from scheduler_service.store.connection import REVISION
 
-_ASK = {
+# What is asked of an inventory. The ratio is to check under instead of the
+# host's; the fallback where the host has none.
+ASK = {
     'host_id': 'int',
     'resource_class': 'text',
     'amount': 'int',
@@ -35,22 +37,6 @@ INSTANCE = {
     'placement': 'text',
     'created_at': 'float',
 }
-
-
-class Asked(NamedTuple):
-    """What is asked of one inventory, in the order of its columns.
-
-    :ivar ratio: to check under instead of the host's
-    :ivar fallback: to check under where the host has none
-    """
-
-    host_id: int
-    resource_class: str
-    amount: int
-    ratio: float | None = None
-    fallback: float | None = None
-
-
 _TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
@@ -80,7 +66,7 @@ def _asked(dialect: str) -> str:
 
     On PostgreSQL they are limited, see :func:`_first`.
     """
-    source = rows.source(dialect, _ASK)
+    source = rows.source(dialect, ASK)
     return _first(source) if dialect == 'postgresql' else source
 
 
@@ -94,9 +80,12 @@ def _first(source: str) -> str:
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
-def parameters(dialect: str, asked: Sequence[Asked]) -> dict[str, Any]:
-    """Return the parameters of a statement on the amounts asked."""
-    found = rows.pack(dialect, _ASK, asked)
+def parameters(dialect: str, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the parameters of a statement on the amounts asked.
+
+    :param asked: in the order of :data:`ASK`
+    """
+    found = rows.pack(dialect, ASK, asked)
     if dialect == 'postgresql':
         found['expected'] = len(asked)
     return found
@@ -115,12 +104,13 @@ def moving(dialect: str) -> Any:
 
 
 def claiming(
-    asked: Sequence[Asked],
+    asked: Sequence[Sequence[Any]],
     instances: Sequence[Sequence[Any]],
     allocations: Sequence[Sequence[Any]],
 ) -> tuple[str, dict[str, Any]]:
     """Return PostgreSQL's statement for a claim, and its parameters.
 
+    :param asked: in the order of :data:`ASK`
     :param instances: in the order of :data:`INSTANCE`
     :param allocations: in the order of :data:`ALLOCATION`
 
@@ -157,7 +147,7 @@ def _claiming(one: int | None) -> str:
         placed_rows = rows.source(pg, INSTANCE, 'instances')
         held_rows = rows.source(pg, ALLOCATION, 'allocations')
     else:
-        asked = _first(_values(one, _ASK, _numbered))
+        asked = _first(_values(one, ASK, _numbered))
         placed_rows = _values(1, INSTANCE, lambda name, _: name)
         held_rows = _values(one, ALLOCATION, _allocated)
     return f"""
@@ -185,7 +175,7 @@ def _claiming(one: int | None) -> str:
 @functools.cache
 def _numbers(at: int) -> list[str]:
     """Return the parameters that a row of what is asked is in."""
-    return [_numbered(name, at) for name in _ASK]
+    return [_numbered(name, at) for name in ASK]
 
 
 def _numbered(name: str, at: int) -> str:

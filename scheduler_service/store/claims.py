@@ -308,19 +308,21 @@ def _move(conn: Connection, claims: Sequence[Claim]) -> None:
 
 def _sums(
     claims: Sequence[Claim], fallback: Mapping[str, float]
-) -> list[claim_sql.Asked]:
-    """Add up what the claims take of each host and class, in fixed order."""
-    sums: dict[tuple[int, str], claim_sql.Asked] = {}
+) -> list[list[Any]]:
+    """Add up what the claims take of each host and class, in fixed order.
+
+    :return: rows in the order of ``claim_sql.ASK``
+    """
+    sums: dict[tuple[int, str], list[Any]] = {}
     for one in claims:
         for name, amount in one.amounts.items():
             key = one.host_id, name
-            before = sums.get(key)
-            if before is None:
-                sums[key] = claim_sql.Asked(
-                    *key, amount, one.ratios.get(name), fallback.get(name, 1.0)
-                )
+            row = sums.get(key)
+            if row is None:
+                ratio = one.ratios.get(name)
+                sums[key] = [*key, amount, ratio, fallback.get(name, 1.0)]
             else:
-                sums[key] = before._replace(amount=before.amount + amount)
+                row[2] += amount
     return [sums[key] for key in sorted(sums)]
 
 

@@ -211,7 +211,7 @@ def _lessen(conn: Connection, held: Sequence[Any]) -> None:
         key = row.host_id, row.resource_class
         amounts[key] = amounts.get(key, 0) - row.amount
     asked = [
-        claim_sql.Asked(host, name, amount)
+        (host, name, amount, None, None)
         for (host, name), amount in sorted(amounts.items())
     ]
     dialect = rows.dialect_of(conn)
