@@ -63,6 +63,7 @@ class Claiming:
     """A claim that is made, or being made.
 
     :ivar chosen: what it is for, and what needs none beside it
+    :ivar revision: once it was waited for; 0: there was nothing to claim
     :param outcome: how it ends; None where there is nothing to claim
     """
 
@@ -73,19 +74,19 @@ class Claiming:
         outcome: claims.Outcome | None,
     ) -> None:
         self.chosen = chosen
+        self.revision = 0
         self._keeper = keeper
         self._outcome = outcome
 
-    def wait(self) -> int:
-        """Return the revision, 0 where there was nothing to claim.
+    def wait(self) -> None:
+        """Wait until all of it is claimed.
 
         :raises ClaimLost: nothing is claimed
         :raises StoreUnavailable: it is not known whether anything is
         """
-        if self._outcome is None:
-            return 0
-        with self._keeper.direct():
-            return self._outcome.result()
+        if self._outcome is not None:
+            with self._keeper.direct():
+                self.revision = self._outcome.result()
 
 
 class Claimer:

@@ -111,6 +111,9 @@ class Round:
     def _choose(self, jobs: Sequence[HostJob]) -> list[Chosen]:
         """Choose for jobs; refusals and repetitions are noted for the end."""
         start = time.perf_counter()
+        if len(jobs) >= _PORTION:
+            # What one of many would stop for is done for all of them.
+            self._catch_up(jobs[0])
         chosen: list[Chosen] = []
         for job in jobs:
             if not self._named.isdisjoint(job.request.instance_uuids):
@@ -150,8 +153,7 @@ class Round:
             self._desk.finish(one)
         for one in chosen:
             self._desk.record_chosen(one)
-        revision = claiming.wait()
-        if not revision:
+        if not claiming.revision:
             return
         keeper = self._desk.keeper
         if any(one.job.move for one in chosen):
@@ -161,12 +163,14 @@ class Round:
             return
         count = sum(len(o.choice.picked) for o in chosen if o.job.claim)
         table = self._overlay.published(count)
-        keeper.advance(table, revision)
+        keeper.advance(table, claiming.revision)
         if not self._overlay.holds:
             # Of a shape that comes again, the next one finds it done.
-            self._desk.pipeline.shortlists.catch_up(
-                table, chosen[-1].job.request
-            )
+            self._catch_up(chosen[-1].job)
+
+    def _catch_up(self, job: HostJob) -> None:
+        shortlists = self._desk.pipeline.shortlists
+        shortlists.catch_up(self._overlay.table, job.request)
 
     def _claim_each(self, chosen: Sequence[Chosen]) -> None:
         """Claim one by one, since not all could be claimed together."""

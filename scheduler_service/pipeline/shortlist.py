@@ -138,6 +138,7 @@ class Shortlist:
 
     def catch_up(self, table: HostTable, request: Request) -> None:
         """Rank now what nobody waits for yet."""
+        self._take_in(table, request)
         if not self.follow(table, request):
             return
         found = self._rank()
