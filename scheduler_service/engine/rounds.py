@@ -113,7 +113,7 @@ class Round:
         start = time.perf_counter()
         if len(jobs) >= _PORTION:
             # What one of many would stop for is done for all of them.
-            self._catch_up(jobs[0])
+            self._catch_up(jobs[0], ahead=True)
         chosen: list[Chosen] = []
         for job in jobs:
             if not self._named.isdisjoint(job.request.instance_uuids):
@@ -166,11 +166,11 @@ class Round:
         keeper.advance(table, claiming.revision)
         if not self._overlay.holds:
             # Of a shape that comes again, the next one finds it done.
-            self._catch_up(chosen[-1].job)
+            self._catch_up(chosen[-1].job, ahead=len(chosen) >= _PORTION)
 
-    def _catch_up(self, job: HostJob) -> None:
+    def _catch_up(self, job: HostJob, ahead: bool) -> None:
         shortlists = self._desk.pipeline.shortlists
-        shortlists.catch_up(self._overlay.table, job.request)
+        shortlists.catch_up(self._overlay.table, job.request, ahead)
 
     def _claim_each(self, chosen: Sequence[Chosen]) -> None:
         """Claim one by one, since not all could be claimed together."""

@@ -23,7 +23,7 @@ from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.standing import Standing
-from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
@@ -136,13 +136,22 @@ class Shortlist:
         certain = found.passed == 1 or self._certain(found, best, ties)
         return found if certain else None
 
-    def catch_up(self, table: HostTable, request: Request) -> None:
-        """Rank now what nobody waits for yet."""
+    def catch_up(
+        self, table: HostTable, request: Request, ahead: bool
+    ) -> None:
+        """Rank now what nobody waits for yet.
+
+        :param ahead: whether many will be taken, so that it is worth knowing
+            what that makes of them
+        """
         self._take_in(table, request)
         if not self.follow(table, request):
             return
         found = self._rank()
         if found is None:
+            return
+        if not ahead:
+            found.best_at(FINALISTS)
             return
         best = found.best(_AHEAD)
         known = sum(row in self._after for row in best)

@@ -60,11 +60,16 @@ class Shortlists:
                 return Found(found, made.funnel(table), made)
         return self._pass(table, request, shape, made)
 
-    def catch_up(self, table: HostTable, request: Request) -> None:
-        """Take in what changed now, rather than when somebody waits."""
+    def catch_up(
+        self, table: HostTable, request: Request, ahead: bool
+    ) -> None:
+        """Take in what changed now, rather than when somebody waits.
+
+        :param ahead: whether many requests like this one follow
+        """
         made = self._made.get(request.shape) if request.shape else None
         if made is not None and made.is_of(table.topology):
-            made.catch_up(table, request)
+            made.catch_up(table, request, ahead)
 
     def forget_selections(self) -> None:
         """Let go of what was answered for rows."""

@@ -93,7 +93,7 @@ REQUESTS = [
     alike=st.booleans(),
     subset=st.sampled_from([1, 1, 3]),
     ties=st.booleans(),
-    steps=st.lists(st.sampled_from('aaaabcdlru'), min_size=5, max_size=40),
+    steps=st.lists(st.sampled_from('aaaabcdlrupq'), min_size=5, max_size=40),
 )
 def test_a_shortlist_is_a_pass(
     kept, top, seed, count, alike, subset, ties, steps
@@ -133,6 +133,10 @@ def run(plain: Settings, seed: int, count: int, alike: bool,
                 for one in overlays
             ]  # fmt: skip
             overlays = Overlay(tables[0]), Overlay(tables[1])
+        elif step in 'pq':
+            like = documents.request(REQUESTS[0]).with_ids()
+            table = overlays[0].table
+            quick.shortlists.catch_up(table, like, ahead=step == 'p')
         elif step == 'r':
             for overlay in overlays:
                 overlay.discard()
