@@ -45,8 +45,10 @@ class Chosen:
 
     def told(self) -> dict[str, Any]:
         """Return what was chosen and why, for the encoder alone."""
-        placements: list[Any] = self.placements
-        if not self.before:
+        placements: list[Any]
+        if self.before:
+            placements = [*self.placements]
+        else:
             told = (one.told() for one in self.choice.picked)
             placements = [msgspec.Raw(one) for one in told]
         return {'placements': placements, 'explanation': self.choice.told()}
@@ -130,26 +132,20 @@ class Claimer:
         :raises StoreUnavailable: it is not known whether anything is claimed
         """
         chosen, prepared = ready
-        outcome = None
-        if prepared is not None:
-            several = sum(one.job.claim for one in chosen)
-            outcome = self._begin(prepared, several)
-        return Claiming(chosen, self.keeper, outcome)
-
-    def _begin(
-        self, prepared: claims.Prepared, several: int
-    ) -> claims.Outcome:
+        if prepared is None:
+            return Claiming(chosen, self.keeper, None)
         start = time.perf_counter()
 
         def ended(fault: Exception | None) -> None:
             self._health.time('claim', time.perf_counter() - start)
             if isinstance(fault, claims.ClaimLost):
-                self._health.count('claims_lost', by=several)
+                wanted = sum(one.job.claim for one in chosen)
+                self._health.count('claims_lost', by=wanted)
 
         with self.keeper.direct() as conn:
             outcome = claims.begin(self.keeper.store, conn, prepared, ended)
             self.keeper.under_way = outcome
-        return outcome
+        return Claiming(chosen, self.keeper, outcome)
 
     def _as_claim(self, one: Chosen, picked: Picked) -> claims.Claim:
         request = one.job.request

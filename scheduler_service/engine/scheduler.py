@@ -336,9 +336,8 @@ class Scheduler:
 
     def _more(self, jobs: list[Job]) -> list[HostJob]:
         """Take plain requests along that wait first in line, into *jobs*."""
-        room = _ALONG * self._options.batch_size - len(jobs)
-        most = min(room, self._options.batch_size)
-        came = self._inbox.take_plain(most)
+        size = self._options.batch_size
+        came = self._inbox.take_plain(min(_ALONG * size - len(jobs), size))
         jobs += came
         self._jobs += len(came)
         return self._in_time(came)

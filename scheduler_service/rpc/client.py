@@ -243,7 +243,7 @@ def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
 def _new_uuid() -> str:
     """Return a random UUID; many are made for a batch.
 
-    As :func:`uuid.uuid4` makes it, in a third of the time.
+    As :func:`uuid.uuid4` makes it, in about half the time.
     """
     made = secrets.token_hex(16)
     variant = '89ab'[int(made[16], 16) & 3]

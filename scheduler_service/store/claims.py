@@ -189,7 +189,7 @@ def begin(
         return Outcome(_sent(store, conn, prepared.bound), ended)
 
     def work(writer: Writer) -> Writer:
-        take(writer, *prepared[:3])
+        take(writer, prepared.claims, prepared.fallback, prepared.policies)
         return writer
 
     outcome = Outcome(lambda: store.write(work).revision, ended)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from typing import Any
 
 import pytest
 
-from scheduler_service.store import claim_sql, claims, driver, lifecycle
+from scheduler_service.store import claims, lifecycle
 from scheduler_service.store.connection import Store
 from tests.functional.test_store import FALLBACK, bring
 
@@ -65,16 +64,14 @@ def test_rows_are_taken_in_the_order_that_they_are_asked_in(
         batch = some([1, 1] if several else [1])
         prepared = claims.prepare(store, batch, FALLBACK)
         claims.begin(store, conn, prepared).result()
-        text = claim_sql._claiming(None if several else len(AMOUNTS))
-        made = driver.Statement.of(text)
+        made = prepared.bound.statement
         nulls = ', '.join(['NULL'] * len(made.order))
         (told,) = conn.exec_driver_sql(
             f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
         ).one()
-    found = told if isinstance(told, list) else json.loads(told)
     took = next(
         node
-        for node in nodes(found[0]['Plan'])
+        for node in nodes(told[0]['Plan'])
         if node.get('Subplan Name') == 'CTE took'
     )
     (join,) = took['Plans']
