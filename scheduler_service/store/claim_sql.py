@@ -26,6 +26,26 @@ ALLOCATION = {
     'resource_class': 'text',
     'amount': 'int',
 }
+# Where one of many instances goes; what it takes there is of a kind.
+PLACE = {
+    'uuid': 'text',
+    'host_id': 'int',
+    'kind': 'int',
+    'host': 'text',
+    'node': 'text',
+    'project_id': 'text',
+    'request_id': 'text',
+    'document': 'text',
+    'placement': 'text',
+}
+# What instances of a kind take of one class.
+KIND = {
+    'kind': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+    'ratio': 'float',
+    'fallback': 'float',
+}
 INSTANCE = {
     'uuid': 'text',
     'host': 'text',
@@ -103,65 +123,123 @@ def moving(dialect: str) -> Any:
     return sa.text(_update(dialect, ''))
 
 
-def claiming(
-    asked: Sequence[Sequence[Any]],
-    instances: Sequence[Sequence[Any]],
-    allocations: Sequence[Sequence[Any]],
+def claiming_one(
+    asked: Sequence[Sequence[Any]], instance: Sequence[Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return PostgreSQL's statement for a claim, and its parameters.
+    """Return PostgreSQL's statement for one claim, and its parameters.
 
     :param asked: in the order of :data:`ASK`
-    :param instances: in the order of :data:`INSTANCE`
-    :param allocations: in the order of :data:`ALLOCATION`
+    :param instance: in the order of :data:`INSTANCE`
 
     Those of the change, ``touched`` and ``now``, are left to the caller.
     """
-    if len(instances) > 1 or not asked:
-        return _claiming(None), {
-            **parameters('postgresql', asked),
-            **rows.pack('postgresql', INSTANCE, instances, 'instances'),
-            **rows.pack('postgresql', ALLOCATION, allocations, 'allocations'),
-        }
-    found = dict(zip(INSTANCE, instances[0], strict=True))
+    found = dict(zip(INSTANCE, instance, strict=True))
     found['expected'] = len(asked)
     for at, row in enumerate(asked):
         found.update(zip(_numbers(at), row, strict=True))
-    return _claiming(len(asked)), found
+    return _claiming_one(len(asked)), found
+
+
+def claiming_many(
+    places: Sequence[Sequence[Any]], kinds: Sequence[Sequence[Any]]
+) -> tuple[str, dict[str, Any]]:
+    """Return PostgreSQL's statement for claims, and its parameters.
+
+    :param places: in the order of :data:`PLACE`
+    :param kinds: in the order of :data:`KIND`
+
+    Those of the change, ``touched`` and ``now``, are left to the caller.
+    """
+    return _claiming_many(), {
+        **rows.pack('postgresql', PLACE, places, 'places'),
+        **rows.pack('postgresql', KIND, kinds, 'kinds'),
+        'expected': len(places) * len(kinds),
+    }
 
 
 @functools.cache
-def _claiming(one: int | None) -> str:
-    """Return the statement for a claim: everything or an error.
+def _claiming_one(classes: int) -> str:
+    """Return the statement for one instance, of plain values.
 
-    It unfolds what is packed, or, for one instance, takes plain values.
+    :param classes: how many resource classes it takes
+    """
+    return _claiming(
+        asked=_values(classes, ASK, _numbered),
+        instances=f'SELECT {", ".join(INSTANCE)} FROM '  # noqa: S608
+        + _values(1, INSTANCE, lambda name, _: name),
+        allocations=f'SELECT {", ".join(ALLOCATION)} FROM '  # noqa: S608
+        + _values(classes, ALLOCATION, _allocated),
+        count=':expected',
+    )
+
+
+@functools.cache
+def _claiming_many() -> str:
+    """Return the statement for many instances, of what is packed.
+
+    What they take of each host is added up, in the order that every
+    transaction takes rows in.
+    """
+    unpacked = f"""
+        places AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', PLACE, 'places')}
+        ), kinds AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', KIND, 'kinds')}
+        ), asked AS MATERIALIZED (
+            SELECT host_id, resource_class,
+                CAST(sum(amount) AS bigint) AS amount,
+                min(ratio) AS ratio, min(fallback) AS fallback
+            FROM places JOIN kinds USING (kind)
+            GROUP BY host_id, resource_class
+            ORDER BY host_id, resource_class COLLATE "C"
+        ),
+    """  # noqa: S608
+    return _claiming(
+        asked='asked',
+        instances="""
+            SELECT uuid, host, node, 'claimed', project_id, request_id,
+                document, placement, CAST(:now AS double precision)
+            FROM places
+        """,
+        allocations="""
+            SELECT uuid, host_id, resource_class, amount
+            FROM places JOIN kinds USING (kind)
+        """,
+        count='(SELECT count(*) FROM asked)',
+        unpacked=unpacked,
+    )
+
+
+def _claiming(
+    asked: str,
+    instances: str,
+    allocations: str,
+    count: str,
+    unpacked: str = '',
+) -> str:
+    """Return a statement that claims everything or is an error.
 
     The counter comes after the inventories, as in every transaction. Where
     not every row could be taken the division fails, and with it all of it.
 
-    :param one: how many resource classes one instance takes; None: packed
+    :param asked: SQL for the rows of :data:`ASK`
+    :param instances: a query for those of :data:`INSTANCE`
+    :param allocations: a query for those of :data:`ALLOCATION`
+    :param count: SQL for how many are asked
+    :param unpacked: SQL for what these are made of
     """
-    pg = 'postgresql'
-    names, held = ', '.join(INSTANCE), ', '.join(ALLOCATION)
-    if one is None:
-        asked = _asked(pg)
-        placed_rows = rows.source(pg, INSTANCE, 'instances')
-        held_rows = rows.source(pg, ALLOCATION, 'allocations')
-    else:
-        asked = _first(_values(one, ASK, _numbered))
-        placed_rows = _values(1, INSTANCE, lambda name, _: name)
-        held_rows = _values(one, ALLOCATION, _allocated)
     return f"""
-        WITH took AS (
-            UPDATE inventories AS i SET {_TAKE} FROM {asked}
+        WITH {unpacked} took AS (
+            UPDATE inventories AS i SET {_TAKE} FROM {_first(asked)}
             WHERE {_IN_TURN} AND {_FITS} RETURNING 1
         ), enough AS MATERIALIZED (
-            SELECT 1 / (CASE WHEN count(*) = :expected THEN 1 ELSE 0 END)
+            SELECT 1 / (CASE WHEN count(*) = {count} THEN 1 ELSE 0 END)
                 AS yes FROM took
         ), placed AS (
-            INSERT INTO instances ({names}) SELECT {names} FROM {placed_rows}
+            INSERT INTO instances ({', '.join(INSTANCE)}) {instances}
             WHERE (SELECT yes FROM enough) = 1
         ), held AS (
-            INSERT INTO allocations ({held}) SELECT {held} FROM {held_rows}
+            INSERT INTO allocations ({', '.join(ALLOCATION)}) {allocations}
             WHERE (SELECT yes FROM enough) = 1
         ), counted AS (
             UPDATE counters SET value = value + (SELECT yes FROM enough)

@@ -207,12 +207,43 @@ def _in_one_statement(
         load=sorted({one.host_id for one in claims}),
         instances=[one.consumer for one in claims],
     )
-    statement, values = claim_sql.claiming(
-        _sums(claims, fallback), _instances(claims), _allocations(claims)
-    )
+    statement, values = _claiming(claims, fallback)
     values['touched'] = touched.to_json()
     values['now'] = time.time()
     return driver.Bound.of(statement, values)
+
+
+def _claiming(
+    claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> tuple[str, dict[str, Any]]:
+    """Return PostgreSQL's statement for claims, and its parameters."""
+    if len(claims) == 1 and claims[0].amounts:
+        asked = _sums(claims, fallback)
+        return claim_sql.claiming_one(asked, *_instances(claims))
+    kinds: dict[Any, int] = {}
+    places = []
+    for one in claims:
+        what = (*one.amounts.items(),), (*one.ratios.items(),)
+        kind = kinds.setdefault(what, len(kinds))
+        places.append(
+            (
+                one.consumer,
+                one.host_id,
+                kind,
+                one.host,
+                one.node,
+                one.project_id,
+                one.request_id,
+                one.document,
+                one.placement,
+            )
+        )
+    taking = [
+        (kind, name, amount, dict(ratios).get(name), fallback.get(name, 1.0))
+        for (amounts, ratios), kind in kinds.items()
+        for name, amount in amounts
+    ]
+    return claim_sql.claiming_many(places, taking)
 
 
 def _sent(store: Store, conn: Connection, bound: Any) -> Callable[[], int]:

@@ -194,6 +194,44 @@ class TestStore:
         make(store, wide)
         assert used(store)['MEMORY_MB'] == 6024
 
+    def test_unlike_claims_of_one_host_are_added_up(self, store):
+        bring(store, {'hosts': [
+            {'host': 'compute-1', 'vcpus': 4, 'memory_mb': 100,
+             'local_gb': 10},
+        ]})  # fmt: skip
+        snapshot = load(store)
+        wide = {'MEMORY_MB': 2.0}
+        unlike = [
+            {'amounts': {'MEMORY_MB': 60, 'VCPU': 1}, 'ratios': wide},
+            {'amounts': {'VCPU': 1, 'DISK_GB': 4}},
+            {'amounts': {'MEMORY_MB': 140}, 'ratios': wide},
+            {'amounts': {'VCPU': 1, 'DISK_GB': 4}},
+            {'amounts': {}, 'project_id': 'p'},
+        ]
+        beyond = {'amounts': {'DISK_GB': 3}}
+        with pytest.raises(claims.ClaimLost):
+            make(store, *(a_claim(snapshot, 0, **how)
+                          for how in (*unlike, beyond)))  # fmt: skip
+        batch = [a_claim(snapshot, 0, **how) for how in unlike]
+        make(store, *batch)
+        assert used(store) == {'DISK_GB': 8, 'MEMORY_MB': 200, 'VCPU': 3}
+        with store.reading() as conn:
+            held = conn.execute(sa.select(schema.allocations)).all()
+            there = conn.execute(sa.select(schema.instances)).all()
+        assert {(row.consumer_uuid, row.resource_class): row.amount
+                for row in held} == {
+            (one.consumer, name): amount
+            for one in batch for name, amount in one.amounts.items()
+        }  # fmt: skip
+        columns = ('host', 'node', 'project_id', 'request_id', 'document',
+                   'placement')  # fmt: skip
+        for row in there:
+            one = next(c for c in batch if c.consumer == row.uuid)
+            assert row.state == 'claimed'
+            assert [getattr(row, name) for name in columns] == [
+                getattr(one, name) for name in columns
+            ]
+
     def test_a_claim_of_nothing_is_a_claim(self, store):
         bring(store, DOCUMENT)
         snapshot = load(store)
