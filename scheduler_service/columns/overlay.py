@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from scheduler_service.columns.instances import Placed
 from scheduler_service.columns.table import HostTable
@@ -35,7 +36,7 @@ class _Taken(NamedTuple):
 class Overlay:
     """A table that a batch takes from; ``table`` has all that it took.
 
-    It ends with :meth:`published` or :meth:`discard`.
+    It ends with :meth:`discard`, before anything else is done to the table.
 
     :ivar trial: whether it will be discarded in any case
     """
@@ -44,6 +45,7 @@ class Overlay:
         self.table = base
         self.trial = trial
         self._taken: list[_Taken] = []
+        self._builds: list[int] = []
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -73,30 +75,26 @@ class Overlay:
         if group:
             self._join(group, placed.uuid)
 
-    @property
-    def holds(self) -> bool:
-        """Whether anything is taken and not published."""
-        return bool(self._taken)
-
     def published(self, count: int | None = None) -> HostTable:
         """Return the table once what was taken is claimed.
 
-        A build counts as an I/O operation within its batch alone: how long
-        it goes on is for the host to say.
-
         :param count: of how many instances, those taken first; None: of all
         """
-        builds = self.table.numbers['num_io_ops']
-        claimed = self._taken[:count]
-        for taken in claimed:
-            builds[taken.row] -= 1
-        self.table.topology.note(taken.row for taken in claimed)
+        self._builds += [taken.row for taken in self._taken[:count]]
         del self._taken[:count]
         return self.table
 
     def discard(self) -> None:
-        """Give back all that was taken."""
+        """Give back all that was taken and not published.
+
+        A build counts as an I/O operation within its batch alone: how long
+        it goes on is for the host to say.
+        """
         self._give_back(0)
+        operations = self.table.numbers['num_io_ops']
+        np.subtract.at(operations, self._builds, 1)
+        self.table.topology.note(self._builds)
+        self._builds = []
 
     def _give_back(self, start: int) -> None:
         while len(self._taken) > start:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Set
@@ -20,8 +19,7 @@ from scheduler_service.settings import Settings
 from scheduler_service.store import claims, rows
 
 
-@dataclasses.dataclass(slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, eq=False):
     """A job, what was chosen for it, and what it had from before.
 
     :ivar known: its instances that the table had before

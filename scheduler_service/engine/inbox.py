@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
+
+import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.callers import PolicyCaller
@@ -84,8 +85,7 @@ class Parts:
             self.whole.set_result(each)
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Job:
+class Job(msgspec.Struct, eq=False):
     """Something to decide, and the future that gets the answer.
 
     :ivar deadline: monotonic time after which nobody waits any more; None:
@@ -95,11 +95,11 @@ class Job:
     :ivar since: monotonic time since which it waits
     """
 
-    future: Future[Any] | Part = dataclasses.field(default_factory=Future)
+    future: Future[Any] | Part = msgspec.field(default_factory=Future)
     deadline: float | None = None
     attempts: int = 0
     alone: bool = False
-    since: float = dataclasses.field(default_factory=time.monotonic)
+    since: float = msgspec.field(default_factory=time.monotonic)
 
     def late(self) -> bool:
         """Whether nobody waits for the answer any more."""
@@ -116,8 +116,7 @@ class Job:
             self.future.set_exception(error)
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class HostJob(Job):
+class HostJob(Job, eq=False, kw_only=True):
     """Hosts for the instances of a request.
 
     :ivar claim: whether to claim them; else it only says what would happen
@@ -134,7 +133,7 @@ class HostJob(Job):
     move: bool = False
     advice: Advice | None = None
     rounds: int = 0
-    banned: set[str] = dataclasses.field(default_factory=set)
+    banned: set[str] = msgspec.field(default_factory=set)
 
     @property
     def plain(self) -> bool:
@@ -142,8 +141,7 @@ class HostJob(Job):
         return not (self.move or self.alone or self.request.instance_group)
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class ExplainJob(Job):
+class ExplainJob(Job, eq=False, kw_only=True):
     """What every filter makes of the hosts, or of one host.
 
     :ivar host: a service host to report on; None: all in numbers
@@ -153,8 +151,7 @@ class ExplainJob(Job):
     host: str | None = None
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class ZoneJob(Job):
+class ZoneJob(Job, eq=False, kw_only=True):
     """A pool for a zone.
 
     :ivar keep: whether to store it; else it only says what would happen
@@ -166,8 +163,7 @@ class ZoneJob(Job):
     explain: bool = False
 
 
-@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class ClaimsJob(Job):
+class ClaimsJob(Job, eq=False, kw_only=True):
     """Something to be done to claims that are there.
 
     :ivar work: does it in a writing transaction; again where that has to be

@@ -48,6 +48,7 @@ class Round:
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
         self._named: set[str] = set()
         self._lost = False
+        self._settled: HostJob | None = None
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
         """Decide what can be decided; return the jobs to choose for again.
@@ -59,6 +60,9 @@ class Round:
         finally:
             # Whatever was chosen and not claimed.
             self._overlay.discard()
+        if self._settled is not None:
+            # Of a shape that comes again, the next one finds it done.
+            self._catch_up(self._settled, ahead=len(jobs) >= _PORTION)
         if self._fresh and not self._lost:
             for job, why in self._refused:
                 self._desk.refuse(job, why)
@@ -164,9 +168,7 @@ class Round:
         count = sum(len(o.choice.picked) for o in chosen if o.job.claim)
         table = self._overlay.published(count)
         keeper.advance(table, claiming.revision)
-        if not self._overlay.holds:
-            # Of a shape that comes again, the next one finds it done.
-            self._catch_up(chosen[-1].job, ahead=len(chosen) >= _PORTION)
+        self._settled = chosen[-1].job
 
     def _catch_up(self, job: HostJob, ahead: bool) -> None:
         shortlists = self._desk.pipeline.shortlists

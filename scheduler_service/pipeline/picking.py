@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,8 +30,7 @@ _NO_IMAGE: frozenset[tuple[str, str]] = frozenset()
 Advice = Sequence[Mapping[int, float]]
 
 
-@dataclasses.dataclass(slots=True)
-class Picked:
+class Picked(msgspec.Struct):
     """One instance's place: the row, what it takes, and at which ratios."""
 
     uuid: str
@@ -51,8 +49,7 @@ class Picked:
         return self._told
 
 
-@dataclasses.dataclass(slots=True)
-class Choice:
+class Choice(msgspec.Struct):
     """What the pipeline chose for a request, and how it came to it.
 
     :ivar standing: as :meth:`Ranking.told` has it
@@ -145,12 +142,12 @@ class Picker:
         """
         if known is None:
             return self._selections(table, rows, request)
-        if any(row not in known for row in rows):
+        if not known.keys() >= {*rows}:
             if self._made > _REMEMBERED:
                 self._forget()
                 self._made = 0
             wanted = {*rows, *ranking.best(_AHEAD)}
-            new = sorted(wanted - known.keys())
+            new = sorted(row for row in wanted if row not in known)
             made = self._selections(table, new, request)
             known.update(zip(new, made, strict=True))
             self._made += len(new)

@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
 from scheduler_service.columns.table import HostTable, Topology
 from scheduler_service.columns.view import RowsOf
-from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.judging import Judged, stages
 from scheduler_service.pipeline.standing import Standing
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
-from scheduler_service.pipeline.weights import Weights
+from scheduler_service.pipeline.weights import Sum, Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
@@ -32,44 +31,6 @@ _KEPT = 768
 _MOST_CHANGED = 256
 _AHEAD = 96
 _SAID = np.zeros(0, np.bool_)
-
-
-@dataclasses.dataclass(slots=True)
-class Judged:
-    """One filter's say in a pass.
-
-    :ivar mask: bool[n], None where it says nothing
-    :ivar moves: whether it has to be asked again of rows that changed
-    :ivar told: whether it is named where the pass is explained
-    """
-
-    one: HostFilter
-    mask: Mask | None
-    moves: bool
-    told: bool
-
-    @classmethod
-    def of(
-        cls,
-        one: HostFilter,
-        mask: Mask | None,
-        request: Request,
-        settings: Settings,
-    ) -> Judged | None:
-        """Return the say, or None where it cannot be followed."""
-        told = mask is not None or one.name[0].isupper()
-        if one.depends == 'row':
-            return cls(one, mask, mask is not None, told)
-        fixed = (
-            one.depends == 'topology'
-            or one.shape(request, settings) is not None
-        )
-        asked = one.depends == 'request' or (
-            type(one).shape is not HostFilter.shape
-        )
-        if fixed or (mask is None and asked):
-            return cls(one, mask, False, told)
-        return None
 
 
 class Shortlist:
@@ -95,7 +56,7 @@ class Shortlist:
         self._epoch = table.topology.epoch
         self._at = len(table.topology.journal)
         self._settings = settings
-        self._stage = _stages(table, judged)
+        self._stage = stages(table, judged)
         # What moves is asked again, of few rows: its mask can go.
         self._judged = [
             dataclasses.replace(one, mask=_SAID) if one.moves else one
@@ -108,6 +69,10 @@ class Shortlist:
         self._grown = False
         # Row -> (stage, raw weights) once it has taken one more.
         self._after: dict[int, tuple[int, list[float]]] = {}
+        # And what these add up to, under which ranges.
+        self._sums: dict[int, Sum | None] = {}
+        self._sums_under: object = None
+        self._under: object = None
         self._missed = 0
         self._just: int | None = None
         self._ready: Ranking | None = None
@@ -243,7 +208,7 @@ class Shortlist:
             return
         if len(table.topology.journal) != self._at + 1:
             return
-        known = self._after.pop(row, None)
+        known = self._after.get(row)
         if known is None:
             self._missed += 1
             if self._missed > 1:
@@ -251,18 +216,51 @@ class Shortlist:
             return
         stage, raw = known
         at = self._at_of.get(row)
-        parts = self._weights.put(row, raw, at)
+        ready = self._ready
+        total = self._foreseen(row) if stage == self._passes else None
+        if total is None or at is None or not isinstance(ready, Standing):
+            self._take_in_anew(row, at, stage, raw)
+        else:
+            self._weights.put_foreseen(row, at, raw)
+            ready.change(at, *total)
+        del self._after[row]
+        self._at += 1
+
+    def _foreseen(self, row: int) -> Sum | None:
+        """Return what a row adds up to with one more, where that is known.
+
+        It is worked out for all at once, where ranges are what they were.
+        """
+        under, self._under = self._under, self._weights.ends
+        if self._sums_under is not self._under:
+            if self._under is not under:
+                return None
+            self._foresee()
+        return self._sums[row]
+
+    def _foresee(self) -> None:
+        """Work out what rows add up to once they have taken one more."""
+        self._sums_under = self._under
+        raw = np.array([raw for _, raw in self._after.values()]).T
+        rows = np.array([*self._after], np.int64)
+        found = self._weights.foresee(rows, raw)
+        self._sums = dict(zip(self._after, found, strict=True))
+
+    def _take_in_anew(
+        self, row: int, at: int | None, stage: int, raw: list[float]
+    ) -> None:
+        """Take in what was put on a row, whatever it does to the ranges."""
+        total = self._weights.put(row, raw, at)
         ready, self._ready = self._ready, None
         if stage != self._passes:
             self._counts[self._passes] -= 1
             self._counts[stage] += 1
             self._stage[row] = stage
             self._moved()
-        elif parts is not None and isinstance(ready, Standing):
+        elif total is not None and isinstance(ready, Standing):
             assert at is not None
-            if ready.change(at, parts):
-                self._ready = ready
-        self._at += 1
+            ready.change(at, *total)
+            self._ready = ready
 
     def _look_ahead(self, table: HostTable, request: Request) -> None:
         """Work out what taking one more would make of the best rows."""
@@ -279,10 +277,12 @@ class Shortlist:
         if not len(ahead):
             return
         view = RowsOf.taken(table, ahead, request.resources)
-        stages = self._judge(view, ahead, request).tolist()
-        raws = self._weights.look(view, ahead, request).T.tolist()
-        found = zip(ahead.tolist(), stages, raws, strict=True)
-        self._after.update((row, (stage, raw)) for row, stage, raw in found)
+        found = self._judge(view, ahead, request).tolist()
+        raw = self._weights.look(view, ahead, request).T.tolist()
+        self._after.update(
+            zip(ahead.tolist(), zip(found, raw, strict=True), strict=True)
+        )
+        self._sums_under = None
 
     def _passing(self) -> np.ndarray[Any, Any]:
         """Return the rows kept that pass, with their weights at hand."""
@@ -378,16 +378,3 @@ class Shortlist:
         # As good as the best of the others: the first in the table's order.
         tied = [at for at in order if found.totals[at] == total]
         return all(found.rows[at] < self._cut_row for at in tied)
-
-
-def _stages(table: HostTable, judged: Sequence[Judged]) -> Any:
-    """Return int16[n]: the first filter that keeps each host out.
-
-    The number of filters for one that passes all.
-    """
-    stage = np.full(len(table), len(judged), np.int16)
-    for at in range(len(judged) - 1, -1, -1):
-        mask = judged[at].mask
-        if mask is not None:
-            stage[~mask] = at
-    return stage

@@ -9,7 +9,8 @@ from scheduler_service.columns.codes import Mask
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.shortlist import Judged, Shortlist
+from scheduler_service.pipeline.judging import Judged
+from scheduler_service.pipeline.shortlist import Shortlist
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.pipeline.weights import Unfit
 

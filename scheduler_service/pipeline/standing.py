@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
-import math
-import operator
 
 import msgspec
 import numpy as np
@@ -32,20 +29,15 @@ class Standing(Ranking):
     matrix: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))
     # (-total, at) of the best, in order: whoever is not there comes after.
     _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    # What the matrix does not have yet.
+    _parts: dict[int, list[float]] = dataclasses.field(default_factory=dict)
     _told: dict[int, msgspec.Raw] = dataclasses.field(default_factory=dict)
 
-    def change(self, at: int, parts: list[float]) -> bool:
-        """Take in what each weigher adds to a host's total by now.
-
-        :return: whether the total is one that can be compared
-        """
-        # As NumPy adds them: one after the other.
-        total = functools.reduce(operator.add, parts, 0.0)
-        if not math.isfinite(total):
-            return False
+    def change(self, at: int, total: float, parts: list[float]) -> None:
+        """Take in a host's total, and what each weigher adds to it by now."""
         old = -self.totals.item(at), at
         self.totals[at] = total
-        self.matrix[:, at] = parts
+        self._parts[at] = parts
         self._told.pop(at, None)
         self._order = []
         top = self._top
@@ -56,7 +48,6 @@ class Standing(Ranking):
             new = -total, at
             if new < last:
                 bisect.insort(top, new)
-        return True
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
@@ -74,6 +65,8 @@ class Standing(Ranking):
         told = self._told
         for at in best:
             if at not in told:
+                if at in self._parts:
+                    self.matrix[:, at] = self._parts.pop(at)
                 told[at] = self._tell(table, at)
         return [told[at] for at in best]
 

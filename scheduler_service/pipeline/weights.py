@@ -6,8 +6,11 @@ each number, in the same order.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +28,34 @@ _UNBOUNDED = (None, None)
 
 class Unfit(Exception):
     """A weigher's weights cannot be followed row by row."""
+
+
+class Sum(NamedTuple):
+    """What the weighers make of a row, under ranges that hold.
+
+    :ivar parts: what each of them adds
+    :ivar total: a finite number
+    """
+
+    total: float
+    parts: list[float]
+
+
+class _Range(NamedTuple):
+    """Lowest and highest raw weights of all that pass, float64[k, 1] each.
+
+    :ivar span: their difference, 1 where there is none
+    :ivar idle: the weighers for which nobody differs
+    :ivar low_alone: bool[k, 1], whether nothing keeps the lowest where it is
+        but a row that is kept; likewise the highest
+    """
+
+    low: Floats
+    high: Floats
+    span: Floats
+    idle: list[int]
+    low_alone: np.ndarray[Any, Any]
+    high_alone: np.ndarray[Any, Any]
 
 
 class Weights:
@@ -73,6 +104,10 @@ class Weights:
         }
         # The raw weights of the rows that are ranked again and again.
         self._near = np.zeros((count, 0))
+        # Of all that pass, as they were ranked last.
+        self._range: _Range | None = None
+        # Row -> (where it is among those gathered, its raw weights by now).
+        self._late: dict[int, tuple[int, Sequence[float]]] = {}
 
     def start(self, rows: _Rows) -> Floats:
         """Return the totals of all rows that pass, and remember the range."""
@@ -88,6 +123,7 @@ class Weights:
 
     def gather(self, rows: _Rows) -> None:
         """Have the raw weights at hand of the rows to be ranked next."""
+        self._write()
         # Of the two ways to cut columns out, the one that keeps their order
         # in memory: sums over weighers are then added one after the other.
         self._near = self._raw.take(rows, axis=1)
@@ -97,6 +133,7 @@ class Weights:
 
         :param at_of: where each row gathered is among them
         """
+        self._write()
         changed = [row for row in rows.tolist() if row in at_of]
         where = [at_of[row] for row in changed]
         self._near[:, where] = self._raw[:, changed]
@@ -111,7 +148,7 @@ class Weights:
             self._high = np.full(len(self._weighers), -np.inf)
         ends = zip(self._low.tolist(), self._high.tolist(), strict=True)
         self._ends = list(ends)
-        self._drift = None
+        self._drift = self._range = None
 
     def weigh_again(
         self, view: RowsOf, rows: _Rows, new: _Rows, request: Request
@@ -120,6 +157,7 @@ class Weights:
 
         :param new: of the rows, those that were not kept
         """
+        self._write()
         bounding = False
         if len(new):
             left = self._raw[:, new]
@@ -132,6 +170,7 @@ class Weights:
 
     def look(self, view: RowsOf, rows: _Rows, request: Request) -> Floats:
         """Return the raw weights of rows as a view has them, [k, m]."""
+        self._write()
         found: Floats = self._raw[:, rows]
         for at in self._rows_only:
             weigher = self._weighers[at]
@@ -141,15 +180,64 @@ class Weights:
             found[at] = weigher.nothing if raw is None else raw
         return found
 
+    @property
+    def ends(self) -> object:
+        """The ranges of the last ranking; the same as long as they hold."""
+        return self._range
+
+    def foresee(self, rows: _Rows, raw: Floats) -> list[Sum | None]:
+        """Return what rows would add up to with other raw weights, [k, m].
+
+        None for a row where it is not sure that the ranges would hold.
+        """
+        self._write()
+        ends = self._range
+        assert ends is not None
+        parts = self._parts(raw, rows, ends)
+        # As NumPy adds them in a ranking: one after the other.
+        totals = functools.reduce(operator.add, parts, np.zeros(len(rows)))
+        before = self._raw[:, rows]
+        alone = ((before == ends.low) & ends.low_alone) | (
+            (before == ends.high) & ends.high_alone
+        )
+        inside = (ends.low <= raw) & (raw <= ends.high)
+        holds = ((before == raw) | (inside & ~alone)).all(axis=0)
+        holds &= np.isfinite(totals)
+        found = zip(
+            holds.tolist(), totals.tolist(), parts.T.tolist(), strict=True
+        )
+        return [
+            Sum(total, some) if sure else None for sure, total, some in found
+        ]
+
+    def put_foreseen(self, row: int, at: int, raw: Sequence[float]) -> None:
+        """Set the raw weights of a row that leave the ranges what they are.
+
+        :param at: where it is among the rows gathered
+        """
+        self._late[row] = at, raw
+
+    def _write(self) -> None:
+        """Write down what was foreseen and came."""
+        if not self._late:
+            return
+        rows = [*self._late]
+        where = [at for at, _ in self._late.values()]
+        raw = np.array([raw for _, raw in self._late.values()]).T
+        self._late.clear()
+        self._raw[:, rows] = raw
+        self._near[:, where] = raw
+
     def put(
         self, row: int, raw: Sequence[float], at: int | None
-    ) -> list[float] | None:
+    ) -> Sum | None:
         """Set the raw weights of a row that is kept, k floats.
 
         :param at: where it is among the rows gathered, None: it is not
-        :return: what each weigher adds to its total by now; None where the
-            range of one may be another
+        :return: what it adds up to by now; None where the range of a weigher
+            may be another
         """
+        self._write()
         self._raw[:, row] = raw
         if at is None:
             return None
@@ -161,12 +249,14 @@ class Weights:
         several = self._times.shape[1] > 1
         # Where no hosts differ, the least is what it is for all.
         times = self._times[:, row].tolist() if several else self._least
-        return [
+        parts = [
             0.0 if low == high else (one - low) / (high - low) * factor
             for one, low, high, factor in zip(
                 raw, lows, highs, times, strict=True
             )
         ]
+        total = functools.reduce(operator.add, parts, 0.0)
+        return Sum(total, parts) if math.isfinite(total) else None
 
     def _holds(self, before: Sequence[float], raw: Sequence[float]) -> bool:
         """Whether the ranges hold though a row gathered weighs otherwise."""
@@ -194,41 +284,57 @@ class Weights:
         """Return the ranking of the rows gathered among all that pass."""
         if not self._weighers:
             return Ranking(rows, np.zeros(len(rows)), [], passed)
-        raw = self._near
-        low = np.minimum(np.minimum.reduce(raw, axis=1), self._low)
-        high = np.maximum(np.maximum.reduce(raw, axis=1), self._high)
-        for at, (minval, maxval) in self._bounded.items():
-            if minval is not None:
-                low[at] = minval
-            if maxval is not None:
-                high[at] = maxval
-        lows, highs = self._now = low.tolist(), high.tolist()
-        self._drift = None
-        idle = [
-            at
-            for at, (one, other) in enumerate(zip(lows, highs, strict=True))
-            if one == other
-        ]
-        span = high - low
-        for at in idle:
-            span[at] = 1.0
-        times = self._times
-        if times.shape[1] > 1:
-            times = times.take(rows, axis=1)
-        parts = raw - low[:, None]
-        parts /= span[:, None]
-        parts *= times
-        for at in idle:
-            parts[at] = 0.0
+        self._write()
+        ends = self._find_ends()
+        parts = self._parts(self._near, rows, ends)
         totals = np.add.reduce(parts, axis=0)
         said = [
             (name, parts[at])
             for at, name in enumerate(self._names)
-            if at not in idle
+            if at not in ends.idle
         ]
         if np.isfinite(totals).all():
             return Standing(rows, totals, said, passed, matrix=parts)
         return Ranking(rows, totals, said, passed)
+
+    def _find_ends(self) -> _Range:
+        """Find the range of all that pass, and remember it."""
+        low = np.minimum(np.minimum.reduce(self._near, axis=1), self._low)
+        high = np.maximum(np.maximum.reduce(self._near, axis=1), self._high)
+        low_alone, high_alone = low != self._low, high != self._high
+        for at, (minval, maxval) in self._bounded.items():
+            if minval is not None:
+                low[at], low_alone[at] = minval, False
+            if maxval is not None:
+                high[at], high_alone[at] = maxval, False
+        now = low.tolist(), high.tolist()
+        if self._range is not None and now == self._now:
+            return self._range
+        self._now, self._drift = now, None
+        idle = np.flatnonzero(low == high).tolist()
+        span = high - low
+        span[idle] = 1.0
+        self._range = _Range(
+            low[:, None],
+            high[:, None],
+            span[:, None],
+            idle,
+            low_alone[:, None],
+            high_alone[:, None],
+        )
+        return self._range
+
+    def _parts(self, raw: Floats, rows: _Rows, ends: _Range) -> Floats:
+        """Return what each weigher adds for rows of raw weights, [k, m]."""
+        times = self._times
+        if times.shape[1] > 1:
+            times = times.take(rows, axis=1)
+        parts = raw - ends.low
+        parts /= ends.span
+        parts *= times
+        for at in ends.idle:
+            parts[at] = 0.0
+        return parts
 
     def drift(self) -> float:
         """Return how far totals of rows not kept may have risen by now.

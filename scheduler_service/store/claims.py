@@ -30,7 +30,7 @@ class ClaimLost(Exception):
     """Somebody was faster; nothing of the batch is claimed."""
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct, frozen=True):
     """What one consumer takes of one host.
 
     :ivar amounts: resource class -> amount

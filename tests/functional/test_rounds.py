@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_service.engine import claiming
@@ -22,8 +23,8 @@ def rival(store: Store, one: claims.Claim) -> None:
             'SELECT total - used FROM inventories WHERE '
             f"resource_class = 'MEMORY_MB' AND host_id = {one.host_id}"
         ).scalar_one()
-    taken = one._replace(
-        consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
+    taken = msgspec.structs.replace(
+        one, consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
     )
     if left:
         store.write(lambda writer: claims.take(writer, [taken], FALLBACK))
@@ -39,12 +40,13 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
 ):
     """A host is gone under one of two portions; all else holds."""
     service = make_service(database=database, scheduler__batch_size=200)
-    real, calls = claims.begin, []
+    real, calls, lost = claims.begin, [], []
 
     def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
         calls.append(len(prepared.claims))
         if len(calls) == beaten:
             rival(service.store, prepared.claims[0])
+            lost.append(prepared.claims[0].host_id)
         return real(store, conn, prepared, *more)
 
     monkeypatch.setattr(claiming.claims, 'begin', begin)
@@ -56,6 +58,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
     # As many as fit a portion, and the rest; then those of the one beaten.
     assert calls[0] == 31
     assert len(calls) > 2
+    assert lost
     refused = answers.pop(10)
     assert refused['error']['name'] == 'NoValidHost'
     uuids = {

@@ -236,7 +236,7 @@ class TestStore:
         bring(store, DOCUMENT)
         snapshot = load(store)
         first, second, third = (
-            a_claim(snapshot, 0)._replace(amounts={}) for _ in range(3)
+            a_claim(snapshot, 0, amounts={}) for _ in range(3)
         )
         make(store, first)
         make(store, second, third)

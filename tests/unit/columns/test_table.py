@@ -99,8 +99,9 @@ def test_overlay_takes_and_gives_back_all_that_is_not_published():
     assert base.resources['VCPU'].used.tolist() == [0]
     assert base.instances.get('u') is None
     overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, Placed('u', 'a', 'a'))
-    assert overlay.published().number('num_io_ops').tolist() == [0]
+    assert overlay.published().number('num_io_ops').tolist() == [1]
     overlay.discard()
+    assert base.number('num_io_ops').tolist() == [0]
     assert base.number('num_instances').tolist() == [1]
     assert base.resources['VCPU'].used.tolist() == [2]
 
