@@ -108,9 +108,9 @@ class Round:
         if len(jobs) < 2 * _PORTION or not all(job.plain for job in jobs):
             yield jobs
             return
-        while jobs:
-            yield from _cut(jobs)
-            jobs = () if self._lost else self._more()
+        yield from _cut(jobs)
+        while not self._lost and (jobs := self._more()):
+            yield jobs
 
     def _choose(self, jobs: Sequence[HostJob]) -> list[Chosen]:
         """Choose for jobs; refusals and repetitions are noted for the end."""

@@ -23,12 +23,12 @@ from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.judging import Judged, stages
 from scheduler_service.pipeline.standing import Standing
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
-from scheduler_service.pipeline.weights import Sum, Weights
+from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
-_KEPT = 768
-_MOST_CHANGED = 256
+_KEPT = 1536
+_MOST_CHANGED = 512
 _AHEAD = 96
 _SAID = np.zeros(0, np.bool_)
 
@@ -70,7 +70,7 @@ class Shortlist:
         # Row -> (stage, raw weights) once it has taken one more.
         self._after: dict[int, tuple[int, list[float]]] = {}
         # And what these add up to, under which ranges.
-        self._sums: dict[int, Sum | None] = {}
+        self._sums: dict[int, tuple[bool, float, list[float]]] = {}
         self._sums_under: object = None
         self._under: object = None
         self._missed = 0
@@ -217,26 +217,31 @@ class Shortlist:
         stage, raw = known
         at = self._at_of.get(row)
         ready = self._ready
-        total = self._foreseen(row) if stage == self._passes else None
-        if total is None or at is None or not isinstance(ready, Standing):
-            self._take_in_anew(row, at, stage, raw)
-        else:
+        if (
+            stage == self._passes
+            and at is not None
+            and isinstance(ready, Standing)
+            and self._foreseen(row)
+        ):
+            _, total, parts = self._sums[row]
             self._weights.put_foreseen(row, at, raw)
-            ready.change(at, *total)
+            ready.change(at, total, parts)
+        else:
+            self._take_in_anew(row, at, stage, raw)
         del self._after[row]
         self._at += 1
 
-    def _foreseen(self, row: int) -> Sum | None:
-        """Return what a row adds up to with one more, where that is known.
+    def _foreseen(self, row: int) -> bool:
+        """Whether it is sure what a row adds up to with one more.
 
         It is worked out for all at once, where ranges are what they were.
         """
         under, self._under = self._under, self._weights.ends
         if self._sums_under is not self._under:
             if self._under is not under:
-                return None
+                return False
             self._foresee()
-        return self._sums[row]
+        return self._sums[row][0]
 
     def _foresee(self) -> None:
         """Work out what rows add up to once they have taken one more."""

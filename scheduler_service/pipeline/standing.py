@@ -16,20 +16,23 @@ import numpy as np
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 
-_TOP = 96
+_TOP = 192
 
 
 @dataclasses.dataclass(slots=True)
 class Standing(Ranking):
     """Totals of hosts, finite, under ranges that stay.
 
-    :ivar matrix: float64[k, m], what each weigher adds; parts are rows of it
+    :ivar matrix: float64[k, m], what each weigher added at first
+    :ivar named: which of them had an opinion, and its name
     """
 
     matrix: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))
+    named: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     # (-total, at) of the best, in order: whoever is not there comes after.
     _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
-    # What the matrix does not have yet.
+    _best: list[int] = dataclasses.field(default_factory=list)
+    # What the matrix does not have.
     _parts: dict[int, list[float]] = dataclasses.field(default_factory=dict)
     _told: dict[int, msgspec.Raw] = dataclasses.field(default_factory=dict)
 
@@ -39,7 +42,7 @@ class Standing(Ranking):
         self.totals[at] = total
         self._parts[at] = parts
         self._told.pop(at, None)
-        self._order = []
+        self._order, self._best = [], []
         top = self._top
         if top:
             last = top[-1]
@@ -48,6 +51,13 @@ class Standing(Ranking):
             new = -total, at
             if new < last:
                 bisect.insort(top, new)
+
+    def best(self, count: int) -> list[int]:
+        """Return the *count* best rows, best first; ties in row order."""
+        if count > len(self._best):
+            first = self.best_at(max(count, FINALISTS))
+            self._best = [self.rows.item(at) for at in first]
+        return self._best[:count]
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
@@ -65,10 +75,12 @@ class Standing(Ranking):
         told = self._told
         for at in best:
             if at not in told:
-                if at in self._parts:
-                    self.matrix[:, at] = self._parts.pop(at)
                 told[at] = self._tell(table, at)
         return [told[at] for at in best]
+
+    def _weights_at(self, at: int) -> dict[str, float]:
+        found = self._parts.get(at) or self.matrix[:, at].tolist()
+        return {name: found[k] for k, name in self.named}
 
 
 def _best(totals: Floats, count: int) -> list[tuple[float, int]]:

@@ -81,9 +81,12 @@ class Ranking:
             'host': table.host_at(row),
             'node': table.node_at(row),
             'weight': self.totals.item(at),
-            'weights': {name: part.item(at) for name, part in self.parts},
+            'weights': self._weights_at(at),
         }
         return msgspec.Raw(_encode(finalist))
+
+    def _weights_at(self, at: int) -> dict[str, float]:
+        return {name: part.item(at) for name, part in self.parts}
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

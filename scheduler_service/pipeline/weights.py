@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,17 +28,6 @@ _UNBOUNDED = (None, None)
 
 class Unfit(Exception):
     """A weigher's weights cannot be followed row by row."""
-
-
-class Sum(NamedTuple):
-    """What the weighers make of a row, under ranges that hold.
-
-    :ivar parts: what each of them adds
-    :ivar total: a finite number
-    """
-
-    total: float
-    parts: list[float]
 
 
 class _Range(NamedTuple):
@@ -185,10 +174,13 @@ class Weights:
         """The ranges of the last ranking; the same as long as they hold."""
         return self._range
 
-    def foresee(self, rows: _Rows, raw: Floats) -> list[Sum | None]:
+    def foresee(
+        self, rows: _Rows, raw: Floats
+    ) -> Iterable[tuple[bool, float, list[float]]]:
         """Return what rows would add up to with other raw weights, [k, m].
 
-        None for a row where it is not sure that the ranges would hold.
+        Of each row, whether it is sure that the ranges would hold, the total
+        and its parts.
         """
         self._write()
         ends = self._range
@@ -203,12 +195,9 @@ class Weights:
         inside = (ends.low <= raw) & (raw <= ends.high)
         holds = ((before == raw) | (inside & ~alone)).all(axis=0)
         holds &= np.isfinite(totals)
-        found = zip(
+        return zip(
             holds.tolist(), totals.tolist(), parts.T.tolist(), strict=True
         )
-        return [
-            Sum(total, some) if sure else None for sure, total, some in found
-        ]
 
     def put_foreseen(self, row: int, at: int, raw: Sequence[float]) -> None:
         """Set the raw weights of a row that leave the ranges what they are.
@@ -230,12 +219,12 @@ class Weights:
 
     def put(
         self, row: int, raw: Sequence[float], at: int | None
-    ) -> Sum | None:
+    ) -> tuple[float, list[float]] | None:
         """Set the raw weights of a row that is kept, k floats.
 
         :param at: where it is among the rows gathered, None: it is not
-        :return: what it adds up to by now; None where the range of a weigher
-            may be another
+        :return: its total by now and the parts of it; None where the range
+            of a weigher may be another
         """
         self._write()
         self._raw[:, row] = raw
@@ -256,7 +245,7 @@ class Weights:
             )
         ]
         total = functools.reduce(operator.add, parts, 0.0)
-        return Sum(total, parts) if math.isfinite(total) else None
+        return (total, parts) if math.isfinite(total) else None
 
     def _holds(self, before: Sequence[float], raw: Sequence[float]) -> bool:
         """Whether the ranges hold though a row gathered weighs otherwise."""
@@ -288,13 +277,16 @@ class Weights:
         ends = self._find_ends()
         parts = self._parts(self._near, rows, ends)
         totals = np.add.reduce(parts, axis=0)
-        said = [
-            (name, parts[at])
+        named = [
+            (at, name)
             for at, name in enumerate(self._names)
             if at not in ends.idle
         ]
         if np.isfinite(totals).all():
-            return Standing(rows, totals, said, passed, matrix=parts)
+            return Standing(
+                rows, totals, [], passed, matrix=parts, named=named
+            )
+        said = [(name, parts[at]) for at, name in named]
         return Ranking(rows, totals, said, passed)
 
     def _find_ends(self) -> _Range:

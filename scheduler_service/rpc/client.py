@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -243,9 +243,9 @@ def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
 def _new_uuid() -> str:
     """Return a random UUID; many are made for a batch.
 
-    As :func:`uuid.uuid4` makes it, in about half the time.
+    As :func:`uuid.uuid4` makes it, in less than half the time.
     """
-    made = secrets.token_hex(16)
+    made = os.urandom(16).hex()
     variant = '89ab'[int(made[16], 16) & 3]
     return (
         f'{made[:8]}-{made[8:12]}-4{made[13:16]}-{variant}{made[17:20]}'
