@@ -20,8 +20,6 @@ from scheduler_service.columns.instances import Placed
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 
-_MOVING = ('num_instances', 'num_io_ops', 'disk_available_least')
-
 
 class _Taken(NamedTuple):
     """One instance that was put on a host, and what was there before."""
@@ -36,7 +34,7 @@ class _Taken(NamedTuple):
 class Overlay:
     """A table that a batch takes from; ``table`` has all that it took.
 
-    It ends with :meth:`discard`, before anything else is done to the table.
+    It ends with :meth:`published` or :meth:`discard`.
 
     :ivar trial: whether it will be discarded in any case
     """
@@ -45,17 +43,32 @@ class Overlay:
         self.table = base
         self.trial = trial
         self._taken: list[_Taken] = []
-        self._builds: list[int] = []
+        # Rows on which the request that is under way builds.
+        self._builds: list[int] | None = None
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Give back, when the block raises, all that it took."""
+        """Place a request's instances; give back all of them if it raises.
+
+        Within the block a build counts as an I/O operation for those placed
+        after it. Beyond that it is for the host to say.
+        """
         start = len(self._taken)
+        self._builds = []
         try:
             yield
         except BaseException:
             self._give_back(start)
             raise
+        finally:
+            self._let_go(self._builds)
+            self._builds = None
+
+    def _let_go(self, builds: list[int]) -> None:
+        if builds:
+            operations = self.table.numbers['num_io_ops']
+            np.subtract.at(operations, builds, 1)
+            self.table.topology.note(builds)
 
     def take(
         self,
@@ -71,6 +84,9 @@ class Overlay:
             _Taken(row, amounts, placed.uuid, before, table.groups)
         )
         self._move(row, amounts, 1)
+        if self._builds is not None:
+            table.numbers['num_io_ops'][row] += 1
+            self._builds.append(row)
         table.instances.put(placed.uuid, placed)
         if group:
             self._join(group, placed.uuid)
@@ -80,21 +96,12 @@ class Overlay:
 
         :param count: of how many instances, those taken first; None: of all
         """
-        self._builds += [taken.row for taken in self._taken[:count]]
         del self._taken[:count]
         return self.table
 
     def discard(self) -> None:
-        """Give back all that was taken and not published.
-
-        A build counts as an I/O operation within its batch alone: how long
-        it goes on is for the host to say.
-        """
+        """Give back all that was taken and not published."""
         self._give_back(0)
-        operations = self.table.numbers['num_io_ops']
-        np.subtract.at(operations, self._builds, 1)
-        self.table.topology.note(self._builds)
-        self._builds = []
 
     def _give_back(self, start: int) -> None:
         while len(self._taken) > start:
@@ -122,7 +129,6 @@ class Overlay:
         for name, amount in amounts.items():
             table.resources[name].used[row] += sign * amount
         table.numbers['num_instances'][row] += sign
-        table.numbers['num_io_ops'][row] += sign
         disk = sign * amounts.get('DISK_GB', 0)
         table.numbers['disk_available_least'][row] -= disk
         table.topology.note((row,))

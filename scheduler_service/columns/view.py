@@ -118,8 +118,7 @@ class RowsOf(HostTable):
         numbers, resources = view.numbers, view.resources
         assert isinstance(numbers, _Cut)
         assert isinstance(resources, _Cut)
-        for name in ('num_instances', 'num_io_ops'):
-            numbers.put(name, numbers[name] + 1)
+        numbers.put('num_instances', numbers['num_instances'] + 1)
         least = numbers['disk_available_least'] - amounts.get('DISK_GB', 0)
         numbers.put('disk_available_least', least)
         for name, amount in amounts.items():

@@ -194,6 +194,17 @@ class Extending:
             ignored = sorted({*(request.ignore_hosts or ()), *job.banned})
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         overlay = Overlay(table)
+        with overlay.attempt():
+            advice = self._advice(request, overlay, names)
+        missing = len(request.instance_uuids) - len(advice)
+        job.advice = advice + [{}] * missing
+        self._back(job)
+
+    def _advice(
+        self, request: Request, overlay: Overlay, names: list[str]
+    ) -> list[Mapping[int, float]]:
+        """Return what is added to the hosts that each instance may be on."""
+        table = overlay.table
         advice: list[Mapping[int, float]] = []
         for uuid in request.instance_uuids:
             with self._freezer.lock:
@@ -214,9 +225,7 @@ class Extending:
                     for row, (bonus, _) in scores.items()
                 }
             )
-        missing = len(request.instance_uuids) - len(advice)
-        job.advice = advice + [{}] * missing
-        self._back(job)
+        return advice
 
     def _ask(
         self,

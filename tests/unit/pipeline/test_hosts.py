@@ -18,6 +18,7 @@ from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
+from scheduler_service.weighers.counts import IoOpsWeigher
 from scheduler_service.weighers.ram import RAMWeigher
 
 FOUR = {
@@ -80,6 +81,21 @@ def test_three_instances_see_each_other():
     choice = choose(pipeline(), flavor={'memory_mb': 700}, num_instances=3)
     assert hosts_of(choice) == ['a', 'a', 'b']
     assert alternates_of(choice) == [['c', 'd']] * 3
+
+
+def test_a_build_is_an_io_operation_within_its_request_alone():
+    """As the reference has it; else a batch would be decided otherwise."""
+    two = {'hosts': [{'host': 'a', 'memory_mb': 400},
+                     {'host': 'b', 'memory_mb': 400}]}  # fmt: skip
+    chain = pipeline(weighers=(IoOpsWeigher,))
+    overlay = Overlay(table(two))
+    together = choose(chain, overlay=overlay, num_instances=3)
+    assert hosts_of(together) == ['a', 'b', 'a']
+    assert overlay.table.number('num_io_ops').tolist() == [0, 0]
+    alone = [choose(chain, overlay=Overlay(table(two))) for _ in range(2)]
+    overlay = Overlay(table(two))
+    batch = [choose(chain, overlay=overlay) for _ in range(2)]
+    assert [hosts_of(one) for one in batch] == [hosts_of(o) for o in alone]
 
 
 def test_all_or_nothing_gives_back_what_was_taken():

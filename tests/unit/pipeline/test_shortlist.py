@@ -77,13 +77,6 @@ def outcome(pipeline: HostPipeline, overlay: Overlay, request: Any,
     )
 
 
-def published(overlay: Overlay) -> Any:
-    """Return the table at the end of a batch of which all is claimed."""
-    found = overlay.published()
-    overlay.discard()
-    return found
-
-
 REQUESTS = [
     {'flavor': {'memory_mb': 512, 'vcpus': 1, 'root_gb': 1}},
     {'flavor': {'memory_mb': 2048, 'vcpus': 2}},
@@ -135,7 +128,7 @@ def run(plain: Settings, seed: int, count: int, alike: bool,
             row, use = rng.randrange(count), rng.randrange(12000)
             up = rng.random() < 0.7
             tables = [
-                with_load(published(one), {'MEMORY_MB': {row: use}},
+                with_load(one.published(), {'MEMORY_MB': {row: use}},
                           {'up': {row: up}})
                 for one in overlays
             ]  # fmt: skip
@@ -151,7 +144,7 @@ def run(plain: Settings, seed: int, count: int, alike: bool,
             for overlay in overlays:
                 overlay.discard()
         else:
-            tables = [published(overlay) for overlay in overlays]
+            tables = [overlay.published() for overlay in overlays]
             overlays = Overlay(tables[0]), Overlay(tables[1])
 
 
