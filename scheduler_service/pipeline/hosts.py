@@ -163,10 +163,9 @@ class HostPipeline:
             raise self._refusal(table, request, funnel, 0)
         row = ranking.pick(self.settings, rng, spread)
         (uuid,) = request.instance_uuids
-        known = None if made is None else made.selections
-        one = self._picker.pick(table, row, uuid, request, ranking, known)
+        one = self._picker.pick(table, row, uuid, request, ranking, made)
         picked = [one]
-        self._picker.add_alternates(table, request, ranking, picked, known)
+        self._picker.add_alternates(table, request, ranking, picked, made)
         query = None if made is None else made.query
         if query is None:
             query = self._query(table, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,6 +17,9 @@ from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.steps import Resources
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
+
+if TYPE_CHECKING:
+    from scheduler_service.pipeline.shortlist import Shortlist
 
 # Of all shapes of requests together, about 400 bytes each.
 _REMEMBERED = 65_536
@@ -76,8 +79,8 @@ class Choice(msgspec.Struct):
 class Picker:
     """Makes placements of rows.
 
-    Selections made before, for the shape of a request that came before, are
-    ``known`` by their rows.
+    Of a request whose shape came before, ``made`` is what is kept of that;
+    selections made before are ``known`` by their rows.
 
     :param forget: lets go of all that are known
     """
@@ -107,13 +110,16 @@ class Picker:
         uuid: str,
         request: Request,
         ranking: Ranking,
-        known: dict[int, Selection] | None = None,
+        made: Shortlist | None = None,
     ) -> Picked:
         """Return what an instance gets on a row of the ranking."""
+        known = None if made is None else made.selections
+        # Those of the shape, which need not be worked out again.
+        amounts = request.resources if made is None else made.amounts
         ratios: dict[str, float] = {}
         if self._stating:
             view = RowsOf.of(table, np.array([row]))
-            for name in request.resources:
+            for name in amounts:
                 stated = self._resources.ratios(view, self._settings, name)
                 if stated is not None:
                     ratios[name] = float(stated[1][0])
@@ -122,7 +128,7 @@ class Picker:
             uuid=uuid,
             row=row,
             host_id=table.ids.item(row),
-            amounts=request.resources,
+            amounts=amounts,
             ratios=ratios,
             placement=Placement(instance_uuid=uuid, selected=selection),
             placed=_as_placed(uuid, selection, request),
@@ -181,7 +187,7 @@ class Picker:
         request: Request,
         ranking: Ranking,
         picked: list[Picked],
-        known: dict[int, Selection] | None = None,
+        made: Shortlist | None = None,
     ) -> None:
         """Offer the next best hosts of the same cell, not claimed, to all."""
         wanted = self._settings.max_attempts - 1
@@ -193,6 +199,7 @@ class Picker:
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
+        known = None if made is None else made.selections
         offers = self._of(table, spare, request, ranking, known)
         for one in picked:
             cell = one.placement.selected.cell

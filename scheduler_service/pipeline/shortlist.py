@@ -29,13 +29,14 @@ from scheduler_service.weighers.base import Weigher
 
 _KEPT = 1536
 _MOST_CHANGED = 512
-_AHEAD = 96
+_AHEAD = 160
 _SAID = np.zeros(0, np.bool_)
 
 
 class Shortlist:
     """The best hosts for requests of one shape.
 
+    :ivar amounts: what each request takes, by resource class
     :ivar selections: row -> what is answered for its host
     :ivar query: what the request filters ask of hosts, once it is known
     :param judged: every filter's say on the table
@@ -50,6 +51,7 @@ class Shortlist:
         judged: Sequence[Judged],
         weighers: Sequence[Weigher],
     ) -> None:
+        self.amounts = request.resources
         self.selections: dict[int, Selection] = {}
         self.query: str | None = None
         self._topology: Topology = table.topology

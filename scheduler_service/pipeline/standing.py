@@ -16,7 +16,7 @@ import numpy as np
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 
-_TOP = 192
+_TOP = 320
 
 
 @dataclasses.dataclass(slots=True)
