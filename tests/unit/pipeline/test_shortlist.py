@@ -16,6 +16,7 @@ from scheduler_service.columns.build import with_load
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, shortlist, standing
+from scheduler_service.pipeline.weights import Weights
 from scheduler_service.settings import Settings
 from scheduler_service.testing.builders import table
 from scheduler_service.weighers import BUILT_IN
@@ -169,6 +170,31 @@ def test_a_shortlist_is_used_and_counts_the_hosts():
         assert told['hosts'] == 2000
         assert told['passed'] == told['funnel'][-1]['end']
     assert 2 <= len(passes) <= 20
+
+
+def test_most_of_a_batch_is_foreseen():
+    """What hosts weigh is added up ahead, and not for one after the other."""
+    rng = random.Random(1)
+    pipeline = chain(Settings(ram_allocation_ratio=1.0))
+    overlay = Overlay(table({'hosts': [
+        {'host': f'h{n}', 'vcpus': 64, 'vcpus_used': rng.randrange(60),
+         'memory_mb': rng.choice((2**17, 2**18)),
+         'memory_mb_used': rng.randrange(2**16), 'local_gb': 9000}
+        for n in range(1000)
+    ]}))  # fmt: skip
+    with mock.patch.object(
+        Weights,
+        'put_foreseen',
+        autospec=True,
+        side_effect=Weights.put_foreseen,
+    ) as foreseen:
+        for turn in range(200):
+            asked = documents.request({
+                **REQUESTS[0],
+                'instance_uuids': [f'00000000-0000-0000-0000-{turn:012d}'],
+            })  # fmt: skip
+            pipeline.choose(overlay, asked, random.Random(1))
+    assert foreseen.call_count > 100
 
 
 def test_what_a_shape_remembers_is_of_its_own_hosts_alone():
