@@ -278,6 +278,10 @@ class Shortlist:
         if ranking is None or len(ranking.rows) < 2:
             return
         best = ranking.best(_AHEAD)
+        # No others: of all rows and many shapes it would be too much to keep.
+        self._after = {
+            row: self._after[row] for row in best if row in self._after
+        }
         ahead = np.array(
             sorted(row for row in best if row not in self._after), np.int64
         )

@@ -17,13 +17,15 @@ from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking
 
 _TOP = 320
+# For how many hosts parts wait to be written into the matrix together.
+_LATE = 256
 
 
 @dataclasses.dataclass(slots=True)
 class Standing(Ranking):
     """Totals of hosts, finite, under ranges that stay.
 
-    :ivar matrix: float64[k, m], what each weigher added at first
+    :ivar matrix: float64[k, m], what each weigher adds, but for ``_parts``
     :ivar named: which of them had an opinion, and its name
     """
 
@@ -32,7 +34,7 @@ class Standing(Ranking):
     # (-total, at) of the best, in order: whoever is not there comes after.
     _top: list[tuple[float, int]] = dataclasses.field(default_factory=list)
     _best: list[int] = dataclasses.field(default_factory=list)
-    # What the matrix does not have.
+    # What the matrix does not have yet.
     _parts: dict[int, list[float]] = dataclasses.field(default_factory=dict)
     _told: dict[int, msgspec.Raw] = dataclasses.field(default_factory=dict)
 
@@ -40,6 +42,8 @@ class Standing(Ranking):
         """Take in a host's total, and what each weigher adds to it by now."""
         old = -self.totals.item(at), at
         self.totals[at] = total
+        if len(self._parts) >= _LATE:
+            self._write()
         self._parts[at] = parts
         self._told.pop(at, None)
         self._order, self._best = [], []
@@ -51,6 +55,11 @@ class Standing(Ranking):
             new = -total, at
             if new < last:
                 bisect.insort(top, new)
+
+    def _write(self) -> None:
+        """Let the matrix have all parts."""
+        self.matrix[:, [*self._parts]] = np.array([*self._parts.values()]).T
+        self._parts.clear()
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""

@@ -107,6 +107,7 @@ def test_a_shortlist_is_a_pass(
     with (
         mock.patch.object(shortlist, '_KEPT', kept),
         mock.patch.object(standing, '_TOP', top),
+        mock.patch.object(standing, '_LATE', top),
     ):
         run(plain, seed, count, alike, steps)
 
@@ -195,6 +196,9 @@ def test_most_of_a_batch_is_foreseen():
             })  # fmt: skip
             pipeline.choose(overlay, asked, random.Random(1))
     assert foreseen.call_count > 100
+    # What is known ahead is of the best alone, however long it goes on.
+    (made,) = pipeline.shortlists._made.values()
+    assert len(made._after) <= shortlist._AHEAD
 
 
 def test_what_a_shape_remembers_is_of_its_own_hosts_alone():
