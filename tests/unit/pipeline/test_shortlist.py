@@ -196,9 +196,28 @@ def test_most_of_a_batch_is_foreseen():
             })  # fmt: skip
             pipeline.choose(overlay, asked, random.Random(1))
     assert foreseen.call_count > 100
-    # What is known ahead is of the best alone, however long it goes on.
+
+
+def test_only_of_the_best_is_known_what_becomes_of_them():
+    """However long it goes on, and whoever becomes the best."""
+    pipeline = chain(Settings(ram_allocation_ratio=1.0))
+    hosts = table({'hosts': [
+        {'host': f'h{n}', 'vcpus': 64, 'memory_mb': 2**18,
+         'memory_mb_used': 2**17 + n, 'local_gb': 9000}
+        for n in range(1000)
+    ]})  # fmt: skip
+    like = documents.request(REQUESTS[0])
+    for turn in range(5):
+        freed = range(150 * turn, 150 * (turn + 1))
+        use = dict.fromkeys(freed, 2**16 - 9999 * turn)
+        hosts = with_load(hosts, {'MEMORY_MB': use}, {})
+        overlay = Overlay(hosts)
+        for _ in range(10):
+            pipeline.choose(overlay, like.with_ids(), random.Random(1))
+        hosts = overlay.published()
+        pipeline.shortlists.catch_up(hosts, like, ahead=True)
     (made,) = pipeline.shortlists._made.values()
-    assert len(made._after) <= shortlist._AHEAD
+    assert 0 < len(made._after) <= shortlist._AHEAD
 
 
 def test_what_a_shape_remembers_is_of_its_own_hosts_alone():
