@@ -60,8 +60,9 @@ class Round:
         finally:
             # Whatever was chosen and not claimed.
             self._overlay.discard()
-        if self._settled is not None:
-            # Of a shape that comes again, the next one finds it done.
+        if self._settled is not None and not self._lost:
+            # Of a shape that comes again, the next one finds it done. Where
+            # somebody was faster this is not the newest table any more.
             self._catch_up(self._settled, ahead=len(jobs) >= _PORTION)
         if self._fresh and not self._lost:
             for job, why in self._refused:

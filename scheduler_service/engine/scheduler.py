@@ -210,9 +210,8 @@ class Scheduler:
 
         :raises ServiceBusy: too many requests wait
         """
-        return self._put(
-            ExplainJob(request=request, host=host, deadline=deadline)
-        )
+        job = ExplainJob(request=request, host=host, deadline=deadline)
+        return self._put(job)
 
     def release(
         self, instances: Sequence[str], deadline: float | None = None
@@ -395,8 +394,7 @@ class Scheduler:
 
     def _put_back(self, jobs: list[Job]) -> None:
         """Keep jobs without an answer while somebody still waits for it."""
-        open_jobs = [job for job in jobs if not job.future.done()]
-        for job in open_jobs:
+        for job in jobs:
             if job.late():
                 job.fail(errors.StoreUnavailable())
-        self._inbox.put_back([j for j in open_jobs if not j.future.done()])
+        self._inbox.put_back([job for job in jobs if not job.future.done()])

@@ -1,7 +1,7 @@
 """What a pass over all hosts found, kept true as single hosts change.
 
 Requests of one shape follow each other, and between two of them few hosts
-have changed. A shortlist keeps who passed, the raw weights, and some hundred
+have changed. A shortlist keeps who passed, the raw weights, and some thousand
 of the best; a change costs the rows that changed. The weights of the best
 are worked out as over all hosts, to the last bit, for the highest and lowest
 raw weights of all others are kept too. Where it is not certain that the best
@@ -287,7 +287,7 @@ class Shortlist:
         )
         if not len(ahead):
             return
-        view = RowsOf.taken(table, ahead, request.resources)
+        view = RowsOf.taken(table, ahead, self.amounts)
         found = self._judge(view, ahead, request).tolist()
         raw = self._weights.look(view, ahead, request).T.tolist()
         self._after.update(

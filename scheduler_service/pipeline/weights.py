@@ -232,18 +232,11 @@ class Weights:
             return None
         before: list[float] = self._near[:, at].tolist()
         self._near[:, at] = raw
-        if not self._holds(before, raw):
+        ends = self._range
+        if ends is None or not self._holds(before, raw):
             return None
-        lows, highs = self._now
-        several = self._times.shape[1] > 1
-        # Where no hosts differ, the least is what it is for all.
-        times = self._times[:, row].tolist() if several else self._least
-        parts = [
-            0.0 if low == high else (one - low) / (high - low) * factor
-            for one, low, high, factor in zip(
-                raw, lows, highs, times, strict=True
-            )
-        ]
+        found = self._parts(np.array([raw]).T, np.array([row]), ends)
+        parts: list[float] = found[:, 0].tolist()
         total = functools.reduce(operator.add, parts, 0.0)
         return (total, parts) if math.isfinite(total) else None
 

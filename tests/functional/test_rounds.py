@@ -59,6 +59,8 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
     assert calls[0] == 31
     assert len(calls) > 2
     assert lost
+    # Nobody loses twice: what the rival took is seen before they choose again.
+    assert set(calls[beaten:-1]) == {1}
     refused = answers.pop(10)
     assert refused['error']['name'] == 'NoValidHost'
     uuids = {
