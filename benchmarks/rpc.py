@@ -154,7 +154,7 @@ def main() -> None:
         common.manage(config, 'inventory', 'import', str(document))
         with (
             common.daemon(config) as running,
-            common.process('benchmarks.nothing', bus, ready='Ready:'),
+            common.process('benchmarks.noop_server', bus, ready='Ready:'),
         ):
             figures = {
                 'hosts': args.hosts,

@@ -17,17 +17,17 @@ from typing import Any
 from oslo_log import log
 
 from scheduler_service import errors, policies
-from scheduler_service.engine.build import build, pod_judge
+from scheduler_service.engine.factory import build, pod_evaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.answers import Answers, new_notifier
-from scheduler_service.rpc.arguments import Reader
+from scheduler_service.rpc.arguments import ArgumentParser
+from scheduler_service.rpc.cast_replies import Answers, new_notifier
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
-from scheduler_service.rpc.replier import Replier
+from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.rpc.server import (
     LateAckServer,
-    SecondTry,
+    RedeliveryWorker,
     new_server,
 )
 from scheduler_service.store.connection import Store
@@ -52,8 +52,8 @@ class Daemon:
         )
         self.scheduler: Scheduler = build(conf, self.store)
         self._url = transport_url
-        self._replier = Replier(self.scheduler.health)
-        self._lane = SecondTry(self.scheduler.quarantine, self._replier)
+        self._replier = ReplyPublisher(self.scheduler.health)
+        self._lane = RedeliveryWorker(self.scheduler.quarantine, self._replier)
         self._server: LateAckServer | None = None
         self._transports: list[Any] = []
         self._http = self._new_http()
@@ -73,7 +73,7 @@ class Daemon:
         self.scheduler.health.check(self._replier.look)
         self.scheduler.health.check(lambda: self._listen(bus))
         notifier = new_notifier(self.conf, news, f'scheduler.{self.name}')
-        reader = Reader(self.conf.scheduler.request_max_bytes)
+        reader = ArgumentParser(self.conf.scheduler.request_max_bytes)
         asking = SchedulerEndpoint(
             self.scheduler,
             policies.new_enforcer(self.conf),
@@ -129,7 +129,7 @@ class Daemon:
             (group.bind_host, group.bind_port),
             app.make(
                 self.scheduler,
-                pod_judge(self.conf, self.scheduler),
+                pod_evaluator(self.conf, self.scheduler),
                 bind,
                 guard,
                 group.max_body_bytes,

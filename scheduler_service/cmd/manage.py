@@ -18,8 +18,8 @@ from scheduler_service.cmd import parser
 _MODULES = {
     'database': 'scheduler_service.cmd.commands.database',
     'inventory': 'scheduler_service.cmd.commands.inventory',
-    'things': 'scheduler_service.cmd.commands.things',
-    'ask': 'scheduler_service.cmd.commands.ask',
+    'things': 'scheduler_service.cmd.commands.resources',
+    'ask': 'scheduler_service.cmd.commands.scheduling',
     'claims': 'scheduler_service.cmd.commands.claims',
     'messages': 'scheduler_service.cmd.commands.messages',
 }

@@ -1,13 +1,13 @@
 """Hosts as columns: frozen NumPy tables, code books, deltas, the overlay."""
 
 from scheduler_service.columns.build import build_table
-from scheduler_service.columns.codes import Coded
+from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.instances import InstanceIndex
 from scheduler_service.columns.overlay import Overlay
 from scheduler_service.columns.table import HostTable, ResourceColumns
 
 __all__ = [
-    'Coded',
+    'DictionaryColumn',
     'HostTable',
     'InstanceIndex',
     'Overlay',

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler_service.columns.codes import Coded
-from scheduler_service.columns.instances import InstanceIndex, Placed
+from scheduler_service.columns.dictionary import DictionaryColumn
+from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
 from scheduler_service.columns.table import (
     HostTable,
     ResourceColumns,
@@ -39,7 +39,7 @@ _CODED = (
 def build_table(
     hosts: Sequence[tuple[int, Host]],
     aggregates: Iterable[Aggregate] = (),
-    instances: Iterable[Placed] = (),
+    instances: Iterable[PlacedInstance] = (),
     groups: Iterable[ServerGroup] = (),
 ) -> HostTable:
     """Build a table from scratch.
@@ -64,11 +64,11 @@ def build_table(
 
 def placed(
     instance: Instance, claimed: bool = False, bound_for: str = ''
-) -> Placed:
+) -> PlacedInstance:
     """Return what the index keeps of an instance document."""
     properties = instance.image_meta.get('properties') or {}
     flavorid = instance.flavor.get('flavorid')
-    return Placed(
+    return PlacedInstance(
         uuid=instance.uuid,
         host=instance.host,
         node=instance.hypervisor_hostname,
@@ -91,11 +91,16 @@ def with_aggregates(
         for host in dict.fromkeys(aggregate.hosts):
             members.setdefault(host, []).append(aggregate.id)
     hosts = table.coded['host']
-    sets = Coded.of(frozenset(members.get(h, ())) for h in hosts.values)
+    sets = DictionaryColumn.of(
+        frozenset(members.get(h, ())) for h in hosts.values
+    )
     codes = hosts.spread(sets.codes).astype(np.int32)
     return dataclasses.replace(
         table,
-        coded={**table.coded, 'aggregate_set': Coded(codes, sets.values)},
+        coded={
+            **table.coded,
+            'aggregate_set': DictionaryColumn(codes, sets.values),
+        },
         topology=Topology(by_id),
     )
 
@@ -171,25 +176,27 @@ def _numbers(
     }
 
 
-def _coded(hosts: Sequence[Host]) -> dict[str, Coded]:
+def _coded(hosts: Sequence[Host]) -> dict[str, DictionaryColumn]:
     coded = {
-        'host': Coded.of(h.host for h in hosts),
-        'node': Coded.of(h.hypervisor_hostname for h in hosts),
-        'uuid': Coded.of(h.uuid for h in hosts),
-        'trait_set': Coded.of(frozenset(h.traits) for h in hosts),
-        'aggregate_set': Coded.of(frozenset[int]() for _ in hosts),
+        'host': DictionaryColumn.of(h.host for h in hosts),
+        'node': DictionaryColumn.of(h.hypervisor_hostname for h in hosts),
+        'uuid': DictionaryColumn.of(h.uuid for h in hosts),
+        'trait_set': DictionaryColumn.of(frozenset(h.traits) for h in hosts),
+        'aggregate_set': DictionaryColumn.of(frozenset[int]() for _ in hosts),
     }
     for name in _CODED:
-        coded[name] = Coded.of(getattr(h, name) for h in hosts)
+        coded[name] = DictionaryColumn.of(getattr(h, name) for h in hosts)
     for name in NESTED_FIELDS:
         coded[name] = _documents([getattr(h, name) for h in hosts])
     return coded
 
 
-def _documents(values: Sequence[Any]) -> Coded:
+def _documents(values: Sequence[Any]) -> DictionaryColumn:
     """Encode nested values as their JSON text, so that equal ones are one."""
     encode = msgspec.json.Encoder(order='deterministic').encode
-    return Coded.of(None if v is None else encode(v) for v in values)
+    return DictionaryColumn.of(
+        None if v is None else encode(v) for v in values
+    )
 
 
 def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _MERGE_AT = 2048
 
 
-class Placed(NamedTuple):
+class PlacedInstance(NamedTuple):
     """What filters and weighers may know of an instance on a host.
 
     ``image`` holds the (property, value) pairs of its image as text.
@@ -47,19 +47,19 @@ class InstanceIndex:
 
     def __init__(
         self,
-        base: Mapping[str, Placed],
-        delta: Mapping[str, Placed | None] | None = None,
+        base: Mapping[str, PlacedInstance],
+        delta: Mapping[str, PlacedInstance | None] | None = None,
     ) -> None:
-        self._base: Mapping[str, Placed] = base
-        self._delta: dict[str, Placed | None] = dict(delta or {})
+        self._base: Mapping[str, PlacedInstance] = base
+        self._delta: dict[str, PlacedInstance | None] = dict(delta or {})
         self._base_by_host: dict[str, set[str]] | None = None
 
     @classmethod
-    def of(cls, placed: Iterable[Placed]) -> InstanceIndex:
+    def of(cls, placed: Iterable[PlacedInstance]) -> InstanceIndex:
         """Build an index from scratch."""
         return cls({item.uuid: item for item in placed})
 
-    def put(self, uuid: str, placed: Placed | None) -> None:
+    def put(self, uuid: str, placed: PlacedInstance | None) -> None:
         """Put an instance somewhere, or nowhere, in this very index."""
         if placed is None and uuid not in self._base:
             self._delta.pop(uuid, None)
@@ -70,7 +70,7 @@ class InstanceIndex:
             self._delta = {}
             self._base_by_host = None
 
-    def get(self, uuid: str) -> Placed | None:
+    def get(self, uuid: str) -> PlacedInstance | None:
         """Return where an instance is, None where it is not known."""
         if uuid in self._delta:
             return self._delta[uuid]
@@ -83,7 +83,7 @@ class InstanceIndex:
         )
         return len(self._base) - gone
 
-    def __iter__(self) -> Iterator[Placed]:
+    def __iter__(self) -> Iterator[PlacedInstance]:
         for uuid, item in self._base.items():
             if uuid not in self._delta:
                 yield item
@@ -91,7 +91,7 @@ class InstanceIndex:
             if changed is not None:
                 yield changed
 
-    def on_host(self, host: str) -> list[Placed]:
+    def on_host(self, host: str) -> list[PlacedInstance]:
         """Return the instances on a service host, in no useful order."""
         found = []
         for uuid in self.by_host().get(host, ()):
@@ -115,7 +115,7 @@ class InstanceIndex:
         return self._base_by_host
 
     def changed(
-        self, placed: Iterable[Placed], gone: Iterable[str] = ()
+        self, placed: Iterable[PlacedInstance], gone: Iterable[str] = ()
     ) -> InstanceIndex:
         """Return an index with some instances put elsewhere or removed."""
         delta = dict(self._delta)
@@ -128,8 +128,8 @@ class InstanceIndex:
         return index
 
     def _merged(
-        self, delta: Mapping[str, Placed | None]
-    ) -> Mapping[str, Placed]:
+        self, delta: Mapping[str, PlacedInstance | None]
+    ) -> Mapping[str, PlacedInstance]:
         """Return the base with a delta in it, as a mapping of its own."""
         merged = dict(self._base)
         for uuid, item in delta.items():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 
@@ -27,7 +27,7 @@ class _Taken(NamedTuple):
     row: int
     amounts: Mapping[str, int]
     uuid: str
-    before: Placed | None
+    before: PlacedInstance | None
     groups: Mapping[str, ServerGroup]
 
 
@@ -74,7 +74,7 @@ class Overlay:
         self,
         row: int,
         amounts: Mapping[str, int],
-        placed: Placed,
+        placed: PlacedInstance,
         group: str | None = None,
     ) -> None:
         """Put an instance that takes *amounts* on the host of *row*."""

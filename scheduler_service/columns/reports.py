@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_service.columns.codes import Coded
+from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.table import HostTable
 
 
@@ -37,7 +37,9 @@ def metric(table: HostTable, name: str) -> MetricColumn:
     return MetricColumn(none, np.zeros(len(table)))
 
 
-def _metric(column: Coded, reports: list[Any], name: str) -> MetricColumn:
+def _metric(
+    column: DictionaryColumn, reports: list[Any], name: str
+) -> MetricColumn:
     values = np.full(len(reports), np.nan)
     there = np.zeros(len(reports), np.bool_)
     for at, report in enumerate(reports):
@@ -48,19 +50,19 @@ def _metric(column: Coded, reports: list[Any], name: str) -> MetricColumn:
     return MetricColumn(column.spread(there), column.spread(values))
 
 
-def decoded(table: HostTable, name: str) -> Coded:
+def decoded(table: HostTable, name: str) -> DictionaryColumn:
     """Return a column of documents as plain values, not as their text.
 
     Values are compared by identity of their text, so they need not hash.
     """
 
-    def work() -> Coded:
+    def work() -> DictionaryColumn:
         column = table.coded[name]
         values = tuple(
             None if text is None else msgspec.json.decode(text)
             for text in column.values
         )
-        return Coded(column.codes, values)
+        return DictionaryColumn(column.codes, values)
 
-    found: Coded = table.topology.remember(('decoded', name), work)
+    found: DictionaryColumn = table.topology.remember(('decoded', name), work)
     return found

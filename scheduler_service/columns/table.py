@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_service.columns.codes import Coded, Ints, Mask
+from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Mask
 from scheduler_service.columns.instances import InstanceIndex
 from scheduler_service.model import Aggregate, ServerGroup
 from scheduler_service.settings import Settings
@@ -130,7 +130,7 @@ class HostTable:
 
     ids: Ints
     numbers: Mapping[str, npt.NDArray[Any]]
-    coded: Mapping[str, Coded]
+    coded: Mapping[str, DictionaryColumn]
     resources: Mapping[str, ResourceColumns]
     topology: Topology
     instances: InstanceIndex

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_service.columns.codes import Coded
+from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.table import (
     Floats,
     HostTable,
@@ -64,7 +64,7 @@ class _Forgetful(Topology):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowsOf(HostTable):
+class TableView(HostTable):
     """Rows of a table, in the order given.
 
     :ivar whole: the table they are of
@@ -77,14 +77,14 @@ class RowsOf(HostTable):
     capacities: dict[tuple[str, float], Floats]
 
     @classmethod
-    def of(cls, whole: HostTable, rows: npt.NDArray[np.int64]) -> RowsOf:
+    def of(cls, whole: HostTable, rows: npt.NDArray[np.int64]) -> TableView:
         """Return a view of some rows."""
 
         def cut(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
             taken: npt.NDArray[Any] = column[rows]
             return taken
 
-        def cut_coded(column: Coded) -> Coded:
+        def cut_coded(column: DictionaryColumn) -> DictionaryColumn:
             return column.take(rows)
 
         def cut_resource(columns: ResourceColumns) -> ResourceColumns:
@@ -109,7 +109,7 @@ class RowsOf(HostTable):
         whole: HostTable,
         rows: npt.NDArray[np.int64],
         amounts: Mapping[str, int],
-    ) -> RowsOf:
+    ) -> TableView:
         """Return a view in which each row has one instance more.
 
         As :class:`Overlay` takes it: of each row alone, not of all at once.

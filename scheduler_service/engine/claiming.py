@@ -11,22 +11,22 @@ import msgspec
 
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.inbox import HostJob
-from scheduler_service.engine.keeper import Keeper
+from scheduler_service.engine.queue import HostJob
+from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import STANDARD_CLASSES, Placement, Request
-from scheduler_service.pipeline import Choice, Picked
+from scheduler_service.pipeline import Assignment, ScheduleResult
 from scheduler_service.settings import Settings
 from scheduler_service.store import claims, rows
 
 
-class Chosen(msgspec.Struct, eq=False):
+class ScheduledJob(msgspec.Struct, eq=False):
     """A job, what was chosen for it, and what it had from before.
 
     :ivar known: its instances that the table had before
     """
 
     job: HostJob
-    choice: Choice
+    choice: ScheduleResult
     table: HostTable
     before: dict[str, Placement]
     known: Set[str]
@@ -55,7 +55,7 @@ class Chosen(msgspec.Struct, eq=False):
 class Ready(NamedTuple):
     """What is to be claimed for jobs; None where none of them wants it."""
 
-    chosen: list[Chosen]
+    chosen: list[ScheduledJob]
     prepared: claims.Prepared | None
 
 
@@ -69,8 +69,8 @@ class Claiming:
 
     def __init__(
         self,
-        chosen: list[Chosen],
-        keeper: Keeper,
+        chosen: list[ScheduledJob],
+        keeper: SnapshotCache,
         outcome: claims.Outcome | None,
     ) -> None:
         self.chosen = chosen
@@ -97,7 +97,7 @@ class Claimer:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: SnapshotCache,
         settings: Settings,
         policies: frozenset[str],
         health: Health,
@@ -109,7 +109,7 @@ class Claimer:
             name: settings.default_ratio(name) for name in STANDARD_CLASSES
         }
 
-    def prepare(self, chosen: list[Chosen]) -> Ready:
+    def prepare(self, chosen: list[ScheduledJob]) -> Ready:
         """Return what is to be claimed for those jobs that want it."""
         wanted = [
             self._as_claim(one, picked)
@@ -145,7 +145,7 @@ class Claimer:
             self.keeper.under_way = outcome
         return Claiming(chosen, self.keeper, outcome)
 
-    def _as_claim(self, one: Chosen, picked: Picked) -> claims.Claim:
+    def _as_claim(self, one: ScheduledJob, picked: Assignment) -> claims.Claim:
         request = one.job.request
         selected = picked.placement.selected
         known = picked.uuid in one.known

@@ -10,15 +10,15 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.claiming import Chosen, Claimer
-from scheduler_service.engine.extending import Extending
+from scheduler_service.engine.claiming import Claimer, ScheduledJob
+from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.inbox import ExplainJob, HostJob
-from scheduler_service.engine.keeper import Keeper
-from scheduler_service.engine.recorder import Recorder
+from scheduler_service.engine.queue import ExplainJob, HostJob
 from scheduler_service.engine.rounds import More, Round
+from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import HostsAnswer, Placement, Request
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.store import claims, lifecycle
@@ -27,7 +27,7 @@ from scheduler_service.store.decisions import Decision
 KIND = 'select_destinations'
 
 
-class HostDesk:
+class HostScheduler:
     """Decides batches of host jobs.
 
     :param retries: how often a job that lost its claim is chosen again
@@ -36,15 +36,15 @@ class HostDesk:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: SnapshotCache,
         pipeline: HostPipeline,
-        recorder: Recorder,
+        recorder: DecisionRecorder,
         rng: random.Random,
         retries: int,
         health: Health,
     ) -> None:
         self.health = health
-        self.extending: Extending | None = None
+        self.extending: ExtenderDispatcher | None = None
         self.keeper = keeper
         self.pipeline = pipeline
         self.recorder = recorder
@@ -110,7 +110,7 @@ class HostDesk:
 
     def choose(
         self, snapshot: Snapshot, overlay: Overlay, job: HostJob
-    ) -> Chosen | None:
+    ) -> ScheduledJob | None:
         """Choose for a job; None where the answer was given before."""
         request = job.request
         index = snapshot.hosts.instances
@@ -142,10 +142,10 @@ class HostDesk:
         if not job.claim:
             aside.discard()
         known = there.keys() - before.keys()
-        return Chosen(job, choice, snapshot.hosts, before, known)
+        return ScheduledJob(job, choice, snapshot.hosts, before, known)
 
     def _before(
-        self, there: Mapping[str, Placed], job: HostJob
+        self, there: Mapping[str, PlacedInstance], job: HostJob
     ) -> dict[str, Placement]:
         """Return what was answered for instances that hold a claim.
 
@@ -199,7 +199,7 @@ class HostDesk:
         table: HostTable,
         job: HostJob,
         placements: list[Placement],
-        chosen: Chosen | None = None,
+        chosen: ScheduledJob | None = None,
     ) -> None:
         """Answer, once an extender has bound what it is to bind."""
         ask = self.extending
@@ -226,11 +226,11 @@ class HostDesk:
             undone,
         )
 
-    def finish(self, one: Chosen) -> None:
+    def finish(self, one: ScheduledJob) -> None:
         """Answer a job that has what was chosen for it."""
         self._finish(one.table, one.job, one.placements, one)
 
-    def record_chosen(self, one: Chosen) -> None:
+    def record_chosen(self, one: ScheduledJob) -> None:
         if one.job.claim:
             self._record(one.job.request, 'chosen', one.told())
 
@@ -238,7 +238,7 @@ class HostDesk:
         self,
         job: HostJob,
         placements: list[Placement],
-        chosen: Chosen | None = None,
+        chosen: ScheduledJob | None = None,
     ) -> None:
         self.health.count('requests', 'chosen')
         why = None

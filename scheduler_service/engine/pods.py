@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.freezer import Freezer
+from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import reading, wire
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.filters.hosts.capacity import CapacityFilter
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
     never: dict[str, str]
 
 
-class PodJudge:
+class PodEvaluator:
     """Judges nodes for pods; any thread may ask.
 
     :param snapshot: gives the newest snapshot, None before the first
@@ -84,7 +84,7 @@ class PodJudge:
         self._pipeline = pipeline
         self._snapshot = snapshot
         self._domain = domain
-        self._freezer = Freezer()
+        self._freezer = TableCopier()
         self._read: dict[bytes, tuple[Host, str | None]] = {}
 
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
@@ -235,8 +235,8 @@ def _scaled(weights: Mapping[str, float]) -> dict[str, int]:
     }
 
 
-def kept_candidates(
-    judge: PodJudge, pod: Any, victims: Mapping[str, wire.Victims]
+def preemption_candidates(
+    judge: PodEvaluator, pod: Any, victims: Mapping[str, wire.Victims]
 ) -> list[str]:
     """Return the nodes of a preempt request where evicting may help.
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.claiming import Chosen, Claiming
-from scheduler_service.engine.inbox import HostJob
+from scheduler_service.engine.claiming import Claiming, ScheduledJob
+from scheduler_service.engine.queue import HostJob
 from scheduler_service.store import claims
 
 if TYPE_CHECKING:
-    from scheduler_service.engine.hosts import HostDesk
+    from scheduler_service.engine.hosts import HostScheduler
 
 _PORTION = 32
 More = Callable[[], Sequence[HostJob]]
@@ -34,7 +34,7 @@ class Round:
 
     def __init__(
         self,
-        desk: HostDesk,
+        desk: HostScheduler,
         snapshot: Snapshot,
         fresh: bool,
         more: More = tuple,
@@ -113,13 +113,13 @@ class Round:
         while not self._lost and (jobs := self._more()):
             yield jobs
 
-    def _choose(self, jobs: Sequence[HostJob]) -> list[Chosen]:
+    def _choose(self, jobs: Sequence[HostJob]) -> list[ScheduledJob]:
         """Choose for jobs; refusals and repetitions are noted for the end."""
         start = time.perf_counter()
         if len(jobs) >= _PORTION:
             # What one of many would stop for is done for all of them.
             self._catch_up(jobs[0], ahead=True)
-        chosen: list[Chosen] = []
+        chosen: list[ScheduledJob] = []
         for job in jobs:
             if not self._named.isdisjoint(job.request.instance_uuids):
                 # The same instance twice in a batch: after the first.
@@ -175,7 +175,7 @@ class Round:
         shortlists = self._desk.pipeline.shortlists
         shortlists.catch_up(self._overlay.table, job.request, ahead)
 
-    def _claim_each(self, chosen: Sequence[Chosen]) -> None:
+    def _claim_each(self, chosen: Sequence[ScheduledJob]) -> None:
         """Claim one by one, since not all could be claimed together."""
         several = sum(one.job.claim for one in chosen) > 1
         for one in chosen:
@@ -189,7 +189,7 @@ class Round:
         if several:
             self._desk.keeper.refresh()
 
-    def _claimed(self, one: Chosen) -> bool:
+    def _claimed(self, one: ScheduledJob) -> bool:
         try:
             claimer = self._desk.claimer
             claimer.begin(claimer.prepare([one])).wait()

@@ -13,25 +13,31 @@ from typing import Any, TypeVar
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.callers import PolicyCaller
-from scheduler_service.engine.extending import Extending, ExtendingOptions
+from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.extenders import (
+    ExtenderDispatcher,
+    ExtenderOptions,
+)
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.hosts import HostDesk
-from scheduler_service.engine.inbox import (
+from scheduler_service.engine.host_state_writer import (
+    HostStateWriter,
+    HostStateWriterOptions,
+)
+from scheduler_service.engine.hosts import HostScheduler
+from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.engine.queue import (
     ClaimsJob,
     ExplainJob,
     HostJob,
-    Inbox,
     Job,
+    RequestQueue,
     ZoneJob,
 )
-from scheduler_service.engine.keeper import Keeper
-from scheduler_service.engine.options import EngineOptions
-from scheduler_service.engine.quarantine import Quarantine
-from scheduler_service.engine.recorder import Recorder
-from scheduler_service.engine.reporter import Reporter, ReporterOptions
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.sayings import Sayings
-from scheduler_service.engine.zones import ZoneDesk
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.zones import ZoneScheduler
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
@@ -67,10 +73,10 @@ class Scheduler:
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
         self._options = options
-        self._inbox = Inbox(options.inbox_size)
-        self._keeper = Keeper(store, options.snapshot_max_age)
-        self._recorder = Recorder(store, options.decisions_kept)
-        self._hosts = HostDesk(
+        self._inbox = RequestQueue(options.inbox_size)
+        self._keeper = SnapshotCache(store, options.snapshot_max_age)
+        self._recorder = DecisionRecorder(store, options.decisions_kept)
+        self._hosts = HostScheduler(
             self._keeper,
             hosts,
             self._recorder,
@@ -78,12 +84,14 @@ class Scheduler:
             options.claim_retries,
             self.health,
         )
-        self._zones = ZoneDesk(
+        self._zones = ZoneScheduler(
             self._keeper, pools, self._recorder, rng, self.health
         )
-        self.reporter = Reporter(
+        self.reporter = HostStateWriter(
             store,
-            ReporterOptions(options.service_down_time, options.claim_timeout),
+            HostStateWriterOptions(
+                options.service_down_time, options.claim_timeout
+            ),
             self.health,
         )
         self.quarantine = Quarantine(
@@ -97,13 +105,13 @@ class Scheduler:
         self._batches = self._jobs = 0
 
     def extend(
-        self, extenders: Sequence[Extender], options: ExtendingOptions
+        self, extenders: Sequence[Extender], options: ExtenderOptions
     ) -> None:
         """Give extenders a say, before the start.
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extending = Extending(
+        self._hosts.extending = ExtenderDispatcher(
             extenders,
             self._hosts.pipeline,
             options,
@@ -177,7 +185,7 @@ class Scheduler:
     def schedule_zone(
         self,
         zone: ZoneRequest,
-        caller: PolicyCaller,
+        caller: RequestContext,
         keep: bool = True,
         explain: bool = False,
         deadline: float | None = None,

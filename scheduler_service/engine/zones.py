@@ -10,10 +10,10 @@ from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.inbox import ZoneJob
-from scheduler_service.engine.keeper import Keeper
-from scheduler_service.engine.recorder import Recorder
+from scheduler_service.engine.queue import ZoneJob
+from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
 from scheduler_service.store import zones
@@ -23,14 +23,14 @@ from scheduler_service.store.decisions import Decision
 KIND = 'schedule_zone'
 
 
-class ZoneDesk:
+class ZoneScheduler:
     """Decides batches of zone jobs."""
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: SnapshotCache,
         pipeline: PoolPipeline,
-        recorder: Recorder,
+        recorder: DecisionRecorder,
         rng: random.Random,
         health: Health,
     ) -> None:

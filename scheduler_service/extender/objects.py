@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.view import RowsOf
+from scheduler_service.columns.view import TableView
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_CLASSES,
@@ -65,7 +65,7 @@ class NodeMaker:
         self, table: HostTable, rows: Sequence[int], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """Return the Nodes of some rows under given names."""
-        view = RowsOf.of(table, _array(rows))
+        view = TableView.of(table, _array(rows))
         docs = {name: decoded(view, name) for name in NESTED_FIELDS}
         return [
             self._node(view, at, name, {k: v.at(at) for k, v in docs.items()})

@@ -75,7 +75,7 @@ def make(scheduler: Any, judge: Any, binder: Any, guard: Guard,
          most: int) -> Any:  # fmt: skip
     """Return the WSGI application.
 
-    :param judge: of pods, an ``engine.pods.PodJudge``
+    :param judge: of pods, an ``engine.pods.PodEvaluator``
     :param binder: binds pods; None: the verb is not offered
     :param most: bytes of a body
     """

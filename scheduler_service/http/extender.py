@@ -16,7 +16,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine import pods
-from scheduler_service.engine.pods import Nodes, PodJudge
+from scheduler_service.engine.pods import Nodes, PodEvaluator
 from scheduler_service.extender import wire
 
 Body = Callable[[Any], bytes]
@@ -107,7 +107,7 @@ class Asked:
 class _Verb(abc.ABC):
     """Base of the verbs: reads, works, and writes what is due."""
 
-    def __init__(self, judge: PodJudge, body: Body) -> None:
+    def __init__(self, judge: PodEvaluator, body: Body) -> None:
         self._judge = judge
         self._body = body
 
@@ -196,7 +196,7 @@ class Preempt(_Verb):
         document = wire.decode(text)
         victims = wire.asked_victims(document)
         pod = wire.field(document, 'Pod', dict)
-        kept = pods.kept_candidates(self._judge, pod, victims)
+        kept = pods.preemption_candidates(self._judge, pod, victims)
         return wire.meta_victims(victims, kept)
 
     def failed(self, text: str) -> Any:
@@ -207,7 +207,7 @@ class Preempt(_Verb):
 class Bind(_Verb):
     """Binds a pod at the API server; the same again is done already."""
 
-    def __init__(self, judge: PodJudge, binder: Any, body: Body) -> None:
+    def __init__(self, judge: PodEvaluator, binder: Any, body: Body) -> None:
         super().__init__(judge, body)
         self._binder = binder
 
@@ -223,7 +223,7 @@ class Bind(_Verb):
         return {'Error': ''}
 
 
-def add(app: Any, judge: PodJudge, binder: Any, body: Body) -> None:
+def add(app: Any, judge: PodEvaluator, binder: Any, body: Body) -> None:
     """Add the routes; bind only where there is something to bind at."""
     app.add_route('/extender/filter', Filter(judge, body))
     app.add_route('/extender/prioritize', Prioritize(judge, body))

@@ -12,9 +12,9 @@ from scheduler_service.model.inventory import (
     Inventory,
     Metric,
     Pool,
+    ReportedHost,
     Resource,
     ServerGroup,
-    ToldHost,
 )
 from scheduler_service.model.reply import (
     HostsAnswer,
@@ -50,12 +50,12 @@ __all__ = [
     'Placement',
     'Pool',
     'PoolAnswer',
+    'ReportedHost',
     'Request',
     'Resource',
     'Retry',
     'Selection',
     'ServerGroup',
-    'ToldHost',
     'ZoneRequest',
     'plain',
 ]

@@ -18,7 +18,7 @@ from scheduler_service.model.inventory import (
     HostReport,
     Instance,
     Inventory,
-    ToldHost,
+    ReportedHost,
 )
 from scheduler_service.model.request import Request, ZoneRequest
 
@@ -88,7 +88,7 @@ def host_report(document: Any) -> HostReport:
     :raises InvalidRequest: with the place and what was expected there
     """
     return HostReport.of(
-        _whole(document, ToldHost, errors.InvalidRequest), document
+        _whole(document, ReportedHost, errors.InvalidRequest), document
     )
 
 

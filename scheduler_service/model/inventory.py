@@ -153,7 +153,7 @@ class Host(Document):
             )
 
 
-class ToldHost(Host):
+class ReportedHost(Host):
     """The document in which a host reports itself.
 
     :ivar instances: uuids of all that its figures of use count; None: of
@@ -176,7 +176,7 @@ class HostReport(NamedTuple):
     instances: list[str] | None = None
 
     @classmethod
-    def of(cls, told: ToldHost, named: Iterable[str]) -> HostReport:
+    def of(cls, told: ReportedHost, named: Iterable[str]) -> HostReport:
         """Return a report of what a document names."""
         fields = {*Host.__struct_fields__} - {'host', 'hypervisor_hostname'}
         changes = {name: getattr(told, name) for name in fields & {*named}}

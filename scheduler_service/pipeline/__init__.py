@@ -1,14 +1,18 @@
 """The decision itself: filters in order, weights, the choice, the reasons."""
 
 from scheduler_service.pipeline.hosts import HostPipeline
-from scheduler_service.pipeline.picking import Advice, Choice, Picked
 from scheduler_service.pipeline.pools import PoolChoice, PoolPipeline
+from scheduler_service.pipeline.selection import (
+    Advice,
+    Assignment,
+    ScheduleResult,
+)
 
 __all__ = [
     'Advice',
-    'Choice',
+    'Assignment',
     'HostPipeline',
-    'Picked',
     'PoolChoice',
     'PoolPipeline',
+    'ScheduleResult',
 ]

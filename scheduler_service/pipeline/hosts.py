@@ -15,13 +15,18 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.hosts.base import HostFilter, OneHostFilter
 from scheduler_service.filters.hosts.capacity import CapacityFilter
 from scheduler_service.model import Request
-from scheduler_service.pipeline import explain, steps
+from scheduler_service.pipeline import explain, mandatory_filters
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.picking import Advice, Choice, Picked, Picker
+from scheduler_service.pipeline.selection import (
+    Advice,
+    Assignment,
+    ScheduleResult,
+    SelectionBuilder,
+)
 from scheduler_service.pipeline.shortlists import Said, Shortlists
 from scheduler_service.pipeline.weigh import FINALISTS, Ranking, rank
 from scheduler_service.request_filters import scope_of
@@ -49,12 +54,12 @@ class HostPipeline:
         self.settings = settings
         self.weighers = tuple(weighers)
         self.filters = tuple(filters)
-        self.resources = steps.Resources(filters)
+        self.resources = mandatory_filters.Resources(filters)
         self._room = (self.resources,) if check_room else ()
         self._masks = tuple(one for one in filters if one.vectorised)
         self._slow = tuple(one for one in filters if not one.vectorised)
         self.shortlists = Shortlists(self)
-        self._picker = Picker(
+        self._picker = SelectionBuilder(
             filters,
             self.resources,
             settings,
@@ -72,7 +77,7 @@ class HostPipeline:
         rng: Random,
         spread: int = 1,
         advice: Advice | None = None,
-    ) -> Choice:
+    ) -> ScheduleResult:
         """Choose a host for every instance of the request, or none at all.
 
         What is chosen is taken from *overlay*; nothing is where it raises.
@@ -97,11 +102,11 @@ class HostPipeline:
         rng: Random,
         spread: int,
         advice: Advice | None,
-    ) -> Choice:
+    ) -> ScheduleResult:
         funnel = Funnel(len(overlay.table))
         mask: Mask | None = None
         first: Ranking | None = None
-        picked: list[Picked] = []
+        picked: list[Assignment] = []
         for index, uuid in enumerate(request.instance_uuids):
             table = overlay.table
             mask = self.narrow(
@@ -128,7 +133,7 @@ class HostPipeline:
         if again is not None:
             self._picker.add_alternates(overlay.table, request, again, picked)
         query = self._query(overlay.table, request)
-        return Choice(picked, funnel, first.told(overlay.table), query)
+        return ScheduleResult(picked, funnel, first.told(overlay.table), query)
 
     def _advised(
         self,
@@ -153,7 +158,7 @@ class HostPipeline:
 
     def _choose_one(
         self, overlay: Overlay, request: Request, rng: Random, spread: int
-    ) -> Choice:
+    ) -> ScheduleResult:
         """Choose for one instance, by the best hosts of its shape."""
         table = overlay.table
         ranking, funnel, made = self.shortlists.ranking(
@@ -169,7 +174,7 @@ class HostPipeline:
         query = None if made is None else made.query
         if query is None:
             query = self._query(table, request)
-        choice = Choice(picked, funnel, ranking.told(table), query)
+        choice = ScheduleResult(picked, funnel, ranking.told(table), query)
         if made is not None:
             made.query = query
         if not overlay.trial:
@@ -194,7 +199,7 @@ class HostPipeline:
         )
 
     def _take(
-        self, overlay: Overlay, request: Request, picked: Picked
+        self, overlay: Overlay, request: Request, picked: Assignment
     ) -> None:
         overlay.take(
             picked.row, picked.amounts, picked.placed, request.instance_group
@@ -262,8 +267,13 @@ class HostPipeline:
         if request.forced and not request.scheduler_hints.get(
             '_nova_check_type'
         ):
-            return [*steps.STEPS, *self._room]
-        chain = [*steps.STEPS, *self._masks, *self._room, *self._slow]
+            return [*mandatory_filters.MANDATORY_FILTERS, *self._room]
+        chain = [
+            *mandatory_filters.MANDATORY_FILTERS,
+            *self._masks,
+            *self._room,
+            *self._slow,
+        ]
         if request.is_rebuild:
             return [one for one in chain if one.rebuild]
         return chain

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service.columns.table import HostTable, Topology
-from scheduler_service.columns.view import RowsOf
+from scheduler_service.columns.view import TableView
 from scheduler_service.model import Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.judging import Judged, stages
@@ -166,7 +166,7 @@ class Shortlist:
         if self._after:
             for row in rows.tolist():
                 self._after.pop(row, None)
-        view = RowsOf.of(table, rows)
+        view = TableView.of(table, rows)
         moved = self._judge_again(view, rows, request)
         new = rows[~self._kept[rows]]
         bounding = self._weights.weigh_again(view, rows, new, request)
@@ -287,7 +287,7 @@ class Shortlist:
         )
         if not len(ahead):
             return
-        view = RowsOf.taken(table, ahead, self.amounts)
+        view = TableView.taken(table, ahead, self.amounts)
         found = self._judge(view, ahead, request).tolist()
         raw = self._weights.look(view, ahead, request).T.tolist()
         self._after.update(
@@ -314,7 +314,7 @@ class Shortlist:
         self._ready = None
 
     def _judge_again(
-        self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
+        self, view: TableView, rows: np.ndarray[Any, Any], request: Request
     ) -> bool:
         """Judge rows that changed; whether any is judged otherwise now."""
         stage = self._judge(view, rows, request)
@@ -329,7 +329,7 @@ class Shortlist:
         return True
 
     def _judge(
-        self, view: RowsOf, rows: np.ndarray[Any, Any], request: Request
+        self, view: TableView, rows: np.ndarray[Any, Any], request: Request
     ) -> np.ndarray[Any, Any]:
         """Return int16[m]: the first filter that keeps each row out."""
         stage = np.full(len(rows), self._passes, np.int16)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.metadata import least_number
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.model import Request

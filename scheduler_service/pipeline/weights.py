@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.columns.view import RowsOf
+from scheduler_service.columns.view import TableView
 from scheduler_service.model import Request
 from scheduler_service.pipeline.standing import Standing
 from scheduler_service.pipeline.weigh import Ranking, multipliers, raw_weights
@@ -140,7 +140,7 @@ class Weights:
         self._drift = self._range = None
 
     def weigh_again(
-        self, view: RowsOf, rows: _Rows, new: _Rows, request: Request
+        self, view: TableView, rows: _Rows, new: _Rows, request: Request
     ) -> bool:
         """Take in rows that changed; whether one of *new* was at a bound.
 
@@ -157,7 +157,7 @@ class Weights:
         self._raw[:, rows] = self.look(view, rows, request)
         return bounding
 
-    def look(self, view: RowsOf, rows: _Rows, request: Request) -> Floats:
+    def look(self, view: TableView, rows: _Rows, request: Request) -> Floats:
         """Return the raw weights of rows as a view has them, [k, m]."""
         self._write()
         found: Floats = self._raw[:, rows]

@@ -10,7 +10,7 @@ from scheduler_service import errors
 from scheduler_service.model import documents
 
 
-class Reader:
+class ArgumentParser:
     """Turns arguments into typed documents.
 
     :param max_bytes: larger arguments are refused

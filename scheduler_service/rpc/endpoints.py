@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.callers import PolicyCaller
-from scheduler_service.engine.inbox import (
+from scheduler_service.engine.queue import (
+    BatchFuture,
+    BatchItem,
     HostJob,
     Job,
-    Part,
-    Parts,
     ZoneJob,
 )
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
-from scheduler_service.rpc.answers import Answers
-from scheduler_service.rpc.arguments import Reader
+from scheduler_service.rpc.arguments import ArgumentParser
+from scheduler_service.rpc.cast_replies import Answers
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
@@ -109,7 +109,7 @@ class SchedulerEndpoint:
         scheduler: Scheduler,
         enforcer: Any,
         answers: Answers,
-        reader: Reader,
+        reader: ArgumentParser,
         name: str,
     ) -> None:
         self._scheduler = scheduler
@@ -141,7 +141,7 @@ class SchedulerEndpoint:
 
         def put() -> Future[Any]:
             asked = self._parse(args, _Zone)
-            caller = PolicyCaller(self._enforcer, credentials(ctxt))
+            caller = RequestContext(self._enforcer, credentials(ctxt))
             return self._scheduler.schedule_zone(
                 documents.zone(asked.zone),
                 caller,
@@ -155,13 +155,13 @@ class SchedulerEndpoint:
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Decide many requests; an answer or an error for each, in order."""
         asked = self._parse(args, _Many)
-        caller = PolicyCaller(self._enforcer, credentials(ctxt))
+        caller = RequestContext(self._enforcer, credentials(ctxt))
         if len(asked.requests) > _MOST:
             raise errors.PayloadTooLarge(
                 f'requests: at most {_MOST}, got {len(asked.requests)}'
             )
         deadline = _deadline(incoming)
-        parts = Parts(len(asked.requests))
+        parts = BatchFuture(len(asked.requests))
         jobs = [
             _job_of(one, caller, deadline, part)
             for one, part in zip(asked.requests, parts.each, strict=True)
@@ -231,7 +231,7 @@ class SchedulerEndpoint:
 
 
 def _job_of(
-    one: _One, caller: PolicyCaller, deadline: float | None, part: Part
+    one: _One, caller: RequestContext, deadline: float | None, part: BatchItem
 ) -> Job:
     """Return one of many jobs; what is wrong with it is its own answer."""
     try:
@@ -279,7 +279,7 @@ def _deadline(incoming: Any) -> float | None:
     return time.monotonic() + float(timeout) if timeout else None
 
 
-def _outcomes(parts: list[Part]) -> list[dict[str, Any]]:
+def _outcomes(parts: list[BatchItem]) -> list[dict[str, Any]]:
     outcomes: list[dict[str, Any]] = []
     for part in parts:
         fault = part.exception()

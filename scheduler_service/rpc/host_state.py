@@ -8,10 +8,10 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine import events
-from scheduler_service.engine.reporter import Reporter
+from scheduler_service.engine.host_state_writer import HostStateWriter
 from scheduler_service.model import documents
 from scheduler_service.model.inventory import Document, Name, Uuid, dashed
-from scheduler_service.rpc.arguments import Reader
+from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
@@ -69,7 +69,9 @@ class HostStateEndpoint:
         )
     )
 
-    def __init__(self, reporter: Reporter, reader: Reader) -> None:
+    def __init__(
+        self, reporter: HostStateWriter, reader: ArgumentParser
+    ) -> None:
         self._reporter = reporter
         self._parse = reader.parse
 

@@ -23,8 +23,8 @@ from oslo_messaging.rpc import server as stock
 from scheduler_service import errors
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.model import plain
-from scheduler_service.rpc.answers import Teller
-from scheduler_service.rpc.replier import Replier
+from scheduler_service.rpc.cast_replies import ReplyCallback
+from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Pending:
 
     future: Future[Any]
     shape: Callable[[Any], Any] | None = None
-    tell: Teller | None = None
+    tell: ReplyCallback | None = None
 
 
 class Dispatcher:
@@ -104,8 +104,8 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         transport: Any,
         target: Any,
         dispatcher: Any,
-        replier: Replier,
-        lane: SecondTry,
+        replier: ReplyPublisher,
+        lane: RedeliveryWorker,
     ) -> None:
         super().__init__(transport, target, dispatcher, 'threading')
         self._replier = replier
@@ -150,7 +150,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _decided(
         self,
         message: Any,
-        tell: Teller | None,
+        tell: ReplyCallback | None,
         shape: Callable[[Any], Any] | None,
         future: Future[Any],
     ) -> None:
@@ -171,7 +171,7 @@ class Delivery:
         message: Any,
         result: Any,
         error: errors.SchedulerError | None,
-        tell: Teller | None = None,
+        tell: ReplyCallback | None = None,
         shape: Callable[[Any], Any] | None = None,
     ) -> None:
         self._message = message
@@ -231,7 +231,7 @@ class Delivery:
         self._message.acknowledge()
 
 
-class SecondTry:
+class RedeliveryWorker:
     """Works on messages that were delivered before, one after the other.
 
     If one of them ends this process, it is known which.
@@ -239,7 +239,9 @@ class SecondTry:
     :param quarantine: counts them, and says which are not to be tried
     """
 
-    def __init__(self, quarantine: Quarantine, replier: Replier) -> None:
+    def __init__(
+        self, quarantine: Quarantine, replier: ReplyPublisher
+    ) -> None:
         self._quarantine = quarantine
         self._replier = replier
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -288,8 +290,8 @@ def new_server(
     target: tuple[str, str],
     endpoints: Sequence[Any],
     version: str,
-    replier: Replier,
-    lane: SecondTry,
+    replier: ReplyPublisher,
+    lane: RedeliveryWorker,
 ) -> LateAckServer:
     """Return a server for *endpoints*, not started yet.
 

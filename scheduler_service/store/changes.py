@@ -20,15 +20,15 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import loading, schema
-from scheduler_service.store.connection import Touched
+from scheduler_service.store.connection import ChangeRecord
 
-_DECODER = msgspec.json.Decoder(Touched)
+_DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
 
 
 def since(
     conn: Connection, revision: int, limit: int = _MAX_CHANGES
-) -> list[tuple[int, Touched]]:
+) -> list[tuple[int, ChangeRecord]]:
     """Return (revision, what it touched) after *revision*, in order."""
     table = schema.changes
     query = (
@@ -79,14 +79,14 @@ def purge(conn: Connection, before: float) -> int:
     return gone.rowcount
 
 
-def _merge(changes: Iterable[Touched]) -> Touched:
+def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
     """Return one change that says what several touched."""
-    whole = Touched()
+    whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
-        name: set() for name in Touched.__struct_fields__
+        name: set() for name in ChangeRecord.__struct_fields__
     }
     for one in changes:
-        for name in Touched.__struct_fields__:
+        for name in ChangeRecord.__struct_fields__:
             value = getattr(one, name)
             if isinstance(value, bool):
                 setattr(whole, name, getattr(whole, name) or value)
@@ -98,7 +98,9 @@ def _merge(changes: Iterable[Touched]) -> Touched:
     return whole
 
 
-def _apply(conn: Connection, table: HostTable, touched: Touched) -> HostTable:
+def _apply(
+    conn: Connection, table: HostTable, touched: ChangeRecord
+) -> HostTable:
     """Return the table with what was touched read anew."""
     if touched.instances or touched.instances_gone:
         now = loading.instances(conn, touched.instances)

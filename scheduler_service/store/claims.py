@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import claim_sql, groups, rows, schema
 from scheduler_service.store.connection import (
+    ChangeRecord,
     Store,
-    Touched,
     Writer,
 )
 
@@ -203,7 +203,7 @@ def _in_one_statement(
     """Return all of :func:`take` and the seal in one round trip."""
     from scheduler_service.store import driver
 
-    touched = Touched(
+    touched = ChangeRecord(
         load=sorted({one.host_id for one in claims}),
         instances=[one.consumer for one in claims],
     )

@@ -29,7 +29,7 @@ _RETRIES = 20
 _SERIALIZATION = '40001'
 
 
-class Touched(msgspec.Struct, omit_defaults=True):
+class ChangeRecord(msgspec.Struct, omit_defaults=True):
     """What one transaction changed, by key; ``everything`` says the rest."""
 
     everything: bool = False
@@ -59,7 +59,7 @@ class Writer:
 
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
-        self.touched = Touched()
+        self.touched = ChangeRecord()
         self.revision = 0
 
     def seal(self) -> None:

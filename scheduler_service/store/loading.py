@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.columns.build import build_table, placed
-from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import (
     STANDARD_FIELDS,
@@ -267,7 +267,7 @@ def aggregates(conn: Connection) -> list[Aggregate]:
 
 def instances(
     conn: Connection, uuids: Iterable[str] | None = None
-) -> list[Placed]:
+) -> list[PlacedInstance]:
     """Return what the index keeps of instances; None: of all."""
     wanted = None if uuids is None else list(uuids)
     moving = bound_for(conn, wanted)

@@ -19,7 +19,7 @@ from scheduler_service import conf as options
 from scheduler_service import errors, plugins, request_filters
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
-from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.filters import pools as pool_table
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
@@ -155,7 +155,7 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
     pipeline = PoolPipeline(
         plugins.pool_filters(chain), options.settings(conf)
     )
-    caller = PolicyCaller.of(conf, case.get('context', {}))
+    caller = RequestContext.of(conf, case.get('context', {}))
     zone = documents.zone(case['request'])
     pools = {pool.id: pool for pool in inventory.pools}
     rng = random.Random(case['id'])

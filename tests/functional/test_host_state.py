@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import reporter
-from scheduler_service.engine.build import build
+from scheduler_service.engine import host_state_writer
+from scheduler_service.engine.factory import build
 from scheduler_service.store import claim_rows, loading
 from scheduler_service.store.connection import Store
 from tests.functional.conftest import CONTEXT, SMALL, new_conf
@@ -150,14 +150,14 @@ class TestTold:
         self, make_service, monkeypatch
     ):
         service = make_service()
-        write = reporter.host_reports.write
+        write = host_state_writer.host_reports.write
 
         def fails(writer, reports):
             if any(one.host == 'bad' for one in reports):
                 raise ValueError('cannot be kept')
             return write(writer, reports)
 
-        monkeypatch.setattr(reporter.host_reports, 'write', fails)
+        monkeypatch.setattr(host_state_writer.host_reports, 'write', fails)
         service.client.tell(
             CONTEXT, 'update_host_state',
             hosts=[{'host': 'good-1'}, {'host': 'bad'}, {'host': 'good-2'}],

@@ -1,7 +1,7 @@
 """Host attributes by name, as columns: what capabilities and queries read.
 
-A column is an array of numbers or a :class:`Coded`; a predicate then runs
-once per distinct value.
+A column is an array of numbers or a :class:`DictionaryColumn`; for the
+latter a predicate runs once per distinct value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler_service.columns.codes import Coded
+from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.settings import Settings
@@ -54,7 +54,7 @@ Column = Any
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
     """Return the column of an attribute, None where hosts have no such.
 
-    int64[n], float64[n] or a Coded of plain values.
+    int64[n], float64[n] or a DictionaryColumn of plain values.
     """
     if name in _CODED:
         return table.coded[_CODED[name]]
@@ -86,13 +86,13 @@ def _figure(table: HostTable, name: str, settings: Settings) -> Column | None:
     return None
 
 
-def _services(table: HostTable) -> Coded:
+def _services(table: HostTable) -> DictionaryColumn:
     """Return what the service record of each host says."""
     reasons = table.coded['disabled_reason']
     rows = zip(
         table.number('enabled').tolist(), reasons.codes.tolist(), strict=True
     )
-    coded = Coded.of(rows)
+    coded = DictionaryColumn.of(rows)
     values = tuple(
         {
             'disabled': not enabled,
@@ -100,7 +100,7 @@ def _services(table: HostTable) -> Coded:
         }
         for enabled, code in coded.values
     )
-    return Coded(coded.codes, values)
+    return DictionaryColumn(coded.codes, values)
 
 
 def is_known(table: HostTable, name: str, settings: Settings) -> Any:
@@ -112,12 +112,12 @@ def is_known(table: HostTable, name: str, settings: Settings) -> Any:
     )
 
 
-def as_coded(values: Column) -> Coded:
+def as_coded(values: Column) -> DictionaryColumn:
     """Return a column as distinct values with codes."""
-    if isinstance(values, Coded):
+    if isinstance(values, DictionaryColumn):
         return values
     distinct, codes = np.unique(values, return_inverse=True)
-    return Coded(codes.astype(np.int32), tuple(distinct.tolist()))
+    return DictionaryColumn(codes.astype(np.int32), tuple(distinct.tolist()))
 
 
 def step(value: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings

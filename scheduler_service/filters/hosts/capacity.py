@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.filters.hosts.base import HostFilter, figure
 from scheduler_service.model import Request

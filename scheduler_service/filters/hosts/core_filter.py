@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.hosts.capacity import CapacityFilter
 from scheduler_service.model import Request

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.filters.hosts.instance_hints import hosts_of

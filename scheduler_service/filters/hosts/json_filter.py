@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.hosts import attributes
 from scheduler_service.filters.hosts.base import HostFilter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import metric
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.hosts.base import HostFilter

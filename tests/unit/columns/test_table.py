@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_service.columns import Coded, InstanceIndex, Overlay
+from scheduler_service.columns import DictionaryColumn, InstanceIndex, Overlay
 from scheduler_service.columns.build import with_hosts
-from scheduler_service.columns.instances import Placed
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.model import Host
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -19,7 +19,7 @@ WORDS = st.sampled_from(['a', 'b', 'c', 'd', None])
 
 @given(st.lists(WORDS), st.lists(WORDS))
 def test_coded_concat_is_the_concatenation(one, two):
-    joined = Coded.of(one).concat(Coded.of(two))
+    joined = DictionaryColumn.of(one).concat(DictionaryColumn.of(two))
     assert [joined.at(row) for row in range(len(joined.codes))] == one + two
     assert joined.where(lambda value: value == 'a').tolist() == [
         value == 'a' for value in one + two
@@ -29,7 +29,7 @@ def test_coded_concat_is_the_concatenation(one, two):
 @given(st.lists(WORDS, min_size=1))
 def test_coded_predicate_runs_once_for_each_value(items):
     seen = []
-    Coded.of(items).where(lambda value: bool(seen.append(value)))
+    DictionaryColumn.of(items).where(lambda value: bool(seen.append(value)))
     assert sorted(map(str, seen)) == sorted({str(item) for item in items})
 
 
@@ -91,14 +91,14 @@ def test_with_hosts_adds_replaces_and_removes():
 def test_overlay_takes_and_gives_back_all_that_is_not_published():
     base = table({'hosts': [{'host': 'a', 'vcpus': 4, 'local_gb': 9}]})
     overlay = Overlay(base)
-    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, Placed('u', 'a', 'a'))
+    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
     assert overlay.table.resources['VCPU'].used.tolist() == [2]
     assert overlay.table.number('num_io_ops').tolist() == [0]
     assert overlay.table.instances.get('u') is not None
     overlay.discard()
     assert base.resources['VCPU'].used.tolist() == [0]
     assert base.instances.get('u') is None
-    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, Placed('u', 'a', 'a'))
+    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
     assert overlay.published() is base
     overlay.discard()
     assert base.number('num_instances').tolist() == [1]
@@ -107,11 +107,11 @@ def test_overlay_takes_and_gives_back_all_that_is_not_published():
 
 def test_overlay_gives_back_what_a_failed_attempt_took():
     overlay = Overlay(table({'hosts': [{'host': 'a', 'vcpus': 4}]}))
-    overlay.take(0, {'VCPU': 1}, Placed('kept', 'a', 'a'))
+    overlay.take(0, {'VCPU': 1}, PlacedInstance('kept', 'a', 'a'))
 
     def fail():
         with overlay.attempt():
-            overlay.take(0, {'VCPU': 2}, Placed('gone', 'a', 'a'))
+            overlay.take(0, {'VCPU': 2}, PlacedInstance('gone', 'a', 'a'))
             assert overlay.table.number('num_io_ops').tolist() == [1]
             raise RuntimeError
 
@@ -132,13 +132,16 @@ def test_overlay_gives_back_what_a_failed_attempt_took():
     )
 )
 def test_instance_index_is_a_dict_that_shares(moves):
-    index, plain = InstanceIndex.of([Placed('u', 'h1', 'h1')]), {'u': 'h1'}
+    index, plain = (
+        InstanceIndex.of([PlacedInstance('u', 'h1', 'h1')]),
+        {'u': 'h1'},
+    )
     for uuid, host in moves:
         if host is None:
             index = index.changed([], [uuid])
             plain.pop(uuid, None)
         else:
-            index = index.changed([Placed(uuid, host, host)])
+            index = index.changed([PlacedInstance(uuid, host, host)])
             plain[uuid] = host
     assert {one.uuid: one.host for one in index} == plain
     assert len(index) == len(plain)

@@ -37,18 +37,18 @@ _TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReporterOptions:
+class HostStateWriterOptions:
     """Seconds; 0: never."""
 
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
 
 
-class Reporter:
+class HostStateWriter:
     """A thread that keeps what hosts and operators tell."""
 
     def __init__(
-        self, store: Store, options: ReporterOptions, health: Health
+        self, store: Store, options: HostStateWriterOptions, health: Health
     ) -> None:
         self._store = store
         self._options = options

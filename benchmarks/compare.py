@@ -1,6 +1,6 @@
 """Any benchmark on this commit beside an earlier one, in turns.
 
-``python -m benchmarks.against --base HEAD~1 passes`` runs
+``python -m benchmarks.compare --base HEAD~1 passes`` runs
 ``benchmarks.passes --json`` in both trees and prints, for each figure, this
 one's and its ratio to the earlier one's.
 """

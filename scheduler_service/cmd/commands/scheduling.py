@@ -15,9 +15,9 @@ from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import opened
 from scheduler_service.cmd.commands.inventory import read
-from scheduler_service.cmd.commands.things import pairs
-from scheduler_service.engine.build import build
-from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.cmd.commands.resources import pairs
+from scheduler_service.engine.factory import build
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents, plain
 from scheduler_service.rpc.client import SchedulerClient
@@ -112,7 +112,7 @@ def _local_zone(
     with local(conf) as scheduler:
         future = scheduler.schedule_zone(
             asked,
-            PolicyCaller.of(conf, context),
+            RequestContext.of(conf, context),
             keep=not args.dry_run,
             explain=args.explain,
         )

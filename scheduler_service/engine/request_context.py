@@ -8,7 +8,7 @@ from typing import Any
 from scheduler_service import errors, policies
 
 
-class PolicyCaller:
+class RequestContext:
     """A caller whose rights are what the policy makes of its context.
 
     :param credentials: user_id, project_id, roles and so on, as the message
@@ -21,7 +21,7 @@ class PolicyCaller:
         self.credentials.setdefault('roles', [])
 
     @classmethod
-    def of(cls, conf: Any, credentials: Mapping[str, Any]) -> PolicyCaller:
+    def of(cls, conf: Any, credentials: Mapping[str, Any]) -> RequestContext:
         """Return a caller under the policy of *conf*."""
         return cls(policies.new_enforcer(conf), credentials)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.callers import PolicyCaller
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import Advice
 from scheduler_service.store.connection import Writer
@@ -21,7 +21,7 @@ from scheduler_service.store.connection import Writer
 _TURN_S = 0.00001
 
 
-class Part:
+class BatchItem:
     """The answer to one of many jobs, in place of a future of its own.
 
     Nobody waits for it alone, so that it needs no lock.
@@ -64,7 +64,7 @@ class Part:
         return self._fault
 
 
-class Parts:
+class BatchFuture:
     """The answers to jobs that came together.
 
     :ivar whole: a future of all of them, done when each is
@@ -72,8 +72,8 @@ class Parts:
     """
 
     def __init__(self, count: int) -> None:
-        self.whole: Future[list[Part]] = Future()
-        self.each = [Part(self._one_more) for _ in range(count)]
+        self.whole: Future[list[BatchItem]] = Future()
+        self.each = [BatchItem(self._one_more) for _ in range(count)]
         self._all_but_one = iter(range(count - 1))
         if not count:
             self.whole.set_result([])
@@ -95,7 +95,7 @@ class Job(msgspec.Struct, eq=False):
     :ivar since: monotonic time since which it waits
     """
 
-    future: Future[Any] | Part = msgspec.field(default_factory=Future)
+    future: Future[Any] | BatchItem = msgspec.field(default_factory=Future)
     deadline: float | None = None
     attempts: int = 0
     alone: bool = False
@@ -158,7 +158,7 @@ class ZoneJob(Job, eq=False, kw_only=True):
     """
 
     zone: ZoneRequest
-    caller: PolicyCaller
+    caller: RequestContext
     keep: bool = True
     explain: bool = False
 
@@ -172,7 +172,7 @@ class ClaimsJob(Job, eq=False, kw_only=True):
     work: Callable[[Writer], Any]
 
 
-class Inbox:
+class RequestQueue:
     """Jobs in the order they came; one more than fits is refused."""
 
     def __init__(self, size: int) -> None:

@@ -12,7 +12,7 @@ from scheduler_service import errors
 from scheduler_service.rpc.context import ContextSerializer
 
 LOG = logging.getLogger(__name__)
-Teller = Callable[[Any, errors.SchedulerError | None], None]
+ReplyCallback = Callable[[Any, errors.SchedulerError | None], None]
 
 
 class Answers:
@@ -31,7 +31,7 @@ class Answers:
 
     def teller(
         self, ctxt: Any, method: str, args: Any, reply_to: Any
-    ) -> Teller | None:
+    ) -> ReplyCallback | None:
         """Return what tells the outcome; None where nobody wants to know.
 
         :param args: of the message, to name the request where it failed

@@ -19,10 +19,10 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
-from scheduler_service.columns.instances import Placed
-from scheduler_service.engine.freezer import Freezer
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.inbox import HostJob
+from scheduler_service.engine.queue import HostJob
+from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import objects
 from scheduler_service.extender.chain import Asked, Chain, Outcome
 from scheduler_service.extender.config import Extender
@@ -35,7 +35,7 @@ _SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ExtendingOptions:
+class ExtenderOptions:
     """How extenders are asked.
 
     :ivar domain: of labels, annotations and resources that are ours
@@ -51,7 +51,7 @@ class ExtendingOptions:
     rounds: int = 3
 
 
-class Extending:
+class ExtenderDispatcher:
     """Asks extenders about requests, in threads of its own.
 
     :param back: puts a job into the inbox again
@@ -63,7 +63,7 @@ class Extending:
         self,
         extenders: Sequence[Extender],
         pipeline: HostPipeline,
-        options: ExtendingOptions,
+        options: ExtenderOptions,
         health: Health,
         back: Callable[[HostJob], None],
         refuse: Callable[[HostJob, errors.SchedulerError], None],
@@ -82,7 +82,7 @@ class Extending:
         self._chain = Chain(extenders, self._calls, self._count)
         self._binds = any(one.bind_verb for one in extenders)
         self._lock = threading.Lock()
-        self._freezer = Freezer()
+        self._freezer = TableCopier()
         self._parked = 0
 
     @property
@@ -215,7 +215,9 @@ class Extending:
                 break
             scores = self._ask(request, uuid, table, names, ranking)
             best = max(scores, key=lambda row: scores[row][1])
-            stand_in = Placed(uuid, table.host_at(best), table.node_at(best))
+            stand_in = PlacedInstance(
+                uuid, table.host_at(best), table.node_at(best)
+            )
             overlay.take(
                 best, request.resources, stand_in, request.instance_group
             )

@@ -16,7 +16,7 @@ from scheduler_service.store import changes, claims, loading
 from scheduler_service.store.connection import Store
 
 
-class Keeper:
+class SnapshotCache:
     """The engine's view of the store.
 
     The engine's thread alone calls it; anyone may read ``snapshot``.

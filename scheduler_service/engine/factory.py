@@ -10,10 +10,10 @@ from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
-from scheduler_service.engine import translation
-from scheduler_service.engine.extending import ExtendingOptions
+from scheduler_service.engine import legacy_policy
+from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.options import EngineOptions
-from scheduler_service.engine.pods import PodJudge
+from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
@@ -45,7 +45,7 @@ def build(
         group = conf.extender
         scheduler.extend(
             policy.extenders,
-            ExtendingOptions(
+            ExtenderOptions(
                 domain=group.domain,
                 threads=group.threads,
                 most_nodes=group.max_nodes,
@@ -54,7 +54,7 @@ def build(
     return scheduler
 
 
-def pod_judge(conf: Any, scheduler: Scheduler) -> PodJudge:
+def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
     """Return what judges nodes for pods.
 
     :raises ConfigurationError: a filter or weigher does not load
@@ -67,7 +67,7 @@ def pod_judge(conf: Any, scheduler: Scheduler) -> PodJudge:
         options.settings(conf),
         check_room=False,
     )
-    return PodJudge(pipeline, scheduler.snapshot, group.domain)
+    return PodEvaluator(pipeline, scheduler.snapshot, group.domain)
 
 
 def policy_of(conf: Any) -> config.Policy:
@@ -100,10 +100,10 @@ def host_pipeline(
     group = conf.filter_scheduler
     enabled = group.enabled_filters
     if policy.predicates is not None:
-        enabled = translation.filters(policy.predicates)
+        enabled = legacy_policy.filters(policy.predicates)
     weighers = plugins.host_weighers(group.weight_classes)
     if policy.priorities is not None:
-        names, multipliers = translation.weighers(policy.priorities)
+        names, multipliers = legacy_policy.weighers(policy.priorities)
         weighers = plugins.host_weighers(names)
         settings = dataclasses.replace(settings, **multipliers)
     return HostPipeline(

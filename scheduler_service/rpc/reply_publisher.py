@@ -32,7 +32,7 @@ class Deliverable(Protocol):
         """Let go of it for good."""
 
 
-class Replier:
+class ReplyPublisher:
     """Runs deliveries; one whose destination is not there is tried again.
 
     A caller may be about to come back after the broker did, so a delivery is

@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
 
-class Coded:
+class DictionaryColumn:
     """A column of hashable values, each distinct one stored once.
 
     ``codes``: int32, one per row. ``values``: what each code stands for. A
@@ -33,7 +33,7 @@ class Coded:
         self._index = index
 
     @classmethod
-    def of(cls, items: Iterable[Hashable]) -> Coded:
+    def of(cls, items: Iterable[Hashable]) -> DictionaryColumn:
         """Encode *items* in their order."""
         index: dict[Any, int] = {}
         codes = [index.setdefault(item, len(index)) for item in items]
@@ -70,11 +70,11 @@ class Coded:
         """Return the value of one row."""
         return self.values[self.codes[row]]
 
-    def take(self, rows: npt.NDArray[Any]) -> Coded:
+    def take(self, rows: npt.NDArray[Any]) -> DictionaryColumn:
         """Return the column of the given rows, over the same values."""
-        return Coded(self.codes[rows], self.values, self._index)
+        return DictionaryColumn(self.codes[rows], self.values, self._index)
 
-    def concat(self, other: Coded) -> Coded:
+    def concat(self, other: DictionaryColumn) -> DictionaryColumn:
         """Return this column with *other*'s rows behind it."""
         new = [value for value in other.values if value not in self.index]
         values, index = self.values, self.index
@@ -84,4 +84,4 @@ class Coded:
         remap = np.array([index[value] for value in other.values], np.int32)
         tail = other.spread(remap)
         codes = np.concatenate([self.codes, tail]).astype(np.int32)
-        return Coded(codes, values, index)
+        return DictionaryColumn(codes, values, index)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.codes import Mask
+from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import Floats, HostTable
 from scheduler_service.filters.hosts.base import HostFilter, figure
 from scheduler_service.filters.hosts.capacity import CapacityFilter
@@ -335,7 +335,7 @@ def _rows_in_any_case(table: HostTable, lower: Any) -> Any:
     return table.rows_of_hosts(names)
 
 
-STEPS: tuple[HostFilter, ...] = (
+MANDATORY_FILTERS: tuple[HostFilter, ...] = (
     RequestedDestination(),
     IgnoreHosts(),
     ForceHosts(),

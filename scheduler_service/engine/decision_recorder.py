@@ -26,7 +26,7 @@ _TIDY_EVERY_S = 60.0
 _CHANGES_KEPT_S = 3600.0
 
 
-class Recorder:
+class DecisionRecorder:
     """A thread that keeps decisions for whoever asks afterwards.
 
     While the database is away the newest wait; the oldest are let go when

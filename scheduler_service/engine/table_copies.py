@@ -12,7 +12,7 @@ from scheduler_service.extender import objects
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Frozen:
+class TableCopy:
     """A table that nobody writes to, and its rows' node names.
 
     :ivar rows: node name -> row
@@ -23,7 +23,7 @@ class Frozen:
     rows: Mapping[str, int]
 
 
-class Freezer:
+class TableCopier:
     """Freezes tables; what is worked out from them is remembered here.
 
     The engine's own memory is its thread's alone. Whoever judges hosts on a
@@ -32,16 +32,16 @@ class Freezer:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._last: tuple[Topology, Frozen] | None = None
+        self._last: tuple[Topology, TableCopy] | None = None
 
-    def freeze(self, table: HostTable) -> Frozen:
+    def freeze(self, table: HostTable) -> TableCopy:
         """Return a copy of a table."""
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:
                 side = Topology(table.topology.aggregates)
                 names = objects.node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
-                first = Frozen(table.frozen(side), names, rows)
+                first = TableCopy(table.frozen(side), names, rows)
                 self._last = table.topology, first
                 return first
             kept = self._last[1]

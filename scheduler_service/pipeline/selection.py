@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.instances import Placed
-from scheduler_service.columns.view import RowsOf
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.columns.view import TableView
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.steps import Resources
+from scheduler_service.pipeline.mandatory_filters import Resources
 from scheduler_service.pipeline.weigh import Ranking
 from scheduler_service.settings import Settings
 
@@ -33,7 +33,7 @@ _NO_IMAGE: frozenset[tuple[str, str]] = frozenset()
 Advice = Sequence[Mapping[int, float]]
 
 
-class Picked(msgspec.Struct):
+class Assignment(msgspec.Struct):
     """One instance's place: the row, what it takes, and at which ratios."""
 
     uuid: str
@@ -42,7 +42,7 @@ class Picked(msgspec.Struct):
     amounts: dict[str, int]
     ratios: dict[str, float]
     placement: Placement
-    placed: Placed
+    placed: PlacedInstance
     _told: bytes | None = None
 
     def told(self) -> bytes:
@@ -52,13 +52,13 @@ class Picked(msgspec.Struct):
         return self._told
 
 
-class Choice(msgspec.Struct):
+class ScheduleResult(msgspec.Struct):
     """What the pipeline chose for a request, and how it came to it.
 
     :ivar standing: as :meth:`Ranking.told` has it
     """
 
-    picked: list[Picked]
+    picked: list[Assignment]
     funnel: Funnel
     standing: dict[str, Any]
     query: str = ''
@@ -66,7 +66,7 @@ class Choice(msgspec.Struct):
     def told(self) -> dict[str, Any]:
         """Return what :meth:`explanation` does, for the encoder alone.
 
-        Parts of it, which come again and again, are JSON already.
+        BatchFuture of it, which come again and again, are JSON already.
         """
         return {**self.funnel.told(), **self.standing, 'query': self.query}
 
@@ -76,7 +76,7 @@ class Choice(msgspec.Struct):
         return found
 
 
-class Picker:
+class SelectionBuilder:
     """Makes placements of rows.
 
     Of a request whose shape came before, ``made`` is what is kept of that;
@@ -111,20 +111,20 @@ class Picker:
         request: Request,
         ranking: Ranking,
         made: Shortlist | None = None,
-    ) -> Picked:
+    ) -> Assignment:
         """Return what an instance gets on a row of the ranking."""
         known = None if made is None else made.selections
         # Those of the shape, which need not be worked out again.
         amounts = request.resources if made is None else made.amounts
         ratios: dict[str, float] = {}
         if self._stating:
-            view = RowsOf.of(table, np.array([row]))
+            view = TableView.of(table, np.array([row]))
             for name in amounts:
                 stated = self._resources.ratios(view, self._settings, name)
                 if stated is not None:
                     ratios[name] = float(stated[1][0])
         (selection,) = self._of(table, [row], request, ranking, known)
-        return Picked(
+        return Assignment(
             uuid=uuid,
             row=row,
             host_id=table.ids.item(row),
@@ -162,7 +162,7 @@ class Picker:
     def _selections(
         self, table: HostTable, rows: list[int], request: Request
     ) -> list[Selection]:
-        view = RowsOf.of(table, np.array(rows, np.int64))
+        view = TableView.of(table, np.array(rows, np.int64))
         return [self._selection(view, at, request) for at in range(len(rows))]
 
     def _selection(
@@ -186,7 +186,7 @@ class Picker:
         table: HostTable,
         request: Request,
         ranking: Ranking,
-        picked: list[Picked],
+        picked: list[Assignment],
         made: Shortlist | None = None,
     ) -> None:
         """Offer the next best hosts of the same cell, not claimed, to all."""
@@ -208,13 +208,15 @@ class Picker:
             ][:wanted]
 
 
-def _as_placed(uuid: str, selection: Selection, request: Request) -> Placed:
+def _as_placed(
+    uuid: str, selection: Selection, request: Request
+) -> PlacedInstance:
     """Return what the index of instances keeps of one that is placed."""
     properties = request.image.properties if request.image else None
     image = _NO_IMAGE
     if properties:
         image = frozenset((key, str(v)) for key, v in properties.items())
-    return Placed(
+    return PlacedInstance(
         uuid,
         selection.host,
         selection.node,
