@@ -12,11 +12,9 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import DictionaryColumn
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.table import (
-    HostTable,
-    ResourceColumns,
-    Topology,
-)
+from scheduler_service.columns.load import LoadColumns
+from scheduler_service.columns.table import HostTable, ResourceColumns
+from scheduler_service.columns.topology import Topology
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_FIELDS,
@@ -94,7 +92,7 @@ def with_aggregates(
     sets = DictionaryColumn.of(
         frozenset(members.get(h, ())) for h in hosts.values
     )
-    codes = hosts.spread(sets.codes).astype(np.int32)
+    codes = hosts.expand(sets.codes).astype(np.int32)
     return dataclasses.replace(
         table,
         coded={
@@ -102,6 +100,7 @@ def with_aggregates(
             'aggregate_set': DictionaryColumn(codes, sets.values),
         },
         topology=Topology(by_id),
+        load=LoadColumns(),
     )
 
 
@@ -120,30 +119,6 @@ def with_hosts(
         ordered, instances=table.instances, groups=table.groups
     )
     return with_aggregates(whole, table.topology.aggregates.values())
-
-
-def with_load(
-    table: HostTable,
-    used: Mapping[str, Mapping[int, int]],
-    numbers: Mapping[str, Mapping[int, float]],
-) -> HostTable:
-    """Return the table with new figures of use; topology stays as it is.
-
-    :param used: resource class -> row -> used
-    :param numbers: column -> row -> value
-    """
-    resources = dict(table.resources)
-    for name, by_row in used.items():
-        column = resources[name].used.copy()
-        column[list(by_row)] = list(by_row.values())
-        resources[name] = dataclasses.replace(resources[name], used=column)
-    columns = dict(table.numbers)
-    for name, values in numbers.items():
-        columns[name] = columns[name].copy()
-        columns[name][list(values)] = list(values.values())
-    for rows in (*map(list, used.values()), *map(list, numbers.values())):
-        table.topology.note(rows)
-    return dataclasses.replace(table, resources=resources, numbers=columns)
 
 
 def _numbers(

@@ -28,7 +28,7 @@ from scheduler_service.extender.chain import Asked, Chain, Outcome
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.ranking import Ranking
 
 LOG = logging.getLogger(__name__)
 _SHOWN = 20
@@ -194,7 +194,7 @@ class ExtenderDispatcher:
             ignored = sorted({*(request.ignore_hosts or ()), *job.banned})
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         overlay = Overlay(table)
-        with overlay.attempt():
+        with overlay.transaction():
             advice = self._advice(request, overlay, names)
         missing = len(request.instance_uuids) - len(advice)
         job.advice = advice + [{}] * missing
@@ -208,8 +208,10 @@ class ExtenderDispatcher:
         advice: list[Mapping[int, float]] = []
         for uuid in request.instance_uuids:
             with self._freezer.lock:
-                mask = self._pipeline.narrow(table, request)
-                ranking = self._pipeline.rank(table, mask, request)
+                passed = self._pipeline.filter_hosts(table, request)
+                ranking = self._pipeline.weigh_hosts(
+                    table, passed.mask, request
+                )
             if ranking is None:
                 # The engine says why.
                 break
@@ -218,7 +220,7 @@ class ExtenderDispatcher:
             stand_in = PlacedInstance(
                 uuid, table.host_at(best), table.node_at(best)
             )
-            overlay.take(
+            overlay.assume(
                 best, request.resources, stand_in, request.instance_group
             )
             advice.append(

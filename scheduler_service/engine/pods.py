@@ -18,8 +18,8 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import reading, wire
 from scheduler_service.filters.hosts.base import HostFilter
-from scheduler_service.filters.hosts.capacity import CapacityFilter
-from scheduler_service.filters.hosts.io_ops_filter import CountFilter
+from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.support.count import CountFilter
 from scheduler_service.model import Aggregate, Host, Request
 from scheduler_service.pipeline import HostPipeline
 
@@ -118,7 +118,7 @@ class PodEvaluator:
                 if not rows:
                     continue
                 at = np.fromiter(rows.values(), np.int64, len(rows))
-                ranking = self._pipeline.rank(
+                ranking = self._pipeline.weigh_hosts(
                     table, table.mask_of(at), request
                 )
                 if ranking is None:
@@ -196,7 +196,7 @@ class PodEvaluator:
         names = list(rows)
         at = np.fromiter(rows.values(), np.int64, len(rows))
         open_ = np.ones(len(at), np.bool_)
-        for one, mask in self._pipeline.verdicts(table, request):
+        for one, mask in self._pipeline.filter_results(table, request):
             fails = open_ & ~mask[at]
             if not fails.any():
                 continue

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.table import Topology
+from scheduler_service.columns.topology import Topology
 from scheduler_service.extender import objects
 
 
@@ -41,9 +41,9 @@ class TableCopier:
                 side = Topology(table.topology.aggregates)
                 names = objects.node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
-                first = TableCopy(table.frozen(side), names, rows)
+                first = TableCopy(table.copy(side), names, rows)
                 self._last = table.topology, first
                 return first
             kept = self._last[1]
-            copied = table.frozen(kept.table.topology)
+            copied = table.copy(kept.table.topology)
             return dataclasses.replace(kept, table=copied)

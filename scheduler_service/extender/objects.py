@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.view import TableView
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_CLASSES,
@@ -65,11 +63,12 @@ class NodeMaker:
         self, table: HostTable, rows: Sequence[int], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """Return the Nodes of some rows under given names."""
-        view = TableView.of(table, _array(rows))
-        docs = {name: decoded(view, name) for name in NESTED_FIELDS}
+        docs = {name: decoded(table, name) for name in NESTED_FIELDS}
         return [
-            self._node(view, at, name, {k: v.at(at) for k, v in docs.items()})
-            for at, name in enumerate(names)
+            self._node(
+                table, row, name, {k: v.at(row) for k, v in docs.items()}
+            )
+            for row, name in zip(rows, names, strict=True)
         ]
 
     def _node(
@@ -350,7 +349,3 @@ def _legal(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(',', ':'))
-
-
-def _array(rows: Iterable[int]) -> Any:
-    return np.array(list(rows), np.int64)

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler_service.model import Aggregate, Request
-from scheduler_service.request_filters.aggregates import (
+from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.request_filters.compute_status_filter import (
+    ComputeStatusFilter,
+)
+from scheduler_service.request_filters.devices_filter import (
+    DevicesFilter,
+)
+from scheduler_service.request_filters.isolate_aggregates import (
     IsolateAggregates,
-    MapZoneToAggregate,
+)
+from scheduler_service.request_filters.map_az_to_placement_aggregate import (
+    MapAzToPlacementAggregate,
+)
+from scheduler_service.request_filters.require_image_type_support import (
+    RequireImageTypeSupport,
+)
+from scheduler_service.request_filters.require_tenant_aggregate import (
     RequireTenantAggregate,
 )
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.traits import (
-    ComputeStatus,
-    Devices,
-    RequireImageTypeSupport,
+from scheduler_service.request_filters.transform_image_metadata import (
     TransformImageMetadata,
 )
 from scheduler_service.settings import Settings
@@ -22,12 +32,12 @@ from scheduler_service.settings import Settings
 _KEPT = 'scope of request filters'
 BUILT_IN: tuple[RequestFilter, ...] = (
     RequireTenantAggregate(),
-    MapZoneToAggregate(),
+    MapAzToPlacementAggregate(),
     RequireImageTypeSupport(),
-    ComputeStatus(),
+    ComputeStatusFilter(),
     IsolateAggregates(),
     TransformImageMetadata(),
-    Devices(),
+    DevicesFilter(),
 )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.settings import Settings
@@ -74,13 +74,3 @@ class RequestFilter:
 
         :raises RequestFilterFailed: the request can go nowhere
         """
-
-
-def uuids(aggregates: Iterable[Aggregate]) -> frozenset[str]:
-    """Return the uuids of some aggregates."""
-    return frozenset(one.uuid for one in aggregates)
-
-
-def truthy(value: Any) -> bool:
-    """Whether an extra spec or image property says yes."""
-    return str(value).strip().lower() in ('1', 't', 'true', 'on', 'y', 'yes')

@@ -14,7 +14,6 @@ from sqlalchemy.engine import Connection
 from scheduler_service.columns.build import (
     with_aggregates,
     with_hosts,
-    with_load,
 )
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable
@@ -120,7 +119,9 @@ def _apply(
     if touched.aggregates:
         table = with_aggregates(table, loading.aggregates(conn))
     load = sorted({*touched.load} - {*touched.hosts})
-    return _with_loads(conn, table, load) if load else table
+    if load:
+        _set_loads(conn, table, load)
+    return table
 
 
 def _groups(
@@ -135,9 +136,7 @@ def _groups(
     return groups
 
 
-def _with_loads(
-    conn: Connection, table: HostTable, ids: list[int]
-) -> HostTable:
+def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
     used: dict[str, dict[int, int]] = {}
     numbers: dict[str, dict[int, float]] = {
         'num_instances': {},
@@ -159,4 +158,4 @@ def _with_loads(
         numbers['disk_available_least'][row] = (
             np.nan if least is None else least
         )
-    return with_load(table, used, numbers)
+    table.set_load(used, numbers)

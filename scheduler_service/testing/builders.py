@@ -42,7 +42,7 @@ def verdicts(
     pipeline = HostPipeline(
         [one], [], settings or Settings(), check_room=False
     )
-    for each, mask in pipeline.verdicts(hosts, asked):
+    for each, mask in pipeline.filter_results(hosts, asked):
         if each is one:
             return {
                 hosts.host_at(row): bool(mask[row])

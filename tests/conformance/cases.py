@@ -23,7 +23,7 @@ from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.filters import pools as pool_table
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.pipeline.weigh import rank, raw_weights
+from scheduler_service.pipeline.weighing import Weighing, raw_weights
 
 # Faults of Python or a library in the reference: any named refusal will do.
 ANY_REFUSAL = frozenset(
@@ -108,7 +108,7 @@ def _hosts(conf: Any, name: str, table: HostTable, request: Any) -> Any:
     pipeline = HostPipeline(
         filters, [], options.settings(conf), check_room=False
     )
-    for one, mask in pipeline.verdicts(table, request):
+    for one, mask in pipeline.filter_results(table, request):
         if one is filters[0]:
             names = [table.host_at(row) for row in range(len(table))]
             return dict(zip(names, mask.tolist(), strict=True))
@@ -125,7 +125,10 @@ def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
         values = np.zeros(len(table)) if raw is None else raw
         return dict(zip(hosts, values.tolist(), strict=True))
     mask = np.ones(len(table), np.bool_)
-    ranking = rank(table, mask, request, weighers, settings)
+    ranking = Weighing(weighers, settings).rank(
+        table, mask, len(table), request
+    )
+    assert ranking is not None
     return {
         'weights': dict(zip(hosts, ranking.totals.tolist(), strict=True)),
         'order': [hosts[row] for row in ranking.best(len(table))],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
@@ -34,13 +33,14 @@ class AggregateImagePropertiesIsolation(HostFilter):
         if not wanted:
             return None
         return table.by_aggregates(
-            (self.name, wanted),
             lambda ids: _failing(table, ids, wanted) is None,
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The properties that count."""
-        return _wanted(request, settings)
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the properties that count."""
+        return _wanted(request, settings) or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

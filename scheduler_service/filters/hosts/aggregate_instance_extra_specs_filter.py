@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
-
-SCOPE = 'aggregate_instance_extra_specs'
 
 
 class AggregateInstanceExtraSpecsFilter(HostFilter):
@@ -33,13 +31,14 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
         if not specs:
             return None
         return table.by_aggregates(
-            (self.name, specs),
             lambda ids: _failing(table, ids, specs) is None,
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The specs that count."""
-        return own_specs(request)
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the specs that count."""
+        return own_specs(request) or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -70,7 +69,7 @@ def own_specs(request: Request) -> tuple[tuple[str, str], ...]:
         scope, colon, name = key.partition(':')
         if not colon:
             found.append((key, value))
-        elif scope == SCOPE:
+        elif scope == AGGREGATE_SCOPE:
             found.append((name, value))
     return tuple(found)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Mapping, Set
 
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.aggregate_instance_extra_specs_filter import (  # noqa: E501
-    SCOPE,
-)
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -39,12 +38,13 @@ class AggregateInstanceTypeFilter(HostFilter):
         """Judge each distinct set of aggregates once."""
         specs = tuple(request.flavor.extra_specs.items())
         return table.by_aggregates(
-            (self.name, specs),
             lambda ids: _failing(table.split_metadata(ids), specs) is None,
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """All extra specs."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return all extra specs."""
         return tuple(request.flavor.extra_specs.items())
 
     def reason(
@@ -55,7 +55,9 @@ class AggregateInstanceTypeFilter(HostFilter):
         specs = request.flavor.extra_specs
         key = _failing(metadata, tuple(specs.items()))
         told = ','.join(sorted(metadata.get(key or '', ()))) or 'nothing'
-        asked = specs.get(key or '', specs.get(f'{SCOPE}:{key}', 'nothing'))
+        asked = specs.get(
+            key or '', specs.get(f'{AGGREGATE_SCOPE}:{key}', 'nothing')
+        )
         return f'{key}: the flavor says {asked}, aggregate metadata {told}'
 
 
@@ -68,7 +70,7 @@ def _failing(
     optional: set[str] = set()
     for key, asked in specs:
         scope, colon, name = key.partition(':')
-        if colon and scope == SCOPE:
+        if colon and scope == AGGREGATE_SCOPE:
             key = name
         elif colon and (forced or _ANY not in _alternatives(asked)):
             # Nobody has to have heard of a key of another scope, but for

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -33,10 +32,14 @@ class AggregateMultiTenancyIsolation(HostFilter):
             tenants = _tenants(table, ids)
             return not tenants or project in tenants
 
-        return table.by_aggregates((self.name, project), verdict)
+        return table.by_aggregates(verdict)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The project; wrapped, since there may be none."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the project, unless no aggregate is for any project."""
+        if not table.any_aggregate_has(PREFIX, starts=True):
+            return None
         return (request.project_id,)
 
     def reason(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -32,10 +31,14 @@ class AggregateTypeAffinityFilter(HostFilter):
             names = _names(table, ids)
             return not names or name in names
 
-        return table.by_aggregates((self.name, name), verdict)
+        return table.by_aggregates(verdict)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The flavor's name; wrapped, since there may be none."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the flavor's name, unless no aggregate names any."""
+        if not table.any_aggregate_has(KEY):
+            return None
         return (request.flavor.name,)
 
     def reason(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -32,11 +31,16 @@ class AvailabilityZoneFilter(HostFilter):
         def verdict(ids: frozenset[int]) -> bool:
             return zone in _zones(table, ids, default)
 
-        return table.by_aggregates((self.name, zone, default), verdict)
+        return table.by_aggregates(verdict)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """Zone asked and default zone."""
-        return request.availability_zone, settings.default_availability_zone
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the zone asked for and the default zone."""
+        zone = request.availability_zone
+        if not zone:
+            return None
+        return zone, settings.default_availability_zone
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

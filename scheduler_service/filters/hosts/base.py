@@ -1,19 +1,23 @@
-"""What a host filter is.
+"""What a host filter is, and the three forms that a filter can have.
 
 A filter answers with a mask over all hosts, or with None where it has
 nothing to say about the request. "No" is a value; a fault is an exception,
-and fails the request with an error that names the filter.
+and fails the request with an error that names the filter. Filters hold no
+state of requests: any thread may ask them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import abc
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.table import Floats, HostTable
+from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.filters.support.host_state import HostState
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -39,16 +43,12 @@ def figure(value: float) -> str:
 class HostFilter:
     """Base of filters that judge all hosts at once.
 
-    Override :meth:`mask` and :meth:`reason`; the rest has sensible answers.
+    Override :meth:`mask` and :meth:`reason`; the rest has sensible defaults.
 
     :cvar name: the name that operators configure; the class's by default
     :cvar once: runs for the first instance of a request only, because what
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
-    :cvar depends: on what the verdict on a host depends, beside the request:
-        ``topology``, which moves rarely; ``row``, the host's own columns
-        alone; ``request``: where it says nothing, it does so because of the
-        request; ``anything``
     :cvar policy: of server groups; claims then hold it strictly
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
@@ -59,7 +59,6 @@ class HostFilter:
     rebuild: ClassVar[bool] = False
     vectorised: ClassVar[bool] = True
     policy: ClassVar[str] = ''
-    depends: ClassVar[str] = 'anything'
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:
@@ -74,13 +73,18 @@ class HostFilter:
         """
         return None
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """Return all that the mask depends on beside the topology, or None.
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return what the mask depends on, beside what hosts are.
 
-        A filter that looks at nothing but what rarely moves says here which
-        part of the request it reads; equal shapes share one mask.
+        ``EACH_TIME``, the default: the mask is asked for with every request.
+        None: the filter has nothing to say about this request. Any other
+        value: all that the mask reads of the request; it looks at nothing
+        of hosts that moves with their load or their instances, so it is
+        asked for once and kept until hosts or aggregates change.
         """
-        return None
+        return EACH_TIME
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -98,9 +102,12 @@ class HostFilter:
         return None
 
     def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+        self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Return what the host may use in all, by limit name."""
+        """Return what the host may use in all, by limit name.
+
+        It depends on what the host is, not on its load or on a request.
+        """
         return {}
 
     def ratios(
@@ -113,79 +120,86 @@ class HostFilter:
         return None
 
 
-class HostState:
-    """One host, with the attribute names that custom filters expect.
+class Comparison(NamedTuple):
+    """A column compared with a value: hosts pass where it holds.
 
-    Read-only: built anew for each host that such a filter looks at.
+    :ivar column: [n], a column that is kept true as load changes
+    :ivar operator: a NumPy comparison such as ``np.greater_equal``
+    :ivar value: one for all hosts, or [n]
     """
 
-    __slots__ = ('_row', '_table')
+    column: np.ndarray[Any, Any]
+    operator: Callable[..., Any]
+    value: Any
 
-    def __init__(self, table: HostTable, row: int) -> None:
-        self._table = table
-        self._row = row
-
-    def __getattr__(self, name: str) -> Any:
-        table, row = self._table, self._row
-        if name in table.coded:
-            return table.coded[name].at(row)
-        if name in table.numbers:
-            return table.numbers[name][row].item()
-        if name in _FIGURES:
-            resource, column = _FIGURES[name]
-            return int(getattr(table.resources[resource], column)[row])
-        raise AttributeError(name)
-
-    @property
-    def nodename(self) -> str:
-        """The node's name."""
-        return self._table.node_at(self._row)
-
-    hypervisor_hostname = nodename
-
-    @property
-    def free_ram_mb(self) -> int:
-        """Memory not used, MB; may be negative."""
-        ram = self._table.resources['MEMORY_MB']
-        return int(ram.total[self._row] - ram.used[self._row])
-
-    @property
-    def free_disk_mb(self) -> int:
-        """Disk not used, MB; may be negative."""
-        return int(self._table.free_disk_mb()[self._row])
-
-    @property
-    def disk_mb_used(self) -> int:
-        """Disk used, MB."""
-        return int(self._table.resources['DISK_GB'].used[self._row]) * 1024
-
-    @property
-    def traits(self) -> frozenset[str]:
-        """Names of the host's traits."""
-        found: frozenset[str] = self._table.coded['trait_set'].at(self._row)
-        return found
-
-    @property
-    def aggregates(self) -> list[Any]:
-        """Aggregates that the host is in, documents of the inventory."""
-        ids = self._table.coded['aggregate_set'].at(self._row)
-        return [self._table.topology.aggregates[one] for one in sorted(ids)]
-
-    @property
-    def instances(self) -> dict[str, Any]:
-        """Instances on the service host, by uuid."""
-        found = self._table.instances.on_host(self.host)
-        return {one.uuid: one for one in found}
+    def at(self, rows: Rows) -> Mask:
+        """Return the verdict on some rows, bool[m]."""
+        value = self.value
+        if isinstance(value, np.ndarray):
+            value = value[rows]
+        verdict: Mask = self.operator(self.column[rows], value)
+        return verdict
 
 
-_FIGURES = {
-    'vcpus_total': ('VCPU', 'total'),
-    'vcpus_used': ('VCPU', 'used'),
-    'total_usable_ram_mb': ('MEMORY_MB', 'total'),
-    'memory_mb_used': ('MEMORY_MB', 'used'),
-    'total_usable_disk_gb': ('DISK_GB', 'total'),
-    'local_gb_used': ('DISK_GB', 'used'),
-}
+class ComparisonFilter(HostFilter, abc.ABC):
+    """Base of filters that compare columns of load with values.
+
+    Such a filter is judged anew where a host's load changed, and there
+    alone.
+    """
+
+    @abc.abstractmethod
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        """Return what has to hold; nothing: every host passes."""
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """AND the comparisons."""
+        passed: Mask | None = None
+        for column, operator, value in self.comparisons(
+            table, request, settings
+        ):
+            verdict = operator(column, value)
+            passed = verdict if passed is None else passed & verdict
+        return passed
+
+
+class RowSet(NamedTuple):
+    """A few hosts that a filter names.
+
+    :ivar rows: int64[m]
+    :ivar passes: whether they alone pass, or they alone do not
+    """
+
+    rows: Rows
+    passes: bool
+
+
+class RowFilter(HostFilter, abc.ABC):
+    """Base of filters that name a few hosts, by name or by their instances.
+
+    It is asked with every request, and costs nothing for other hosts.
+    """
+
+    @abc.abstractmethod
+    def row_set(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> RowSet | None:
+        """Return the hosts that are named; None: every host passes."""
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Spread the rows to a mask."""
+        named = self.row_set(table, request, settings)
+        if named is None:
+            return None
+        mask = np.full(len(table), not named.passes)
+        mask[named.rows] = named.passes
+        return mask
 
 
 class OneHostFilter(HostFilter):

@@ -9,8 +9,9 @@ import numpy as np
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts import attributes
+from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.support import host_attributes
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -36,8 +37,6 @@ class ComputeCapabilitiesFilter(HostFilter):
 
     once = True
 
-    depends = 'request'
-
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
@@ -46,9 +45,22 @@ class ComputeCapabilitiesFilter(HostFilter):
         for steps, asked, scoped in _specs(request):
             found = _judge(table, steps, asked, settings)
             if not scoped:
-                found = found | ~attributes.is_known(table, steps[0], settings)
+                found = found | ~host_attributes.is_known(
+                    table, steps[0], settings
+                )
             passed = found if passed is None else passed & found
         return passed
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the specs, unless one of them reads what moves with load."""
+        specs = _specs(request)
+        if not specs:
+            return None
+        if any(host_attributes.moves(steps[0]) for steps, _, _ in specs):
+            return EACH_TIME
+        return tuple((*steps, asked) for steps, asked, _ in specs)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -56,7 +68,7 @@ class ComputeCapabilitiesFilter(HostFilter):
         """Name the specs that the host does not satisfy."""
         told = []
         for steps, asked, scoped in _specs(request):
-            known = attributes.is_known(table, steps[0], settings)[row]
+            known = host_attributes.is_known(table, steps[0], settings)[row]
             found = _judge(table, steps, asked, settings)
             if not found[row] and (scoped or known):
                 told.append(f'{":".join(steps)} is not {asked}')
@@ -82,10 +94,10 @@ def _judge(
     table: HostTable, steps: list[str], asked: str, settings: Settings
 ) -> Mask:
     """Return bool[n]: hosts that have what the steps name, and it matches."""
-    start = attributes.column(table, steps[0], settings)
+    start = host_attributes.column(table, steps[0], settings)
     rest = steps[1:]
     if start is None:
-        start = attributes.column(table, 'stats', settings)
+        start = host_attributes.column(table, 'stats', settings)
         rest = steps
     if isinstance(start, np.ndarray) and not rest:
         quick = _compare(start, asked)
@@ -95,12 +107,12 @@ def _judge(
     def verdict(value: Any) -> bool:
         try:
             for one in rest:
-                value = attributes.step(value, one)
+                value = host_attributes.step(value, one)
         except LookupError:
             return False
         return value is not None and specops.match(str(value), asked)
 
-    return attributes.as_coded(start).where(verdict)
+    return host_attributes.as_coded(start).mask_where(verdict)
 
 
 def _compare(values: Any, asked: str) -> Mask | None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from scheduler_service.columns.dictionary import Mask
+from collections.abc import Sequence
+
+import numpy as np
+
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.hosts.base import Comparison, ComparisonFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class ComputeFilter(HostFilter):
+class ComputeFilter(ComparisonFilter):
     """Passes hosts that are enabled and up."""
 
     once = True
-    depends = 'row'
 
-    def mask(
+    def comparisons(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Pass where the operator and the heartbeat both say yes."""
-        passed: Mask = table.number('enabled') & table.number('up')
-        return passed
+    ) -> Sequence[Comparison]:
+        """Ask that operator and heartbeat both say yes."""
+        return (Comparison(table.available(), np.equal, True),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

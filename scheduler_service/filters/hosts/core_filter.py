@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -24,19 +24,15 @@ class CoreFilter(CapacityFilter):
         """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Let hosts without figures pass beside those with room."""
-        passed = super().mask(table, request, settings)
-        assert passed is not None
-        passed |= self.total(table) == 0
-        return passed
+    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+        """Return hosts without figures."""
+        without: Mask = self.total(table) == 0
+        return without
 
     def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+        self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
         """Report no limit where there are no figures."""
         if self.total(table)[row] == 0:
             return {}
-        return super().limits(table, row, request, settings)
+        return super().limits(table, row, settings)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.capacity import CapacityFilter
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -38,21 +42,28 @@ class DiskFilter(CapacityFilter):
         """Return the limit in MB."""
         return super().limit(table, settings) * 1024
 
-    def left(self, table: HostTable, settings: Settings) -> Floats:
-        """Return what is left in MB: the limit, less the disk, plus free."""
+    def left_formula(self, table: HostTable, settings: Settings) -> Formula:
+        """Return the limit, less the disk, plus what is free of it, MB."""
         disk = table.resources['DISK_GB']
-        limit = super().limit(table, settings)
+        limit, total, used = (
+            super().limit(table, settings),
+            disk.total,
+            disk.used,
+        )
         if not table.some_measure_disk():
-            left: Floats = (limit - disk.used) * 1024
-            return left
-        return (limit - disk.total) * 1024 + table.free_disk_mb()
+            return lambda rows: (limit[rows] - used[rows]) * 1024
+        least = table.number('disk_available_least')
+        return lambda rows: (
+            (limit[rows] - total[rows]) * 1024
+            + np.fmin(total[rows] - used[rows], least[rows]) * 1024.0
+        )
 
     def checks(self, request: Request, amount: int) -> bool:
         """Whether a claim of *amount* GB is what this filter looks at."""
         return self.asked(request) == amount * 1024
 
     def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+        self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
         """Report the limit in GB."""
         return {self.limit_name: self.limit(table, settings)[row] / 1024}

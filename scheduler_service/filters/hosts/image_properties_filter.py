@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.model import image_properties as images
@@ -57,23 +58,26 @@ class ImagePropertiesFilter(HostFilter):
         wanted = _wanted(request, settings)
         if not any(wanted[:3]):
             return None
-        passed = table.coded['supported_instances'].where(
+        passed = table.coded['supported_instances'].mask_where(
             lambda text: _supports(text, wanted)
         )
         if wanted.version:
             clauses = _clauses(wanted.version)
             versions = table.coded['hypervisor_version']
-            passed &= versions.where(lambda v: _in_version(v, clauses))
+            passed &= versions.mask_where(lambda v: _in_version(v, clauses))
         if wanted.bits:
             bits = wanted.bits
-            passed &= table.coded['cpu_info'].where(
+            passed &= table.coded['cpu_info'].mask_where(
                 lambda text: _has_bits(text, bits)
             )
         return passed
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """What the image asks for."""
-        return tuple(_wanted(request, settings))
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return what the image asks for."""
+        wanted = _wanted(request, settings)
+        return tuple(wanted) if any(wanted[:3]) else None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -19,7 +20,6 @@ class IsolatedHostsFilter(HostFilter):
     """
 
     once = True
-    depends = 'topology'
     rebuild = True
 
     def mask(
@@ -35,6 +35,16 @@ class IsolatedHostsFilter(HostFilter):
         if settings.restrict_isolated_hosts_to_isolated_images:
             return ~isolated
         return None
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return whether the image is isolated."""
+        image = request.image.id if request.image else None
+        isolated = image is not None and image in settings.isolated_images
+        if not isolated and not settings.isolated_hosts:
+            return None
+        return (isolated,)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

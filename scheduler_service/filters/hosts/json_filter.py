@@ -11,9 +11,10 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts import attributes
+from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.filters.hosts.base import HostFilter
-from scheduler_service.filters.hosts.json_query import (
+from scheduler_service.filters.support import host_attributes
+from scheduler_service.filters.support.json_query import (
     COMPARE,
     Query,
     variables,
@@ -38,8 +39,6 @@ class JsonFilter(HostFilter):
     list, which is true at the top where any element is.
     """
 
-    depends = 'request'
-
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
@@ -56,15 +55,23 @@ class JsonFilter(HostFilter):
         except _Uncommon:
             return _by_combination(table, settings, query)
 
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return None where there is no query."""
+        return EACH_TIME if request.hint('query') else None
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Give the variables of the query on this host."""
         told = []
         for name in variables(_parse(request.hint('query'))):
-            found = attributes.column(table, name[1:].split('.')[0], settings)
+            found = host_attributes.column(
+                table, name[1:].split('.')[0], settings
+            )
             if found is not None:
-                coded = attributes.as_coded(found)
+                coded = host_attributes.as_coded(found)
                 told.append(f'{name} is {coded.at(row)}')
         return f'the query is false: {", ".join(told)}'
 
@@ -111,7 +118,9 @@ class _Columns:
         if isinstance(arg, int | float) and not isinstance(arg, bool):
             return arg
         if isinstance(arg, str) and arg.startswith('$') and '.' not in arg:
-            found = attributes.column(self._table, arg[1:], self._settings)
+            found = host_attributes.column(
+                self._table, arg[1:], self._settings
+            )
             if isinstance(found, np.ndarray):
                 return found
         raise _Uncommon
@@ -138,9 +147,9 @@ def _by_combination(
     """Evaluate once for each combination of values that hosts have."""
     names = sorted({name[1:].split('.')[0] for name in query.variables})
     columns = {
-        name: attributes.as_coded(found)
+        name: host_attributes.as_coded(found)
         for name in names
-        if (found := attributes.column(table, name, settings)) is not None
+        if (found := host_attributes.column(table, name, settings)) is not None
     }
     if not columns:
         return np.full(len(table), query.holds({}), np.bool_)

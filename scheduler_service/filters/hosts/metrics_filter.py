@@ -7,6 +7,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import metric
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings, ratios
@@ -14,8 +15,6 @@ from scheduler_service.settings import Settings, ratios
 
 class MetricsFilter(HostFilter):
     """Passes hosts that report every metric of the ``weight_setting``."""
-
-    depends = 'request'
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
@@ -28,6 +27,12 @@ class MetricsFilter(HostFilter):
         for name in names:
             passed &= metric(table, name).there
         return passed
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the metrics that are needed."""
+        return settings.metrics_weight_setting or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

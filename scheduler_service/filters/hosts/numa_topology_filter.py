@@ -10,9 +10,10 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts import numa
-from scheduler_service.filters.hosts.attributes import as_coded, column
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.support import numa
+from scheduler_service.filters.support.host_attributes import as_coded, column
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -28,8 +29,6 @@ class NUMATopologyFilter(HostFilter):
     pcpuset, pinned_cpus, siblings, cpu_usage, memory, memory_usage,
     mempages: [{size_kb, total, used}]}]}``.
     """
-
-    depends = 'request'
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
@@ -48,6 +47,13 @@ class NUMATopologyFilter(HostFilter):
             return numa.fits(guest, host, cpu, ram)
 
         return _by_topology(table, settings, verdict)
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the cells asked for."""
+        guest = numa.guest_of(request)
+        return None if guest is None else (guest, numa.thread_policy(request))
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

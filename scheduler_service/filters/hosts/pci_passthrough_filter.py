@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -29,8 +29,6 @@ class PciPassthroughFilter(HostFilter):
     remote-managed devices to nobody.
     """
 
-    depends = 'request'
-
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
@@ -42,13 +40,16 @@ class PciPassthroughFilter(HostFilter):
         unknown = [name for name, _ in wanted if name not in aliases]
         if unknown:
             raise ValueError(f'no [pci] alias is named {", ".join(unknown)}')
-        return decoded(table, 'pci_device_pools').where(
+        return decoded(table, 'pci_device_pools').mask_where(
             lambda pools: _fits(pools or [], wanted, aliases)
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The devices, and what their names stand for."""
-        return _wanted(request), settings.pci_aliases
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the devices, and what their names stand for."""
+        wanted = _wanted(request)
+        return (wanted, settings.pci_aliases) if wanted else None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -78,15 +79,17 @@ class SimpleCIDRAffinityFilter(HostFilter):
         if network is None:
             return None
         column = table.coded['host_ip']
-        known: _Addresses = table.topology.remember(
+        known: _Addresses = table.topology.memoize(
             'addresses', lambda: _Addresses.of(column.values)
         )
         if known.missing:
             raise ValueError('a host has no address, or not a valid one')
-        return column.spread(known.inside(network))
+        return column.expand(known.inside(network))
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The network."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the network."""
         return _network(request)
 
     def reason(

@@ -10,7 +10,7 @@ import ipaddress
 import json
 
 from scheduler_service import specops
-from scheduler_service.filters.hosts import numa
+from scheduler_service.filters.support import numa
 from scheduler_service.model.image_properties import KNOWN
 from tests.unit.filters import plain_capacity
 from tests.unit.filters.plain_world import (

@@ -18,8 +18,8 @@ from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
-from scheduler_service.weighers.counts import IoOpsWeigher
-from scheduler_service.weighers.ram import RAMWeigher
+from scheduler_service.weighers.io_ops_weigher import IoOpsWeigher
+from scheduler_service.weighers.ram_weigher import RAMWeigher
 
 FOUR = {
     'hosts': [

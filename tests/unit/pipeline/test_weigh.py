@@ -9,7 +9,7 @@ from scheduler_service.model import documents
 from scheduler_service.pipeline.weigh import rank
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
-from scheduler_service.weighers.ram import RAMWeigher
+from scheduler_service.weighers.ram_weigher import RAMWeigher
 
 
 def totals(memory, aggregates=(), used=0, **settings):

@@ -1,0 +1,39 @@
+"""ExactCoreFilter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.exact_capacity import (
+    ExactCapacityFilter,
+)
+from scheduler_service.model import Request
+
+
+class ExactCoreFilter(ExactCapacityFilter):
+    """Passes hosts with exactly the flavor's vCPUs free.
+
+    A host that reports no vCPUs at all fails.
+    """
+
+    unit = 'vCPUs'
+
+    def asked(self, request: Request) -> int:
+        """Return the flavor's vCPUs."""
+        return request.flavor.vcpus
+
+    def free(self, table: HostTable) -> Any:
+        """Return vCPUs less those used; NaN where there are no figures."""
+
+        def make() -> Formula:
+            columns = table.resources['VCPU']
+            total, used = columns.total, columns.used
+            return lambda rows: np.where(
+                total[rows] > 0, total[rows] - used[rows], np.nan
+            )
+
+        return table.load_column(('exactly free', 'VCPU'), 'VCPU', make)

@@ -1,0 +1,25 @@
+"""ExactRamFilter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.exact_capacity import (
+    ExactCapacityFilter,
+)
+from scheduler_service.model import Request
+
+
+class ExactRamFilter(ExactCapacityFilter):
+    """Passes hosts with exactly the flavor's memory free."""
+
+    unit = 'MB'
+
+    def asked(self, request: Request) -> int:
+        """Return the flavor's memory."""
+        return request.flavor.memory_mb
+
+    def free(self, table: HostTable) -> Any:
+        """Return memory less what is used, MB."""
+        return table.unused('MEMORY_MB')

@@ -1,0 +1,25 @@
+"""compute_status_filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_service.model import Aggregate, Request
+from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.settings import Settings
+
+
+class ComputeStatusFilter(RequestFilter):
+    """Forbids hosts that are marked as disabled by their trait."""
+
+    name = 'compute_status_filter'
+
+    def narrow(
+        self,
+        request: Request,
+        aggregates: Mapping[int, Aggregate],
+        settings: Settings,
+        scope: Scope,
+    ) -> None:
+        """Forbid the trait, always."""
+        scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')

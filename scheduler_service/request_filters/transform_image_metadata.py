@@ -1,0 +1,41 @@
+"""transform_image_metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_service.model import Aggregate, Request
+from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.request_filters.support.trait_names import trait_name
+from scheduler_service.settings import Settings
+
+_PREFIXES = {
+    'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
+    'hw_disk_bus': 'COMPUTE_STORAGE_BUS_',
+    'hw_video_model': 'COMPUTE_GRAPHICS_MODEL_',
+    'hw_vif_model': 'COMPUTE_NET_VIF_MODEL_',
+    'hw_architecture': 'HW_ARCH_',
+    'hw_emulation_architecture': 'COMPUTE_ARCH_',
+    'hw_viommu_model': 'COMPUTE_VIOMMU_',
+}
+
+
+class TransformImageMetadata(RequestFilter):
+    """Requires the traits that the image's properties stand for."""
+
+    name = 'transform_image_metadata'
+
+    def narrow(
+        self,
+        request: Request,
+        aggregates: Mapping[int, Aggregate],
+        settings: Settings,
+        scope: Scope,
+    ) -> None:
+        """Require one trait for each property that has one."""
+        if not settings.image_metadata_prefilter:
+            return
+        for name, prefix in _PREFIXES.items():
+            value = request.image_properties.get(name)
+            if value:
+                scope.required_traits.add(prefix + trait_name(value))

@@ -1,0 +1,18 @@
+"""NumInstancesWeigher."""
+
+from __future__ import annotations
+
+from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.table import HostTable
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import ColumnWeigher
+
+
+class NumInstancesWeigher(ColumnWeigher):
+    """Weighs by instances: a positive multiplier packs, a negative spreads."""
+
+    multiplier_option = 'num_instances_weight_multiplier'
+
+    def column(self, table: HostTable, settings: Settings) -> Floats:
+        """Return the count of instances."""
+        return table.number('num_instances')
