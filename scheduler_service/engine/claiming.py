@@ -56,7 +56,7 @@ class Ready(NamedTuple):
     """What is to be claimed for jobs; None where none of them wants it."""
 
     chosen: list[ScheduledJob]
-    prepared: claims.Prepared | None
+    prepared: claims.ClaimBatch | None
 
 
 class Claiming:
@@ -71,7 +71,7 @@ class Claiming:
         self,
         chosen: list[ScheduledJob],
         keeper: SnapshotCache,
-        outcome: claims.Outcome | None,
+        outcome: claims.PendingClaim | None,
     ) -> None:
         self.chosen = chosen
         self.revision = 0
@@ -86,7 +86,7 @@ class Claiming:
         """
         if self._outcome is not None:
             with self._keeper.direct():
-                self.revision = self._outcome.result()
+                self.revision = self._outcome.wait()
 
 
 class Claimer:
@@ -141,7 +141,7 @@ class Claimer:
                 self._health.count('claims_lost', by=wanted)
 
         with self.keeper.direct() as conn:
-            outcome = claims.begin(self.keeper.store, conn, prepared, ended)
+            outcome = claims.send(self.keeper.store, conn, prepared, ended)
             self.keeper.under_way = outcome
         return Claiming(chosen, self.keeper, outcome)
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 
 from scheduler_service import errors
-from scheduler_service.store import changes, decisions, suspects
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.decisions import Decision
+from scheduler_service.store.reading import change_feed
+from scheduler_service.store.records import decisions, quarantine
+from scheduler_service.store.records.decisions import Decision
 
 LOG = logging.getLogger(__name__)
 _WAITING = 20_000
@@ -83,7 +84,7 @@ class DecisionRecorder:
         def work(writer: Writer) -> None:
             decisions.record(writer, some)
             if self._since > min(_FORGET_AFTER, self._keep // 10):
-                decisions.forget(writer, self._keep)
+                decisions.prune(writer, self._keep)
                 self._since = 0
 
         return work
@@ -102,8 +103,8 @@ class DecisionRecorder:
         before = time.time() - _CHANGES_KEPT_S
 
         def work(writer: Writer) -> None:
-            changes.purge(writer.conn, before)
-            suspects.forget(writer, before)
+            change_feed.prune(writer.conn, before)
+            quarantine.prune(writer, before)
 
         self._store.write(work)
 

@@ -8,8 +8,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service.model import Aggregate, HostReport, Instance
-from scheduler_service.store import operate, sightings, writing
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.writing import (
+    admin,
+    aggregates,
+    instance_reports,
+)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -30,7 +34,7 @@ class InstancesSeen(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return sightings.put(writer, self.instances)
+        return instance_reports.put(writer, self.instances)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -42,7 +46,7 @@ class InstancesGone(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return sightings.remove(writer, {self.host: self.uuids})
+        return instance_reports.remove(writer, {self.host: self.uuids})
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -54,7 +58,7 @@ class InstancesSynced(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return sightings.sync(writer, self.host, self.uuids)
+        return instance_reports.sync(writer, self.host, self.uuids)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -65,7 +69,7 @@ class AggregatesPut(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return operate.put_aggregates(writer, self.aggregates)
+        return admin.put_aggregates(writer, self.aggregates)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -76,7 +80,7 @@ class AggregateGone(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many were removed."""
-        return writing.remove_aggregates(writer, [self.id])
+        return aggregates.remove(writer, [self.id])
 
 
 class Gathered:

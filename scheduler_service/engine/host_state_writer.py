@@ -24,8 +24,10 @@ from scheduler_service.engine.events import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
-from scheduler_service.store import heartbeats, host_reports, lifecycle
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.records import heartbeats
+from scheduler_service.store.writing import host_reports
 
 LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.5
@@ -179,7 +181,7 @@ class HostStateWriter:
         hosts = sorted(told.beats)
 
         def work(writer: Writer) -> int:
-            heartbeats.beat(writer, hosts)
+            heartbeats.record(writer, hosts)
             return heartbeats.mark_up(writer, hosts)
 
         if hosts:
@@ -264,7 +266,7 @@ class HostStateWriter:
         if not limit or heard < limit:
             return
         with self._store.reading() as conn:
-            found = heartbeats.silent(conn, limit)
+            found = heartbeats.stale_hosts(conn, limit)
         if not found:
             return
         down = self._store.write(

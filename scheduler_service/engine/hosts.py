@@ -21,8 +21,9 @@ from scheduler_service.engine.rounds import More, Round
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import HostsAnswer, Placement, Request
 from scheduler_service.pipeline import HostPipeline, explain
-from scheduler_service.store import claims, lifecycle
-from scheduler_service.store.decisions import Decision
+from scheduler_service.store import claims
+from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.records.decisions import Decision
 
 KIND = 'select_destinations'
 

@@ -15,8 +15,8 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import quarantine
 
 LOG = logging.getLogger(__name__)
 
@@ -48,10 +48,12 @@ class Quarantine:
             text = msgspec.json.encode({**kept, 'args': message.get('args')})
         except (TypeError, ValueError, RecursionError):
             text = msgspec.json.encode({'method': method})
-        one = suspects.Suspect(message_id, method, text.decode())
+        one = quarantine.RedeliveredMessage(message_id, method, text.decode())
         try:
             may = self._store.write(
-                lambda writer: suspects.begin(writer, one, self._limit)
+                lambda writer: quarantine.count_delivery(
+                    writer, one, self._limit
+                )
             )
         except errors.StoreUnavailable:
             return
@@ -71,6 +73,8 @@ class Quarantine:
     def end(self, message_id: str) -> None:
         """Note that a message was worked on to its end."""
         try:
-            self._store.write(lambda writer: suspects.end(writer, message_id))
+            self._store.write(
+                lambda writer: quarantine.clear(writer, message_id)
+            )
         except errors.StoreUnavailable:
             LOG.debug('Message %s stays counted', message_id)

@@ -41,8 +41,9 @@ from scheduler_service.engine.zones import ZoneScheduler
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store import decisions, lifecycle
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records import decisions
 
 LOG = logging.getLogger(__name__)
 J = TypeVar('J', bound=Job)
@@ -241,7 +242,7 @@ class Scheduler:
         """
 
         def work(writer: Writer) -> list[str]:
-            where = lifecycle.promised(writer.conn, instances)
+            where = lifecycle.claimed_hosts(writer.conn, instances)
             return lifecycle.confirm(writer, where)
 
         return self._claims(work, deadline)

@@ -12,8 +12,9 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.store import changes, claims, loading
-from scheduler_service.store.connection import Store
+from scheduler_service.store import claims
+from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.reading import change_feed, loading
 
 
 class SnapshotCache:
@@ -30,7 +31,7 @@ class SnapshotCache:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
-        self.under_way: claims.Outcome | None = None
+        self.under_way: claims.PendingClaim | None = None
         self._max_age = max_age
         self._own: set[int] = set()
         self._behind = False
@@ -62,7 +63,7 @@ class SnapshotCache:
         if self.snapshot is None:
             return self.load()
         with self._held() as conn:
-            self.snapshot = changes.refresh(conn, self.snapshot, self._own)
+            self.snapshot = change_feed.refresh(conn, self.snapshot, self._own)
         self._refreshed()
         return self.snapshot
 
@@ -139,7 +140,7 @@ class SnapshotCache:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[Connection]:
-        with self.direct() as conn, self.store.guarded(), conn.begin():
+        with self.direct() as conn, translate_errors(), conn.begin():
             yield conn
 
     def _refreshed(self) -> None:

@@ -16,9 +16,9 @@ from scheduler_service.engine.queue import ZoneJob
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
-from scheduler_service.store import zones
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.decisions import Decision
+from scheduler_service.store.records.decisions import Decision
+from scheduler_service.store.writing import zones
 
 KIND = 'schedule_zone'
 
@@ -108,7 +108,7 @@ class ZoneScheduler:
         ]
 
         def work(writer: Writer) -> None:
-            zones.store(writer, rows)
+            zones.add(writer, rows)
 
         if rows:
             try:

@@ -24,8 +24,8 @@ from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.store import inventory
 from scheduler_service.store.connection import Store
+from scheduler_service.store.writing import inventory_import
 from tests import clouds
 
 import oslo_messaging  # isort: skip
@@ -55,7 +55,7 @@ SMALL = {'vcpus': 1, 'memory_mb': 512, 'root_gb': 1}
 def bring(store: Store, document: Any = None) -> None:
     """Import a document."""
     parsed = documents.inventory(document or INVENTORY)
-    store.write(lambda writer: inventory.Importer(writer).run(parsed))
+    store.write(lambda writer: inventory_import.Importer(writer).run(parsed))
 
 
 def new_conf(**more: Any) -> Any:

@@ -161,9 +161,9 @@ class TestBind:
             assert chosen(service) == ['compute-3']
             assert server.verbs() == ['filter', 'bind'] * 2
             with service.store.reading() as conn:
-                from scheduler_service.store import claim_rows
+                from scheduler_service.store.claims import claim_queries
 
-                rows = claim_rows.listing(conn)
+                rows = claim_queries.listing(conn)
             assert [row['host'] for row in rows] == ['compute-3']
 
     def test_nowhere_to_bind_is_an_error_and_leaves_no_claim(self, ask):
@@ -176,10 +176,10 @@ class TestBind:
             service = ask(one(server, bindVerb='bind'))
             with pytest.raises(errors.ExtenderFailed, match='to bind: no'):
                 chosen(service)
-            from scheduler_service.store import claim_rows
+            from scheduler_service.store.claims import claim_queries
 
             with service.store.reading() as conn:
-                assert claim_rows.listing(conn) == []
+                assert claim_queries.listing(conn) == []
 
 
 class TestWaiting:

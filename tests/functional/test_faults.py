@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import quarantine
 from tests import clouds, faults, servers
 from tests.functional.conftest import CONTEXT, SMALL
 from tests.functional.test_daemon import on, ready_store
@@ -72,8 +72,8 @@ def test_a_message_that_ends_its_daemon_is_put_aside(
     assert asking.ping(CONTEXT)['counters']['requests_put_aside'] == 1
     store = Store.connect(database)
     with store.reading() as conn:
-        (kept,) = suspects.listing(conn)
-        whole = suspects.show(conn, kept['message_id'])
+        (kept,) = quarantine.listing(conn)
+        whole = quarantine.show(conn, kept['message_id'])
     store.dispose()
     assert kept['method'] == 'select_destinations'
     asked = whole['message']['args']['request']

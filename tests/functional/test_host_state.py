@@ -12,8 +12,9 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.engine import host_state_writer
 from scheduler_service.engine.factory import build
-from scheduler_service.store import claim_rows, loading
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import loading
 from tests.functional.conftest import CONTEXT, SMALL, new_conf
 
 BUSES = ['inproc', pytest.param('rabbit', marks=pytest.mark.broker)]
@@ -43,7 +44,7 @@ def host(store: Store, name: str = 'compute-1') -> Any:
 def state_of(store: Store, uuid: str) -> Any:
     with store.reading() as conn:
         try:
-            return claim_rows.show(conn, uuid)['state']
+            return claim_queries.show(conn, uuid)['state']
         except errors.ClaimNotFound:
             return None
 

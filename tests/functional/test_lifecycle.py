@@ -21,19 +21,16 @@ from hypothesis.stateful import (
 
 from scheduler_service import errors
 from scheduler_service.model import Instance, documents
-from scheduler_service.store import (
-    audit,
-    changes,
-    claim_rows,
-    claims,
-    host_reports,
-    inventory,
-    lifecycle,
-    loading,
-    schema,
-    sightings,
-)
+from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import (
+    change_feed,
+    inventory_export,
+    loading,
+)
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import host_reports, instance_reports
 from tests.functional.test_store import (
     DOCUMENT,
     FALLBACK,
@@ -95,7 +92,9 @@ class TestLife:
         ]
         assert store.write(lambda w: lifecycle.confirm(w, seen)) == []
         with store.reading() as conn:
-            assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
+            assert (
+                claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
+            )
 
     def test_a_move_holds_both_places_until_it_is_confirmed(self, store):
         snapshot = two_hosts(store)
@@ -114,7 +113,7 @@ class TestLife:
         )
         assert memory(store) == [0, 1024]
         with store.reading() as conn:
-            shown = claim_rows.show(conn, one.consumer)
+            shown = claim_queries.show(conn, one.consumer)
         assert (shown['state'], shown['host']) == ('confirmed', 'compute-2')
         assert findings(store) == []
 
@@ -147,7 +146,7 @@ class TestLife:
         make(store, on(snapshot, 1, consumer=one.consumer, known=True,
                        move=True))  # fmt: skip
         gone = {'compute-1': [one.consumer]}
-        assert store.write(lambda w: sightings.remove(w, gone))
+        assert store.write(lambda w: instance_reports.remove(w, gone))
         assert memory(store) == [0, 1024]
         placed = load(store).hosts.instances.get(one.consumer)
         assert placed is not None
@@ -191,7 +190,7 @@ class TestLife:
         one = on(snapshot, 0)
         make(store, one)
         here = Instance(uuid=one.consumer, host='compute-2')
-        store.write(lambda w: sightings.put(w, [here]))
+        store.write(lambda w: instance_reports.put(w, [here]))
         assert memory(store) == [0, 0]
         placed = load(store).hosts.instances.get(one.consumer)
         assert placed is not None
@@ -205,7 +204,9 @@ class TestLife:
         store.write(lambda w: lifecycle.confirm(w, seen))
         new = str(uuid.uuid4())
         listed = [there.consumer, new]
-        changed = store.write(lambda w: sightings.sync(w, 'compute-1', listed))
+        changed = store.write(
+            lambda w: instance_reports.sync(w, 'compute-1', listed)
+        )
         assert changed == sorted([gone.consumer, new])
         index = load(store).hosts.instances
         assert {one.uuid for one in index} == {
@@ -246,7 +247,9 @@ class TestReports:
         self.report(store, memory_mb_used=1536, instances=[one.consumer])
         assert used(store)['MEMORY_MB'] == 1536
         with store.reading() as conn:
-            assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
+            assert (
+                claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
+            )
 
     def test_the_same_again_changes_nothing(self, store):
         bring(store, DOCUMENT)
@@ -283,7 +286,7 @@ class TestReports:
         self.report(store, memory_mb_used=5, state='down', num_io_ops=2)
         self.report(store, metrics=[{'name': 'x', 'value': 1.0}])
         with store.reading() as conn:
-            assert_same(changes.refresh(conn, before), load(store))
+            assert_same(change_feed.refresh(conn, before), load(store))
 
 
 @pytest.mark.db
@@ -325,7 +328,7 @@ class TestAudit:
             store.reading() as conn,
             pytest.raises(errors.ClaimNotFound),
         ):
-            claim_rows.show(conn, str(uuid.uuid4()))
+            claim_queries.show(conn, str(uuid.uuid4()))
 
 
 def strictly(store: Store, *wanted: claims.Claim) -> int:
@@ -333,7 +336,7 @@ def strictly(store: Store, *wanted: claims.Claim) -> int:
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
         prepared = claims.prepare(store, wanted, FALLBACK, STRICT)
-        return claims.begin(store, single, prepared).result()
+        return claims.send(store, single, prepared).wait()
 
 
 def wipe(store: Store) -> None:
@@ -413,16 +416,18 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def leave(self, consumers, host):
-        self.store.write(lambda w: sightings.remove(w, {host: consumers}))
+        self.store.write(
+            lambda w: instance_reports.remove(w, {host: consumers})
+        )
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def seen(self, consumers, host):
         there = [Instance(uuid=one, host=host) for one in consumers]
-        self.store.write(lambda w: sightings.put(w, there))
+        self.store.write(lambda w: instance_reports.put(w, there))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def sync(self, consumers, host):
-        self.store.write(lambda w: sightings.sync(w, host, consumers))
+        self.store.write(lambda w: instance_reports.sync(w, host, consumers))
 
     @rule(ahead=st.sampled_from([-60, 60]))
     def expire(self, ahead):
@@ -449,7 +454,7 @@ class Verbs(RuleBasedStateMachine):
     def export_and_import(self):
         before = held(self.store)
         with self.store.reading() as conn:
-            document = documents.dump(inventory.export(conn))
+            document = documents.dump(inventory_export.export(conn))
         bring(self.store, documents.read(document))
         assert held(self.store) == before
 
@@ -468,7 +473,7 @@ class Verbs(RuleBasedStateMachine):
             ]
             assert wrong == []
             assert group_hosts(conn)
-            self.follower = changes.refresh(conn, self.follower)
+            self.follower = change_feed.refresh(conn, self.follower)
             assert_same(self.follower, loading.snapshot(conn))
 
 

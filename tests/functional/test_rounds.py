@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from scheduler_service.engine import claiming
-from scheduler_service.store import audit, claims
+from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import audit
 from tests.functional.conftest import CONTEXT
 
 FALLBACK = {'VCPU': 16.0, 'MEMORY_MB': 1.0, 'DISK_GB': 1.0}
@@ -27,7 +28,7 @@ def rival(store: Store, one: claims.Claim) -> None:
         one, consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
     )
     if left:
-        store.write(lambda writer: claims.take(writer, [taken], FALLBACK))
+        store.write(lambda writer: claims.claim_all(writer, [taken], FALLBACK))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
 ):
     """A host is gone under one of two portions; all else holds."""
     service = make_service(database=database, scheduler__batch_size=200)
-    real, calls, lost = claims.begin, [], []
+    real, calls, lost = claims.send, [], []
 
     def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
         calls.append(len(prepared.claims))
@@ -49,7 +50,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
             lost.append(prepared.claims[0].host_id)
         return real(store, conn, prepared, *more)
 
-    monkeypatch.setattr(claiming.claims, 'begin', begin)
+    monkeypatch.setattr(claiming.claims, 'send', begin)
     asked = [{'flavor': {'memory_mb': 256}}] * 80
     asked.insert(10, {'flavor': {'memory_mb': 10**7}})
     answers = service.client.schedule_many(

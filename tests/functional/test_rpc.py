@@ -157,10 +157,10 @@ class TestCalls:
         assert (answer['hosts'], answer['database']) == (4, 'up')
 
     def test_an_operators_change_is_seen_within_a_second(self, service):
-        from scheduler_service.store import operate
+        from scheduler_service.store.writing import admin
 
         service.store.write(
-            lambda writer: operate.set_host_status(
+            lambda writer: admin.set_host_status(
                 writer, 'compute-4', False, 'test'
             )
         )
@@ -348,7 +348,7 @@ def test_many_callers_on_real_servers_share_what_there_is(
 
 
 def test_decisions_are_kept_with_their_reasons(make_service):
-    from scheduler_service.store import decisions
+    from scheduler_service.store.records import decisions
 
     service = make_service()
     answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})

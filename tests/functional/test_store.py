@@ -14,16 +14,15 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
-from scheduler_service.store import (
-    changes,
-    claims,
-    inventory,
-    lifecycle,
-    loading,
-    migrate,
-    schema,
-)
+from scheduler_service.store import claims, migrate, schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.reading import (
+    change_feed,
+    inventory_export,
+    loading,
+)
+from scheduler_service.store.writing import inventory_import
 
 FALLBACK = {
     name: Settings().default_ratio(name)
@@ -69,11 +68,11 @@ DOCUMENT = {
 }  # fmt: skip
 
 
-def bring(store: Store, document: Any, **how: Any) -> inventory.Report:
+def bring(store: Store, document: Any, **how: Any) -> inventory_import.Report:
     """Import a document and return the report."""
     parsed = documents.inventory(document)
     return store.write(
-        lambda writer: inventory.Importer(writer, **how).run(parsed)
+        lambda writer: inventory_import.Importer(writer, **how).run(parsed)
     )
 
 
@@ -102,7 +101,7 @@ def make(store: Store, *wanted: claims.Claim) -> int:
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
         prepared = claims.prepare(store, wanted, FALLBACK)
-        return claims.begin(store, single, prepared).result()
+        return claims.send(store, single, prepared).wait()
 
 
 def used(store: Store) -> dict[str, int]:
@@ -115,7 +114,7 @@ class TestStore:
     def test_import_export_gives_the_same_document(self, store):
         bring(store, DOCUMENT)
         with store.reading() as conn:
-            exported = documents.dump(inventory.export(conn))
+            exported = documents.dump(inventory_export.export(conn))
         again = documents.inventory(documents.read(exported))
         first, second = again.hosts
         assert (first.host, second.host) == ('compute-1', 'Compute-1')
@@ -164,7 +163,7 @@ class TestStore:
         bring(store, DOCUMENT)
         make(store, a_claim(load(store), 512))
         with store.reading() as conn:
-            exported = inventory.export(conn)
+            exported = inventory_export.export(conn)
         bring(store, documents.read(documents.dump(exported)))
         assert used(store)['MEMORY_MB'] == 1536
 
@@ -316,7 +315,7 @@ class TestStore:
                 single = conn.execution_options(isolation_level='AUTOCOMMIT')
                 try:
                     prepared = claims.prepare(store, [one], FALLBACK, strict)
-                    claims.begin(store, single, prepared).result()
+                    claims.send(store, single, prepared).wait()
                 except claims.ClaimLost:
                     return False
             return True
@@ -366,7 +365,7 @@ class TestStore:
             'instances': [{'uuid': str(uuid.uuid4()), 'host': 'compute-1'}],
         })  # fmt: skip
         with store.reading() as conn:
-            refreshed = changes.refresh(conn, snapshot)
+            refreshed = change_feed.refresh(conn, snapshot)
         assert_same(refreshed, load(store))
         assert refreshed.hosts.instances.get(one.consumer) is not None
 
@@ -375,9 +374,9 @@ class TestStore:
         snapshot = load(store)
         for size in (1, 2, 3):
             bring(store, {'hosts': [{'host': 'compute-9', 'vcpus': size}]})
-        store.write(lambda writer: changes.purge(writer.conn, 1e12))
+        store.write(lambda writer: change_feed.prune(writer.conn, 1e12))
         with store.reading() as conn:
-            assert_same(changes.refresh(conn, snapshot), load(store))
+            assert_same(change_feed.refresh(conn, snapshot), load(store))
 
     def test_sync_again_changes_nothing_and_matches_the_models(self, store):
         assert migrate.sync(store) == migrate.head()
@@ -430,7 +429,7 @@ def test_no_reader_misses_a_change_under_eight_writers(kind, make_store):
         while True:
             finished = done.is_set()
             with store.reading() as conn:
-                found = changes.since(conn, last)
+                found = change_feed.since(conn, last)
             for revision, touched in found:
                 revisions.append(revision)
                 seen.extend(touched.instances)

@@ -12,8 +12,9 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import opened
 from scheduler_service.model import documents
-from scheduler_service.store import inventory, loading
 from scheduler_service.store.connection import first_line
+from scheduler_service.store.reading import inventory_export, loading
+from scheduler_service.store.writing import inventory_import
 
 
 def read(
@@ -40,7 +41,7 @@ def bring(args: Any, conf: Any) -> None:
     with opened(conf) as store, output.progress() as progress:
         try:
             report = store.write(
-                lambda writer: inventory.Importer(
+                lambda writer: inventory_import.Importer(
                     writer, args.replace, progress
                 ).run(wanted)
             )
@@ -58,7 +59,7 @@ def bring(args: Any, conf: Any) -> None:
 def export(args: Any, conf: Any) -> None:
     """Print the whole store as a document."""
     with opened(conf) as store, store.reading() as conn:
-        found = inventory.export(conn)
+        found = inventory_export.export(conn)
     output.document(found, args.format)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import opened, read, when, write
-from scheduler_service.store import suspects
+from scheduler_service.store.records import quarantine
 
 
 def listing(args: Any, conf: Any) -> None:
     """List messages that were put aside."""
-    rows = read(conf, suspects.listing)
+    rows = read(conf, quarantine.listing)
     for row in rows:
         row['changed_at'] = when(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
@@ -21,7 +21,7 @@ def listing(args: Any, conf: Any) -> None:
 
 def show(args: Any, conf: Any) -> None:
     """Print one, whole."""
-    found = read(conf, lambda conn: suspects.show(conn, args.message_id))
+    found = read(conf, lambda conn: quarantine.show(conn, args.message_id))
     found['changed_at'] = when(found['changed_at'])
     form = 'yaml' if args.format == 'table' else args.format
     output.document(found, form)
@@ -33,19 +33,19 @@ def retry(args: Any, conf: Any) -> None:
 
     with opened(conf) as store:
         with store.reading() as conn:
-            found = suspects.show(conn, args.message_id)
+            found = quarantine.show(conn, args.message_id)
         message = found['message']
         if not isinstance(message, dict) or 'args' not in message:
             raise errors.InvalidRequest('the message was not kept whole')
         client = SchedulerClient(conf, topic=conf.scheduler.topic)
         client.tell(message['context'], message['method'], **message['args'])
-        store.write(lambda writer: suspects.drop(writer, args.message_id))
+        store.write(lambda writer: quarantine.drop(writer, args.message_id))
     print('It was cast again; its caller does not wait for it any more.')
 
 
 def drop(args: Any, conf: Any) -> int:
     """Forget one; 1 where there was none."""
-    gone = write(conf, lambda writer: suspects.drop(writer, args.message_id))
+    gone = write(conf, lambda writer: quarantine.drop(writer, args.message_id))
     if not gone:
         raise errors.MessageNotFound(message_id=args.message_id)
     return 0

@@ -12,9 +12,10 @@ from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import read, when, write
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store import decisions as kept
-from scheduler_service.store import loading, operate
-from scheduler_service.store import zones as zone_rows
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import decisions as kept
+from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import zones as zone_rows
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
@@ -54,7 +55,7 @@ def create_pool(args: Any, conf: Any) -> None:
     )
     write(
         conf,
-        lambda writer: operate.create_pool(
+        lambda writer: admin.create_pool(
             writer, made.id, made.name, made.attributes
         ),
     )
@@ -64,12 +65,12 @@ def create_pool(args: Any, conf: Any) -> None:
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
     wanted = _or_none(args.attribute)
-    write(conf, lambda writer: operate.set_pool(writer, args.pool, wanted))
+    write(conf, lambda writer: admin.set_pool(writer, args.pool, wanted))
 
 
 def delete_pool(args: Any, conf: Any) -> None:
     """Remove a pool."""
-    write(conf, lambda writer: operate.delete_pool(writer, args.pool))
+    write(conf, lambda writer: admin.delete_pool(writer, args.pool))
 
 
 def hosts(args: Any, conf: Any) -> None:
@@ -111,14 +112,14 @@ def show_host(args: Any, conf: Any) -> None:
 
 def enable_host(args: Any, conf: Any) -> None:
     """Let a host be chosen."""
-    write(conf, lambda w: operate.set_host_status(w, args.host, True))
+    write(conf, lambda w: admin.set_host_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
     """Keep a host from being chosen."""
     write(
         conf,
-        lambda writer: operate.set_host_status(
+        lambda writer: admin.set_host_status(
             writer, args.host, False, args.reason
         ),
     )
@@ -126,7 +127,7 @@ def disable_host(args: Any, conf: Any) -> None:
 
 def remove_host(args: Any, conf: Any) -> None:
     """Forget a host."""
-    write(conf, lambda writer: operate.remove_host(writer, args.host))
+    write(conf, lambda writer: admin.remove_host(writer, args.host))
 
 
 def aggregates(args: Any, conf: Any) -> None:
@@ -142,7 +143,7 @@ def create_aggregate(args: Any, conf: Any) -> None:
     if args.zone:
         metadata['availability_zone'] = args.zone
     made = write(
-        conf, lambda w: operate.create_aggregate(w, args.name, metadata)
+        conf, lambda w: admin.create_aggregate(w, args.name, metadata)
     )
     print(f'Aggregate {made.name} has the id {made.id}.')
 
@@ -150,7 +151,7 @@ def create_aggregate(args: Any, conf: Any) -> None:
 def set_aggregate(args: Any, conf: Any) -> None:
     """Set or remove metadata of an aggregate."""
     wanted = _or_none(args.property)
-    _change(args, conf, lambda one: operate.set_metadata(one, wanted))
+    _change(args, conf, lambda one: admin.set_metadata(one, wanted))
 
 
 def add_host(args: Any, conf: Any) -> None:
@@ -180,15 +181,13 @@ def _change(
 ) -> None:
     write(
         conf,
-        lambda writer: operate.change_aggregate(
-            writer, args.aggregate, change
-        ),
+        lambda writer: admin.change_aggregate(writer, args.aggregate, change),
     )
 
 
 def delete_aggregate(args: Any, conf: Any) -> None:
     """Remove an aggregate."""
-    write(conf, lambda w: operate.delete_aggregate(w, args.aggregate))
+    write(conf, lambda w: admin.delete_aggregate(w, args.aggregate))
 
 
 def groups(args: Any, conf: Any) -> None:
@@ -211,13 +210,13 @@ def create_group(args: Any, conf: Any) -> None:
         },
         ServerGroup,
     )
-    write(conf, lambda writer: operate.create_group(writer, made))
+    write(conf, lambda writer: admin.create_group(writer, made))
     print(f'Server group {made.name} has the uuid {made.uuid}.')
 
 
 def delete_group(args: Any, conf: Any) -> None:
     """Remove a server group."""
-    write(conf, lambda writer: operate.delete_group(writer, args.uuid))
+    write(conf, lambda writer: admin.delete_group(writer, args.uuid))
 
 
 def zones(args: Any, conf: Any) -> None:

@@ -10,14 +10,17 @@ import pytest
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.store import arrays, driver, rows
+from scheduler_service.store import pg_arrays, rows
+from scheduler_service.store.claims import pg_statements
 from scheduler_service.store.connection import Store
 
 pytestmark = pytest.mark.db
 
 
 def scalar(conn: Any, text: str, values: dict[str, Any]) -> Any:
-    return driver.Sent(conn, driver.Bound.of(text, values)).receive()
+    return pg_statements.PendingStatements(
+        conn, [pg_statements.BoundStatement.of(text, values)]
+    ).receive()
 
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{}'; END $$"
@@ -39,7 +42,7 @@ def test_the_value_comes_back(single):
 
 
 def test_what_is_refused_has_its_state(single):
-    with pytest.raises(driver.Refused) as caught:
+    with pytest.raises(pg_statements.StatementError) as caught:
         scalar(single, 'SELECT 1 / 0', {})
     assert caught.value.sqlstate == '22012'
     # The connection is as good as before.
@@ -66,7 +69,7 @@ def test_collisions_are_tried_again_and_counted(
             scalar(single, RAISED.format(state), {})
         return 7
 
-    assert store.once(work) == 7
+    assert store.run(work) == 7
     assert counted == [reason] * 2
     with pytest.raises(kind):
         scalar(single, RAISED.format(state), {})
@@ -109,8 +112,8 @@ def test_columns_arrive_as_they_are(single, kind, values):
 
 def test_something_else_is_done_while_the_database_works(single):
     start = time.monotonic()
-    slow = driver.Bound.of("SELECT 'x' FROM pg_sleep(0.5)", {})
-    sent = driver.Sent(single, slow)
+    slow = pg_statements.BoundStatement.of("SELECT 'x' FROM pg_sleep(0.5)", {})
+    sent = pg_statements.PendingStatements(single, [slow])
     assert time.monotonic() - start < 0.4
     assert sent.receive() == 'x'
     assert time.monotonic() - start >= 0.5
@@ -128,8 +131,8 @@ def test_text_with_nul_is_refused_and_not_cut(single, kind):
     values: dict[str, Any] = {'a': value}
     if kind == 'packed':
         text = 'SELECT CAST(:a AS text[])'
-        values = {'a': arrays.Texts([value])}
-    with pytest.raises(driver.Refused) as caught:
+        values = {'a': pg_arrays.TextColumn([value])}
+    with pytest.raises(pg_statements.StatementError) as caught:
         scalar(single, text, values)
     assert caught.value.sqlstate == '22021'
     assert scalar(single, 'SELECT 1', {}) == '1'
@@ -143,7 +146,7 @@ def test_what_was_prepared_and_let_go_is_prepared_again(single):
 
 def test_what_cannot_be_prepared_is_refused(single):
     for _ in range(2):
-        with pytest.raises(driver.Refused) as caught:
+        with pytest.raises(pg_statements.StatementError) as caught:
             scalar(single, 'SELECT nothing_of_the_kind', {})
         assert caught.value.sqlstate == '42703'
     assert scalar(single, 'SELECT 1', {}) == '1'

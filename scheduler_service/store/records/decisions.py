@@ -1,4 +1,7 @@
-"""Decisions with their reasons, kept for whoever asks afterwards."""
+"""Decisions with their reasons, kept so that they can be explained later.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ _COLUMNS = {
 
 
 class Decision(NamedTuple):
-    """One decision: what was asked, what came of it, and why.
+    """The result of one request, and its reasons.
 
-    :ivar kind: select_destinations or schedule_zone
-    :ivar outcome: chosen, or the stable name of the error
+    :ivar kind: ``select_destinations`` or ``schedule_zone``
+    :ivar outcome: ``chosen``, or the name of the error
     :ivar document: JSON, the reasons
     """
 
@@ -39,24 +42,24 @@ class Decision(NamedTuple):
 
     @classmethod
     def of(
-        cls, request_id: str | None, kind: str, outcome: str, why: Any
+        cls, request_id: str | None, kind: str, outcome: str, reasons: Any
     ) -> Decision:
-        """Return a decision with its reasons as JSON.
+        """Return a decision with its reasons encoded.
 
-        :param why: a mapping of what JSON can hold
+        :param reasons: a mapping that JSON can represent
         """
-        return cls(str(request_id), kind, outcome, _encode(why).decode())
+        return cls(str(request_id), kind, outcome, _encode(reasons).decode())
 
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
-    """Keep decisions."""
+    """Insert decisions."""
     now = time.time()
     listed = [(*one, now) for one in decisions]
     rows.insert_packed(writer.conn, 'decisions', _COLUMNS, listed)
 
 
-def forget(writer: Writer, keep: int) -> None:
-    """Forget all decisions but the newest *keep*."""
+def prune(writer: Writer, keep: int) -> None:
+    """Delete all decisions but the newest *keep*."""
     table = schema.decisions
     newest = writer.conn.execute(
         sa.select(sa.func.max(table.c.id))
@@ -82,9 +85,9 @@ def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
 
 
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
-    """Return what was decided under a request id, oldest first.
+    """Return the decisions of a request id with their reasons, oldest first.
 
-    :raises DecisionNotFound: nothing is kept under it
+    :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
     query = (

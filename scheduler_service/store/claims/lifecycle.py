@@ -1,7 +1,8 @@
-"""The life of a claim after it was made: confirmed, moved, given back.
+"""What happens to a claim after it was made: confirmed, moved, released.
 
-Every verb runs in a writing transaction, takes the rows of the instances
-first, in the order of their uuids, and changes nothing when it is done again.
+Stateless: every function runs on the thread that owns the writing
+transaction, locks the rows of the instances first, in the order of their
+uuids, and changes nothing when it is called again.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import claim_sql, groups, rows, schema
+from scheduler_service.store import rows, schema
+from scheduler_service.store.claims import claim_sql, group_policies
 from scheduler_service.store.connection import Writer, in_chunks
 
 _CHUNK = 500
 
 
 def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
-    """Give back what consumers claimed; return those that held something."""
+    """Release the claims of consumers; return the consumers that had some."""
     released: set[str] = set()
     for part in in_chunks(consumers, _CHUNK):
         released.update(_release(writer, part))
@@ -28,25 +30,27 @@ def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
 
 def _release(writer: Writer, consumers: Sequence[str]) -> set[str]:
     conn = writer.conn
-    there = _locked(conn, consumers)
-    held = give_back(writer, consumers)
-    gone = sorted(u for u, row in there.items() if row.state != 'reported')
+    locked = _locked(conn, consumers)
+    held = release_allocations(writer, consumers)
+    gone = sorted(u for u, row in locked.items() if row.state != 'reported')
     moves = schema.moves
     moving = moves.c.instance_uuid.in_(consumers)
     for row in conn.execute(sa.select(moves).where(moving)):
         writer.touched.load.append(row.host_id)
         writer.touched.instances.append(row.instance_uuid)
     conn.execute(sa.delete(moves).where(moving))
-    _forget(writer, gone)
-    for host in {there[uuid].host for uuid in gone}:
+    _remove_instances(writer, gone)
+    for host in {locked[uuid].host for uuid in gone}:
         _touch_host(writer, host)
     return held.union(gone)
 
 
-def promised(conn: Connection, instances: Sequence[str]) -> dict[str, str]:
-    """Return the service host that each claim is to be confirmed by.
+def claimed_hosts(
+    conn: Connection, instances: Sequence[str]
+) -> dict[str, str]:
+    """Return the service host on which each instance is expected.
 
-    Of an instance that moves it is where it moves to.
+    For an instance that moves this is the host that it moves to.
     """
     found: dict[str, str] = {}
     for table, key in (
@@ -60,24 +64,24 @@ def promised(conn: Connection, instances: Sequence[str]) -> dict[str, str]:
 
 
 def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
-    """Note that hosts have the instances that they were promised.
+    """Confirm the claims of instances that hosts report to have.
 
-    An instance that was to move there has moved: what it held on its old
-    host is given back.
+    An instance that arrives where it was to move has moved: its allocations
+    on the old host are released.
 
     :param seen: instance -> service host that has it
-    :return: the instances whose claim was confirmed by this
+    :return: the instances whose claim this confirmed
     """
     conn = writer.conn
-    there = _locked(conn, list(seen))
+    locked = _locked(conn, list(seen))
     table = schema.instances
     arrived = _arrivals(conn, seen)
     for uuid, move in arrived.items():
-        if uuid in there:
-            _settle(writer, there[uuid], move)
+        if uuid in locked:
+            _complete_move(writer, locked[uuid], move)
     fresh = [
         uuid
-        for uuid, row in there.items()
+        for uuid, row in locked.items()
         if (uuid in arrived and row.state != 'confirmed')
         or (row.state == 'claimed' and row.host == seen[uuid])
     ]
@@ -88,13 +92,13 @@ def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
             .values(state='confirmed')
         )
         writer.touched.instances += fresh
-    return sorted({*fresh, *(arrived.keys() & there.keys())})
+    return sorted({*fresh, *(arrived.keys() & locked.keys())})
 
 
 def drop_moves(writer: Writer, instances: Sequence[str]) -> list[str]:
-    """Give back the second claims of instances that do not move after all.
+    """Release the second claims of instances that do not move after all.
 
-    :return: the instances that were to move
+    :return: the instances that had such a claim
     """
     conn = writer.conn
     _locked(conn, instances)
@@ -102,7 +106,7 @@ def drop_moves(writer: Writer, instances: Sequence[str]) -> list[str]:
     mine = table.c.instance_uuid.in_(instances)
     found = conn.execute(sa.select(table).where(mine)).all()
     for move in found:
-        give_back(writer, [move.instance_uuid], host_id=move.host_id)
+        release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
         writer.touched.load.append(move.host_id)
     conn.execute(sa.delete(table).where(mine))
     dropped = sorted(move.instance_uuid for move in found)
@@ -110,16 +114,18 @@ def drop_moves(writer: Writer, instances: Sequence[str]) -> list[str]:
     return dropped
 
 
-def leave(writer: Writer, host: str, instances: Sequence[str]) -> list[str]:
-    """Note that a host has not got instances any more.
+def remove_from_host(
+    writer: Writer, host: str, instances: Sequence[str]
+) -> list[str]:
+    """Apply that a host does not have instances any more.
 
-    One that moves there does not; one that moves away is on its way still,
-    to the place that it was promised; any other is gone.
+    The move of an instance that was to move locked is dropped. An instance
+    that moves away gets its new place. Any other is removed.
 
     :return: the instances that this changed
     """
     conn = writer.conn
-    there = _locked(conn, instances)
+    locked = _locked(conn, instances)
     table = schema.moves
     moves = {
         row.instance_uuid: row
@@ -130,26 +136,28 @@ def leave(writer: Writer, host: str, instances: Sequence[str]) -> list[str]:
     dropped = [uuid for uuid, move in moves.items() if move.host == host]
     drop_moves(writer, dropped)
     changed = set(dropped)
-    for uuid, row in there.items():
+    for uuid, row in locked.items():
         if row.host != host:
             continue
         changed.add(uuid)
         move = moves.get(uuid)
         if move is not None and move.host != host:
-            _settle(writer, row, move)
+            _complete_move(writer, row, move)
         else:
-            give_back(writer, [uuid])
-            _forget(writer, [uuid])
+            release_allocations(writer, [uuid])
+            _remove_instances(writer, [uuid])
             _touch_host(writer, host)
     return sorted(changed)
 
 
 def any_to_expire(conn: Connection, before: float) -> bool:
     """Whether :func:`expire` would find something."""
-    return bool(_expiring(conn, before, 1)) or bool(_late(conn, before))
+    return bool(_late_claims(conn, before, 1)) or bool(
+        _late_moves(conn, before)
+    )
 
 
-def _expiring(conn: Connection, before: float, limit: int) -> list[str]:
+def _late_claims(conn: Connection, before: float, limit: int) -> list[str]:
     table = schema.instances
     query = sa.select(table.c.uuid).where(
         table.c.state == 'claimed', table.c.created_at < before
@@ -157,7 +165,7 @@ def _expiring(conn: Connection, before: float, limit: int) -> list[str]:
     return list(conn.execute(query.limit(limit)).scalars())
 
 
-def _late(conn: Connection, before: float) -> list[str]:
+def _late_moves(conn: Connection, before: float) -> list[str]:
     table = schema.moves
     query = sa.select(table.c.instance_uuid)
     late = conn.execute(query.where(table.c.created_at < before))
@@ -165,26 +173,26 @@ def _late(conn: Connection, before: float) -> list[str]:
 
 
 def expire(writer: Writer, before: float) -> dict[str, int]:
-    """Give back claims and moves made before a time and never confirmed.
+    """Release claims and moves that were not confirmed in time.
 
-    :param before: seconds since the epoch
-    :return: how many ``claims`` and ``moves``
+    :param before: seconds since the epoch: those made before are late
+    :return: how many ``claims`` and ``moves`` were released
     """
     conn = writer.conn
-    dropped = drop_moves(writer, _late(conn, before))
-    found = _expiring(conn, before, _CHUNK)
-    # One that was confirmed since it was found is not in the locked rows.
-    there = _locked(conn, found)
-    still = [u for u, row in there.items() if row.state == 'claimed']
+    dropped = drop_moves(writer, _late_moves(conn, before))
+    found = _late_claims(conn, before, _CHUNK)
+    # The locked rows show which were confirmed since they were found.
+    locked = _locked(conn, found)
+    still = [u for u, row in locked.items() if row.state == 'claimed']
     return {'claims': len(release(writer, still)), 'moves': len(dropped)}
 
 
-def give_back(
+def release_allocations(
     writer: Writer, consumers: Sequence[str], host_id: int | None = None
 ) -> set[str]:
-    """Take allocations away; return the consumers that had some.
+    """Delete allocations; return the consumers that had some.
 
-    :param host_id: on this host alone
+    :param host_id: only allocations on this host
     """
     conn = writer.conn
     table = schema.allocations
@@ -198,14 +206,17 @@ def give_back(
         .with_for_update()
     ).all()
     if held:
-        _lessen(conn, held)
+        _decrement_used(conn, held)
         conn.execute(sa.delete(table).where(mine))
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
 
 
-def _lessen(conn: Connection, held: Sequence[Any]) -> None:
-    """Take amounts off what is used of inventories, in fixed order."""
+def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
+    """Subtract allocations from the use of inventories, in fixed order.
+
+    :param held: rows of ``allocations``
+    """
     amounts: dict[tuple[int, str], int] = {}
     for row in held:
         key = row.host_id, row.resource_class
@@ -216,12 +227,12 @@ def _lessen(conn: Connection, held: Sequence[Any]) -> None:
     ]
     dialect = rows.dialect_of(conn)
     conn.execute(
-        claim_sql.moving(dialect), claim_sql.parameters(dialect, asked)
+        claim_sql.change_use(dialect), claim_sql.parameters(dialect, asked)
     )
 
 
 def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
-    """Return rows of instances by uuid, locked in their order."""
+    """Lock rows of instances in the order of their uuids; return them."""
     table = schema.instances
     found: dict[str, Any] = {}
     columns = table.c.uuid, table.c.host, table.c.node, table.c.state
@@ -233,7 +244,7 @@ def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
 
 
 def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
-    """Return the moves whose instances are where they were to move."""
+    """Return the moves of instances that reached the host they move to."""
     table = schema.moves
     found: dict[str, Any] = {}
     for part in in_chunks(seen, _CHUNK):
@@ -244,8 +255,12 @@ def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _settle(writer: Writer, row: Any, move: Any) -> None:
-    """Let an instance be where it moved to, and nowhere else."""
+def _complete_move(writer: Writer, row: Any, move: Any) -> None:
+    """Give an instance its new place; release its allocations elsewhere.
+
+    :param row: of ``instances``
+    :param move: of ``moves``
+    """
     conn = writer.conn
     table = schema.instances
     held = schema.allocations
@@ -257,7 +272,7 @@ def _settle(writer: Writer, row: Any, move: Any) -> None:
         )
     ).scalars()
     for old in sorted(olds):
-        give_back(writer, [row.uuid], host_id=old)
+        release_allocations(writer, [row.uuid], host_id=old)
     conn.execute(
         sa.update(table)
         .where(table.c.uuid == row.uuid)
@@ -277,18 +292,18 @@ def _settle(writer: Writer, row: Any, move: Any) -> None:
     _touch_host(writer, row.host)
 
 
-def _forget(writer: Writer, uuids: Sequence[str]) -> None:
-    """Take instances out of the store and out of their groups."""
+def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
+    """Delete instances and their memberships in server groups."""
     if not uuids:
         return
     table = schema.instances
-    groups.leave(writer, uuids)
+    group_policies.remove_members(writer, uuids)
     writer.conn.execute(sa.delete(table).where(table.c.uuid.in_(uuids)))
     writer.touched.instances_gone += uuids
 
 
 def _touch_host(writer: Writer, host: str) -> None:
-    """Say that the count of a service host's instances moved."""
+    """Record that the number of a service host's instances changed."""
     table = schema.hosts
     ids = sa.select(table.c.id).where(table.c.host == host)
     writer.touched.load += list(writer.conn.execute(ids).scalars())

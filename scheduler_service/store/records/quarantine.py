@@ -1,4 +1,9 @@
-"""Messages that came again, counted, so that one that kills is put aside."""
+"""Counts redelivered messages, and keeps those that were put aside.
+
+A message that ends each daemon that works on it is delivered again and again
+until its count exceeds the limit. Stateless: any thread may call it with a
+connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,10 @@ from scheduler_service.store.connection import Writer
 _KEPT = 1_000_000
 
 
-class Suspect(NamedTuple):
+class RedeliveredMessage(NamedTuple):
     """A message that was delivered more than once.
 
-    :ivar message: JSON: ``{context, method, args}``, as it came
+    :ivar message: JSON ``{context, method, args}``, as it was received
     """
 
     message_id: str
@@ -27,14 +32,16 @@ class Suspect(NamedTuple):
     message: str
 
 
-def begin(writer: Writer, one: Suspect, limit: int) -> bool:
-    """Count that work on a message begins again; whether it may.
+def count_delivery(
+    writer: Writer, message: RedeliveredMessage, limit: int
+) -> bool:
+    """Count a delivery; return whether the message may be worked on.
 
-    :param limit: deliveries after which it may not; 0: it always may
+    :param limit: deliveries after which it is put aside; 0: no limit
     """
     conn = writer.conn
-    table = schema.suspects
-    mine = table.c.message_id == one.message_id
+    table = schema.quarantine
+    mine = table.c.message_id == message.message_id
     found = conn.execute(sa.select(table).where(mine).with_for_update())
     row = found.first()
     deliveries = 1 if row is None else row.deliveries + 1
@@ -49,9 +56,9 @@ def begin(writer: Writer, one: Suspect, limit: int) -> bool:
             table.insert(),
             {
                 **values,
-                'message_id': one.message_id,
-                'method': one.method[:64],
-                'message': one.message[:_KEPT],
+                'message_id': message.message_id,
+                'method': message.method[:64],
+                'message': message.message[:_KEPT],
             },
         )
     else:
@@ -59,16 +66,16 @@ def begin(writer: Writer, one: Suspect, limit: int) -> bool:
     return not aside
 
 
-def end(writer: Writer, message_id: str) -> None:
-    """Forget a message that was worked on to the end."""
-    table = schema.suspects
+def clear(writer: Writer, message_id: str) -> None:
+    """Delete the count of a message that was worked on to the end."""
+    table = schema.quarantine
     mine = (table.c.message_id == message_id) & (table.c.put_aside == 0)
     writer.conn.execute(sa.delete(table).where(mine))
 
 
 def listing(conn: Connection) -> list[dict[str, Any]]:
     """Return the messages that were put aside, newest first."""
-    table = schema.suspects
+    table = schema.quarantine
     query = (
         sa.select(
             table.c.message_id,
@@ -83,11 +90,11 @@ def listing(conn: Connection) -> list[dict[str, Any]]:
 
 
 def show(conn: Connection, message_id: str) -> dict[str, Any]:
-    """Return a message that was put aside, whole.
+    """Return a message that was put aside, with its content.
 
-    :raises MessageNotFound: there is none
+    :raises MessageNotFound: there is no such message
     """
-    table = schema.suspects
+    table = schema.quarantine
     mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
     row = conn.execute(sa.select(table).where(mine)).first()
     if row is None:
@@ -95,7 +102,7 @@ def show(conn: Connection, message_id: str) -> dict[str, Any]:
     try:
         message = msgspec.json.decode(row.message)
     except msgspec.DecodeError:
-        # It was too large to be kept whole.
+        # The message was too large and was cut.
         message = row.message
     return {
         'message_id': row.message_id,
@@ -107,14 +114,18 @@ def show(conn: Connection, message_id: str) -> dict[str, Any]:
 
 
 def drop(writer: Writer, message_id: str) -> int:
-    """Forget a message that was put aside; return whether there was one."""
-    table = schema.suspects
+    """Delete a message that was put aside; return how many there were."""
+    table = schema.quarantine
     mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
     return writer.conn.execute(sa.delete(table).where(mine)).rowcount
 
 
-def forget(writer: Writer, before: float) -> int:
-    """Forget messages that were begun long ago and never came again."""
-    table = schema.suspects
+def prune(writer: Writer, before: float) -> int:
+    """Delete counts of messages that were not delivered since *before*.
+
+    :param before: seconds since the epoch
+    :return: how many were deleted
+    """
+    table = schema.quarantine
     old = (table.c.changed_at < before) & (table.c.put_aside == 0)
     return writer.conn.execute(sa.delete(table).where(old)).rowcount

@@ -1,7 +1,8 @@
-"""Columns of many rows as PostgreSQL's own arrays, in its binary form.
+"""Columns of many rows as PostgreSQL arrays, in its binary format.
 
-The driver can send lists too, at about a microsecond for each element; a
-claim in a batch has some thirty.
+Stateless: any thread may call it. psycopg can send Python lists as well, but
+takes about a microsecond for each element; a claim in a batch has some
+thirty.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ class Column(list[Any]):
     """The values of one column, all of one type or None."""
 
 
-class Texts(Column):
-    """Text."""
+class TextColumn(Column):
+    """A column of ``text``."""
 
 
-class Wholes(Column):
-    """Whole numbers of 64 bits."""
+class IntegerColumn(Column):
+    """A column of ``bigint``."""
 
 
-class Floats(Column):
-    """Numbers with a fraction."""
+class FloatColumn(Column):
+    """A column of ``double precision``."""
 
 
 class _ColumnDumper(Dumper):
-    """Sends a column: a header, then each value after its length.
+    """Encodes a column: a header, then each value after its length.
 
-    :cvar element: the type of its values, as the server numbers it
+    :cvar element: the type of the values, as the server numbers it
     """
 
     format = pq.Format.BINARY
@@ -58,25 +59,25 @@ class _ColumnDumper(Dumper):
         """Return each value after its length."""
 
 
-class _TextsDumper(_ColumnDumper):
+class _TextDumper(_ColumnDumper):
     oid = 1009
     element = 25
 
     def _body(self, column: Column) -> bytes:
         parts: list[bytes] = []
         add = parts.append
-        for one in column:
-            if one is None:
+        for value in column:
+            if value is None:
                 add(_NULL)
             else:
-                encoded = one.encode()
+                encoded = value.encode()
                 size = len(encoded)
                 add(_LENGTHS[size] if size < _SHORT else _length(size))
                 add(encoded)
         return b''.join(parts)
 
 
-class _WholesDumper(_ColumnDumper):
+class _IntegerDumper(_ColumnDumper):
     oid = 1016
     element = 20
 
@@ -84,7 +85,7 @@ class _WholesDumper(_ColumnDumper):
         return _fixed('q', column)
 
 
-class _FloatsDumper(_ColumnDumper):
+class _FloatDumper(_ColumnDumper):
     oid = 1022
     element = 701
 
@@ -93,11 +94,11 @@ class _FloatsDumper(_ColumnDumper):
 
 
 def _fixed(form: str, column: Column) -> bytes:
-    """Return values of 8 bytes each."""
+    """Return values of 8 bytes each, each after its length."""
     if None in column:
         pack = struct.Struct(f'>i{form}').pack
         return b''.join(
-            _NULL if one is None else pack(8, one) for one in column
+            _NULL if value is None else pack(8, value) for value in column
         )
     count = len(column)
     with_lengths = [8] * (2 * count)
@@ -105,24 +106,24 @@ def _fixed(form: str, column: Column) -> bytes:
     return struct.pack('>' + f'i{form}' * count, *with_lengths)
 
 
+_DUMPERS: dict[type[Column], Any] = {
+    TextColumn: _TextDumper,
+    IntegerColumn: _IntegerDumper,
+    FloatColumn: _FloatDumper,
+}
+
+
 def register(dbapi_conn: Any) -> None:
-    """Let a connection of the driver take columns."""
+    """Let a connection of psycopg take columns as parameters."""
     for kind, dumper in _DUMPERS.items():
         dbapi_conn.adapters.register_dumper(kind, dumper)
 
 
-_DUMPERS: dict[type[Column], Any] = {
-    Texts: _TextsDumper,
-    Wholes: _WholesDumper,
-    Floats: _FloatsDumper,
-}
-
-
-def encoded(column: Column) -> bytes:
-    """Return a column as the server takes it in binary form."""
+def encode(column: Column) -> bytes:
+    """Return a column as the server takes it in binary format."""
     kind = type(column)
-    found: bytes = _DUMPERS[kind](kind).dump(column)
-    return found
+    encoded: bytes = _DUMPERS[kind](kind).dump(column)
+    return encoded
 
 
-OF_KIND = {'text': Texts, 'int': Wholes, 'float': Floats}
+BY_TYPE = {'text': TextColumn, 'int': IntegerColumn, 'float': FloatColumn}

@@ -1,7 +1,8 @@
-"""What hosts report of themselves: state, use, and all else, in bulk.
+"""Applies what hosts report of themselves to their rows, in bulk.
 
-A host's figures of use count the instances that it has. Those of them that
-hold a claim are counted by the claim already, and are taken off.
+Stateless: runs on the thread that owns the writing transaction. A host's
+figures of use count all its instances. Those that hold a claim are counted
+by the claim already, so what they hold is subtracted.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.model import STANDARD_FIELDS, Host, HostReport, Resource
-from scheduler_service.store import host_rows, lifecycle, loading, schema
+from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import hosts as host_rows
 
 _CHUNK = 500
 Key = tuple[str, str]
-# What moves with every report, and needs no rebuilding of anything.
-_MOVING = frozenset(
+# Fields that change with every report; no other row depends on them.
+_LOAD_FIELDS = frozenset(
     (
         'vcpus_used',
         'memory_mb_used',
@@ -34,12 +38,12 @@ _MOVING = frozenset(
 )
 
 
-class Held(msgspec.Struct):
+class _Held(msgspec.Struct):
     """What claims hold of one host.
 
-    :ivar counted: resource class -> what the host's own figures count too
-    :ivar coming: resource class -> what they cannot count yet
-    :ivar instances: how many instances of the host the store knows
+    :ivar counted: resource class -> what the host's own figures include
+    :ivar coming: resource class -> what they do not include yet
+    :ivar instances: how many instances of the host are in the store
     """
 
     counted: Counter[str] = msgspec.field(default_factory=Counter)
@@ -48,16 +52,16 @@ class Held(msgspec.Struct):
 
 
 def write(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
-    """Bring hosts to what they report; unknown ones are added.
+    """Write what hosts report; hosts that are not known yet are added.
 
-    :return: how many were ``added``, ``changed`` and the ``same``
+    :return: how many hosts were ``added``, ``changed`` and the ``same``
     """
     conn = writer.conn
     by_key = {(one.host, one.node): one for one in reports}
     _confirm_listed(writer, reports)
     ids = _ids(conn, by_key)
     if len(ids) < len(by_key):
-        # Others may add the same hosts: one after the other.
+        # Lock: concurrent reports may add the same hosts.
         next_number(conn, 'host_id', 0)
         ids = _ids(conn, by_key)
     new = [one for key, one in by_key.items() if key not in ids]
@@ -73,11 +77,11 @@ def write(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
     whole: list[tuple[int, Host]] = []
     for store_id, host in stored.items():
         report = known[store_id]
-        told = _as_stored(host, report, held[store_id])
-        if told == host:
+        reported = _as_stored(host, report, held[store_id])
+        if reported == host:
             continue
-        moving = report.changes.keys() <= _MOVING
-        (load if moving else whole).append((store_id, told))
+        only_load = report.changes.keys() <= _LOAD_FIELDS
+        (load if only_load else whole).append((store_id, reported))
     if whole:
         host_rows.change(writer, whole)
     if load:
@@ -109,9 +113,9 @@ def _ids(conn: Connection, keys: Mapping[Key, Any]) -> dict[Key, int]:
 
 def _held(
     conn: Connection, reports: Mapping[int, HostReport]
-) -> dict[int, Held]:
+) -> dict[int, _Held]:
     """Return what claims hold of hosts, by host id."""
-    found: dict[int, Held] = defaultdict(Held)
+    found: dict[int, _Held] = defaultdict(_Held)
     hosts, held, inst = schema.hosts, schema.allocations, schema.instances
     for part in in_chunks(reports, _CHUNK):
         query = (
@@ -124,11 +128,11 @@ def _held(
             query
         ):
             listed = reports[host_id].instances
-            there = state == 'confirmed' and host == own
+            included = state == 'confirmed' and host == own
             if listed is not None:
-                there = uuid in listed
-            one = found[host_id]
-            (one.counted if there else one.coming)[name] += amount
+                included = uuid in listed
+            total = found[host_id]
+            (total.counted if included else total.coming)[name] += amount
         counted = (
             sa.select(hosts.c.id, sa.func.count())
             .join(
@@ -143,10 +147,13 @@ def _held(
     return found
 
 
-def _as_stored(host: Host, report: HostReport, held: Held) -> Host:
-    """Return a stored host, less claims, changed by what it reports."""
+def _as_stored(host: Host, report: HostReport, held: _Held) -> Host:
+    """Return a host's new document, with use that excludes its claims.
+
+    :param host: as stored, with use that excludes its claims
+    """
     changes: dict[str, Any] = dict(report.changes)
-    # The name by which the store knows it stays.
+    # The uuid is given when a host is added and never changes.
     changes.pop('uuid', None)
     for name, (_, used, _ratio) in STANDARD_FIELDS.items():
         if used in changes:
@@ -159,9 +166,9 @@ def _as_stored(host: Host, report: HostReport, held: Held) -> Host:
     if changes.get('disk_available_least') is not None:
         changes['disk_available_least'] -= held.coming['DISK_GB']
     if 'num_instances' in changes:
-        given = changes['num_instances']
+        stated = changes['num_instances']
         changes['num_instances'] = (
-            0 if given is None else given - held.instances
+            0 if stated is None else stated - held.instances
         )
     if 'traits' in changes:
         changes['traits'] = sorted(set(changes['traits']))

@@ -1,4 +1,7 @@
-"""Hold what is used against what is allocated, and say what differs."""
+"""Compares use with allocations, and corrects what differs.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,21 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import lifecycle, schema
+from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 
 _SHOWN = 1000
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """One thing that is not as it should be.
+    """One inconsistency.
 
-    :ivar kind: ``used``, ``overcommitted``, ``orphaned``, ``unknown`` or
-        ``move``
+    :ivar kind: ``used`` (use is not what is reported plus allocated),
+        ``overcommitted`` (more is allocated than the limit), ``orphaned`` (an
+        allocation of something that the host does not offer any more),
+        ``unknown`` (the allocation's consumer is not known) or ``move`` (the
+        instance that moves is not known)
     """
 
     kind: str
@@ -30,7 +37,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
 
 class Audit(msgspec.Struct):
-    """What was looked at, and what was found; at most 1,000 of a kind."""
+    """How many rows were checked, and at most 1,000 findings of each kind."""
 
     inventories: int
     allocations: int
@@ -39,9 +46,9 @@ class Audit(msgspec.Struct):
 
 
 def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
-    """Look at everything that claims keep; nothing is changed.
+    """Check everything that claims write; nothing is changed.
 
-    :param fallback: resource class -> configured ratio
+    :param fallback: resource class -> allocation ratio of hosts without one
     """
 
     def count(table: Any, *where: Any) -> int:
@@ -64,19 +71,21 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
 
 
 def fix(writer: Writer) -> int:
-    """Mend what can be mended; return how many rows that were.
+    """Correct what can be corrected; return how many rows that were.
 
-    Allocations without an inventory and those of unknown consumers are given
-    back, and use is made what is reported plus what is allocated. A host
-    that is overcommitted stays so: somebody has to move.
+    Allocations without an inventory or of unknown consumers are released,
+    and use is set to what is reported plus what is allocated. A host that is
+    overcommitted stays so: instances have to be moved away from it.
     """
     conn = writer.conn
     _drop_moves(writer)
     unknown = sorted(
         {one.consumer for one in _unknown(conn, None) if one.consumer}
     )
-    given = lifecycle.give_back(writer, unknown) if unknown else set()
-    return len(given) + _drop_orphaned(writer) + _mend_use(writer)
+    released = (
+        lifecycle.release_allocations(writer, unknown) if unknown else set()
+    )
+    return len(released) + _drop_orphaned(writer) + _correct_use(writer)
 
 
 def _summed() -> Any:
@@ -93,7 +102,7 @@ def _summed() -> Any:
 
 
 def _differing(limit: int | None) -> Any:
-    """Return the query of inventories whose use is not what it should be."""
+    """Return the query for inventories with the wrong use."""
     offered, hosts, sums = schema.inventories, schema.hosts, _summed()
     amount = sa.func.coalesce(sums.c.amount, 0)
     right = (offered.c.reported + amount).label('right_use')
@@ -133,10 +142,10 @@ def _wrong_use(conn: Connection) -> list[Finding]:
 def _overcommitted(
     conn: Connection, fallback: Mapping[str, float]
 ) -> list[Finding]:
-    """Find rows of which claims hold more than the limit leaves.
+    """Find inventories of which claims hold more than the limit allows.
 
-    A host that uses too much by what it reports itself was not promised
-    twice.
+    A host that exceeds its limit by what it reports itself is not
+    overcommitted by claims.
     """
     offered, hosts = schema.inventories, schema.hosts
     default = sa.case(
@@ -156,7 +165,7 @@ def _overcommitted(
         .where(
             offered.c.used > limit,
             offered.c.used > offered.c.reported,
-            # No vCPUs at all: figures are not collected.
+            # A host with 0 vCPUs does not collect these figures.
             ~((offered.c.resource_class == 'VCPU') & (offered.c.total == 0)),
         )
         .order_by(hosts.c.host, offered.c.resource_class)
@@ -262,16 +271,16 @@ def _drop_orphaned(writer: Writer) -> int:
     return dropped
 
 
-def _mend_use(writer: Writer) -> int:
-    """Set use right, each row under its lock.
+def _correct_use(writer: Writer) -> int:
+    """Correct the use of inventories, each row under its lock.
 
-    What claims do meanwhile moves use and allocations in one transaction:
-    a row that is locked is read again before it is judged.
+    Claims change use and allocations in one transaction, so each row is read
+    again once it is locked.
     """
     conn = writer.conn
     offered, held = schema.inventories, schema.allocations
     found = conn.execute(_differing(None)).all()
-    mended = 0
+    corrected = 0
     for row in found:
         mine = (offered.c.host_id == row.host_id) & (
             offered.c.resource_class == row.resource_class
@@ -290,6 +299,6 @@ def _mend_use(writer: Writer) -> int:
         right = locked.reported + int(amount)
         if locked.used != right:
             change = sa.update(offered).where(mine).values(used=right)
-            mended += conn.execute(change).rowcount
+            corrected += conn.execute(change).rowcount
             writer.touched.load.append(row.host_id)
-    return mended
+    return corrected

@@ -1,7 +1,7 @@
-"""Documents as they are: PostgreSQL does not compress what fits a page
+"""Let PostgreSQL store documents uncompressed where a row fits a page
 
-A decision's document is a little over the 2 kB from which it would, which
-cost a fifth of writing it.
+PostgreSQL compresses rows of more than 2 kB. A decision's document is a
+little larger than that; compressing it cost a fifth of writing it.
 """
 
 from alembic import op

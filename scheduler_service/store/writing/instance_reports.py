@@ -1,4 +1,7 @@
-"""Which instances hosts say they have, and have not any more."""
+"""Applies which instances hosts report to have, or not to have any more.
+
+Stateless: runs on the thread that owns the writing transaction.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,20 @@ import msgspec
 import sqlalchemy as sa
 
 from scheduler_service.model import Instance
-from scheduler_service.store import lifecycle, loading, schema, writing
+from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import instances as instance_rows
 
 
 def put(writer: Writer, instances: Sequence[Instance]) -> int:
-    """Note instances where their hosts report them; return how many changed.
+    """Write instances that hosts report; return how many changed.
 
-    A claim there is confirmed. One that is elsewhere without a move that
-    ends here is believed to be here: what it held elsewhere is given back,
-    and its use is for the host to report.
+    A claim of the instance on that host is confirmed. An instance that the
+    store has on another host, without a move to this one, is taken to be
+    where it is reported: its allocations are released, and from then on the
+    host's own figures count its use.
     """
     newest = {one.uuid: one for one in instances}
     confirmed = lifecycle.confirm(
@@ -43,28 +50,29 @@ def put(writer: Writer, instances: Sequence[Instance]) -> int:
         and (merged := _merged(stored[uuid], one)) != stored[uuid]
     ]
     new = [one for uuid, one in newest.items() if uuid not in stored]
-    writing.change_instances(writer, differ)
+    instance_rows.change(writer, differ)
     if new:
-        writing.add_instances(writer, new, time.time())
+        instance_rows.add(writer, new, time.time())
     return len({*confirmed, *(one.uuid for one in differ + new)})
 
 
 def remove(writer: Writer, gone: Mapping[str, Collection[str]]) -> list[str]:
-    """Note instances that hosts have not any more; return those changed.
+    """Apply that hosts do not have instances any more.
 
     :param gone: service host -> instances
+    :return: the instances that this changed
     """
     changed: list[str] = []
     for host in sorted(gone):
-        changed += lifecycle.leave(writer, host, sorted(gone[host]))
+        changed += lifecycle.remove_from_host(writer, host, sorted(gone[host]))
     return changed
 
 
 def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
-    """Note that a host has these instances and no others.
+    """Apply that a host has these instances and no others.
 
-    One that was claimed there and never reported may be on its way still,
-    and stays.
+    An instance that is claimed there and was never reported may still be
+    starting, and stays.
 
     :return: the instances that this changed
     """
@@ -73,22 +81,22 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
         table.c.host == host, table.c.state != 'claimed'
     )
     here = set(writer.conn.execute(query).scalars())
-    changed = lifecycle.leave(writer, host, sorted(here - {*uuids}))
+    changed = lifecycle.remove_from_host(writer, host, sorted(here - {*uuids}))
     changed += lifecycle.confirm(writer, dict.fromkeys(uuids, host))
     known = sa.select(table.c.uuid).where(table.c.uuid.in_(sorted(uuids)))
-    there = set(writer.conn.execute(known).scalars())
-    new = [Instance(uuid=one, host=host) for one in {*uuids} - there]
+    stored = set(writer.conn.execute(known).scalars())
+    new = [Instance(uuid=uuid, host=host) for uuid in {*uuids} - stored]
     if new:
-        writing.add_instances(writer, new, time.time())
+        instance_rows.add(writer, new, time.time())
     return sorted({*changed, *(one.uuid for one in new)})
 
 
 def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
-    """Give back what instances hold elsewhere than where they are."""
+    """Release what instances hold on hosts where they are not."""
     if not astray:
         return
     lifecycle.drop_moves(writer, sorted(astray))
-    lifecycle.give_back(writer, sorted(astray))
+    lifecycle.release_allocations(writer, sorted(astray))
     table = schema.instances
     writer.conn.execute(
         sa.update(table)
@@ -97,18 +105,21 @@ def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
     )
 
 
-def _merged(stored: Instance, told: Instance) -> Instance:
-    """Return what is told of an instance, with what only the store knows.
+def _merged(stored: Instance, reported: Instance) -> Instance:
+    """Return the report of an instance, completed by what is stored.
 
-    A host that reports a claimed instance need not repeat who asked for it.
+    A host that reports a claimed instance need not repeat its request.
     """
     kept = {}
     for name in ('project_id', 'image_id', 'availability_zone'):
-        if getattr(told, name) is None:
+        if getattr(reported, name) is None:
             kept[name] = getattr(stored, name)
     for name in ('image_meta', 'flavor'):
-        if not getattr(told, name):
+        if not getattr(reported, name):
             kept[name] = getattr(stored, name)
-    if told.host == stored.host and told.hypervisor_hostname == told.host:
+    if (
+        reported.host == stored.host
+        and reported.hypervisor_hostname == reported.host
+    ):
         kept['hypervisor_hostname'] = stored.hypervisor_hostname
-    return msgspec.structs.replace(told, **kept)
+    return msgspec.structs.replace(reported, **kept)

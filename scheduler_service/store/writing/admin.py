@@ -1,4 +1,7 @@
-"""What an operator changes one by one, without a document."""
+"""What an operator changes one by one, without an inventory document.
+
+Stateless: runs on the thread that owns the writing transaction.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,13 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Pool, ServerGroup
-from scheduler_service.store import host_rows, loading, schema, writing
+from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, next_number
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import pools as pool_rows
+from scheduler_service.store.writing import server_groups
 
 
 def set_host_status(
@@ -61,7 +69,7 @@ def create_aggregate(
     metadata: Mapping[str, str],
     hosts: Sequence[str] = (),
 ) -> Aggregate:
-    """Add an aggregate under the next free id; return it."""
+    """Add an aggregate with the next free id; return it."""
     taken = [one.id for one in loading.aggregates(writer.conn)]
     made = Aggregate(
         id=max(taken, default=0) + 1,
@@ -69,31 +77,32 @@ def create_aggregate(
         hosts=list(hosts),
         metadata=dict(metadata),
     )
-    writing.add_aggregates(writer, [made])
+    aggregate_rows.add(writer, [made])
     return made
 
 
 def change_aggregate(
     writer: Writer, named: str, change: Callable[[Aggregate], Aggregate]
 ) -> Aggregate:
-    """Replace an aggregate, found by id or name, by what *change* returns.
+    """Replace an aggregate by what *change* returns; return that.
 
-    :raises AggregateNotFound: there is none
+    :param named: the aggregate's id, name or uuid
+    :raises AggregateNotFound: there is no such aggregate
     """
     changed = change(find_aggregate(writer, named))
-    writing.remove_aggregates(writer, [changed.id])
-    writing.add_aggregates(writer, [changed])
+    aggregate_rows.remove(writer, [changed.id])
+    aggregate_rows.add(writer, [changed])
     return changed
 
 
 def find_aggregate(writer: Writer, named: str) -> Aggregate:
-    """Return an aggregate by id or name.
+    """Return an aggregate by its id, name or uuid.
 
-    :raises AggregateNotFound: there is none
+    :raises AggregateNotFound: there is no such aggregate
     """
-    for one in loading.aggregates(writer.conn):
-        if named in (str(one.id), one.name, one.uuid):
-            return one
+    for aggregate in loading.aggregates(writer.conn):
+        if named in (str(aggregate.id), aggregate.name, aggregate.uuid):
+            return aggregate
     raise errors.AggregateNotFound(
         f'There is no aggregate {named}', aggregate=named
     )
@@ -102,19 +111,19 @@ def find_aggregate(writer: Writer, named: str) -> Aggregate:
 def delete_aggregate(writer: Writer, named: str) -> Aggregate:
     """Remove an aggregate; return it.
 
-    :raises AggregateNotFound: there is none
+    :raises AggregateNotFound: there is no such aggregate
     """
     found = find_aggregate(writer, named)
-    writing.remove_aggregates(writer, [found.id])
+    aggregate_rows.remove(writer, [found.id])
     return found
 
 
 def put_aggregates(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     """Add aggregates, or replace those of the same id; return how many.
 
-    Those that are the same already are left alone.
+    Aggregates that are stored like this already are not written.
     """
-    # Several daemons may be told the same: one after the other.
+    # Lock: several daemons may receive the same aggregates.
     next_number(writer.conn, 'host_id', 0)
     stored = {one.id: one for one in loading.aggregates(writer.conn)}
     wanted = {
@@ -123,13 +132,16 @@ def put_aggregates(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     }
     differ = [one for one in wanted.values() if stored.get(one.id) != one]
     if differ:
-        writing.remove_aggregates(writer, [one.id for one in differ])
-        writing.add_aggregates(writer, differ)
+        aggregate_rows.remove(writer, [one.id for one in differ])
+        aggregate_rows.add(writer, differ)
     return len(differ)
 
 
 def set_metadata(one: Aggregate, pairs: Mapping[str, str | None]) -> Aggregate:
-    """Return an aggregate with metadata set, or removed where None."""
+    """Return an aggregate with metadata set, or removed where None.
+
+    :param pairs: key -> new value, None: remove the key
+    """
     metadata: dict[str, Any] = {**one.metadata, **pairs}
     kept = {key: value for key, value in metadata.items() if value is not None}
     return msgspec.structs.replace(one, metadata=kept)
@@ -142,22 +154,24 @@ def create_pool(
 
     :raises Conflict: the id or the name is taken
     """
-    for one in loading.pools(writer.conn).values():
-        if pool_id == one.id or name == one.name:
-            raise errors.Conflict(f'There is a pool {one.name} ({one.id})')
+    for pool in loading.pools(writer.conn).values():
+        if pool_id == pool.id or name == pool.name:
+            raise errors.Conflict(
+                f'Pool {pool.name} ({pool.id}) already exists'
+            )
     made = Pool(id=pool_id, name=name, attributes=dict(attributes))
-    writing.add_pools(writer, [made])
+    pool_rows.add(writer, [made])
     return made
 
 
 def find_pool(writer: Writer, named: str) -> Pool:
-    """Return a pool by id or name.
+    """Return a pool by its id or name.
 
-    :raises PoolNotFound: there is none
+    :raises PoolNotFound: there is no such pool
     """
-    for one in loading.pools(writer.conn).values():
-        if named in (one.id, one.name):
-            return one
+    for pool in loading.pools(writer.conn).values():
+        if named in (pool.id, pool.name):
+            return pool
     raise errors.PoolNotFound(f'There is no pool {named}', pool=named)
 
 
@@ -166,21 +180,21 @@ def set_pool(
 ) -> Pool:
     """Set attributes of a pool, or remove those that are None.
 
-    :raises PoolNotFound: there is none
+    :raises PoolNotFound: there is no such pool
     """
     old = find_pool(writer, named)
     merged: dict[str, Any] = {**old.attributes, **pairs}
     kept = {key: value for key, value in merged.items() if value is not None}
     changed = msgspec.structs.replace(old, attributes=kept)
-    writing.remove_pools(writer, [old.id])
-    writing.add_pools(writer, [changed])
+    pool_rows.remove(writer, [old.id])
+    pool_rows.add(writer, [changed])
     return changed
 
 
 def delete_pool(writer: Writer, named: str) -> Pool:
-    """Remove a pool that no zone is in.
+    """Remove a pool that has no zones.
 
-    :raises PoolNotFound: there is none
+    :raises PoolNotFound: there is no such pool
     :raises Conflict: zones are still in it
     """
     found = find_pool(writer, named)
@@ -192,7 +206,7 @@ def delete_pool(writer: Writer, named: str) -> Pool:
         raise errors.Conflict(
             f'{inside} zones are still in pool {found.name}', zones=inside
         )
-    writing.remove_pools(writer, [found.id])
+    pool_rows.remove(writer, [found.id])
     return found
 
 
@@ -202,17 +216,17 @@ def create_group(writer: Writer, group: ServerGroup) -> ServerGroup:
     :raises Conflict: the uuid is taken
     """
     if loading.groups(writer.conn, [group.uuid]):
-        raise errors.Conflict(f'There is a server group {group.uuid}')
-    writing.add_groups(writer, [group])
+        raise errors.Conflict(f'Server group {group.uuid} already exists')
+    server_groups.add(writer, [group])
     return group
 
 
 def delete_group(writer: Writer, uuid: str) -> None:
     """Remove a server group.
 
-    :raises ServerGroupNotFound: there is none
+    :raises ServerGroupNotFound: there is no such group
     """
-    if not writing.remove_groups(writer, [uuid]):
+    if not server_groups.remove(writer, [uuid]):
         raise errors.ServerGroupNotFound(
             f'There is no server group {uuid}', uuid=uuid
         )

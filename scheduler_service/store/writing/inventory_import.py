@@ -1,8 +1,9 @@
-"""Bring an inventory document into the store, and back out.
+"""Imports an inventory document into the store.
 
-One transaction, and only what differs is written: the same document again
-changes nothing. What claims hold is never touched; a document's use of a
-host counts the claims of the instances it lists, and no others.
+An :class:`Importer` belongs to the thread that owns its writing transaction.
+Only what differs is written: importing a document again changes nothing.
+Claims are never changed; the use that a document states for a host includes
+the claims of the instances it lists, and no others.
 """
 
 from __future__ import annotations
@@ -10,24 +11,43 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from scheduler_service.model import STANDARD_FIELDS, Host, Instance, Inventory
-from scheduler_service.store import host_rows, loading, schema, writing
+from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks, next_number
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
+from scheduler_service.store.writing import pools as pool_rows
+from scheduler_service.store.writing import server_groups
 
 Progress = Callable[[str, int, int], None]
 _MANY = 2000
 
 
+class EntityOps(NamedTuple):
+    """How entities of one kind are added and removed."""
+
+    add: Callable[[Writer, Sequence[Any]], None]
+    remove: Callable[[Writer, Sequence[Any]], int]
+
+
+_ENTITY_OPS: Mapping[str, EntityOps] = {
+    'pools': EntityOps(pool_rows.add, pool_rows.remove),
+    'aggregates': EntityOps(aggregate_rows.add, aggregate_rows.remove),
+    'server_groups': EntityOps(server_groups.add, server_groups.remove),
+}
+
+
 @dataclasses.dataclass(slots=True)
 class Report:
-    """How many things an import added, changed, removed, left alone."""
+    """How many entities an import added, changed, removed or left alone."""
 
     added: Counter[str] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -35,7 +55,7 @@ class Report:
     same: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Return the counts by kind of thing."""
+        """Return the counts by kind of entity."""
         return {
             kind: {
                 'added': self.added[kind],
@@ -47,22 +67,22 @@ class Report:
         }
 
 
-def _quiet(what: str, done: int, total: int) -> None:
+def _no_progress(what: str, done: int, total: int) -> None:
     """Show no progress."""
 
 
 class Importer:
-    """One import, in one transaction of the caller's.
+    """One import, in a transaction of the caller.
 
-    :param replace: remove what the document does not name
-    :param progress: called with (what, done, total)
+    :param replace: remove what the document does not list
+    :param progress: called with (what, how many are done, how many in all)
     """
 
     def __init__(
         self,
         writer: Writer,
         replace: bool = False,
-        progress: Progress = _quiet,
+        progress: Progress = _no_progress,
     ) -> None:
         self.writer = writer
         self.conn = writer.conn
@@ -71,17 +91,19 @@ class Importer:
         self.report = Report()
 
     def run(self, inventory: Inventory) -> Report:
-        """Write what differs and return what that was.
+        """Write what differs; return how much that was.
 
-        :raises Conflict: a host to remove still holds claims, or a name is
-            taken
+        :raises Conflict: a host to remove still holds claims
+        :raises DBDuplicateEntry: a name or uuid is taken
         """
         self._hosts(inventory.hosts, inventory.instances)
         self._instances(inventory.instances)
-        self._small('pools', loading.pools(self.conn), inventory.pools, 'id')
+        self._entities(
+            'pools', loading.pools(self.conn), inventory.pools, 'id'
+        )
         stored = {one.id: one for one in loading.aggregates(self.conn)}
-        self._small('aggregates', stored, inventory.aggregates, 'id')
-        self._small(
+        self._entities('aggregates', stored, inventory.aggregates, 'id')
+        self._entities(
             'server_groups',
             loading.groups(self.conn),
             inventory.server_groups,
@@ -93,7 +115,7 @@ class Importer:
             self.writer.touched.instances = []
         return self.report
 
-    def _small(
+    def _entities(
         self,
         kind: str,
         stored: dict[Any, Any],
@@ -106,11 +128,11 @@ class Importer:
         differ = [k for k in new if k in old and old[k] != new[k]]
         add = [k for k in new if k not in old]
         gone = [k for k in old if k not in new] if self.replace else []
-        verbs = writing.VERBS[kind]
+        ops = _ENTITY_OPS[kind]
         if gone or differ:
-            verbs.remove(self.writer, gone + differ)
+            ops.remove(self.writer, gone + differ)
         if add or differ:
-            verbs.add(self.writer, [new[k] for k in differ + add])
+            ops.add(self.writer, [new[k] for k in differ + add])
         self._count(kind, len(add), len(differ), len(gone), len(new))
 
     def _count(
@@ -153,7 +175,7 @@ class Importer:
     def _claimed(
         self, instances: Sequence[Instance]
     ) -> dict[int, dict[str, int]]:
-        """Return what the listed instances hold by claims, by host id."""
+        """Return what claims of the listed instances hold, by host id."""
         table = schema.allocations
         found: dict[int, dict[str, int]] = defaultdict(dict)
         for part in in_chunks((one.uuid for one in instances), 500):
@@ -200,36 +222,22 @@ class Importer:
             for uuid, (_, state) in stored.items()
             if self.replace and uuid not in named and state == 'reported'
         ]
-        writing.remove_instances(self.writer, gone)
-        writing.change_instances(self.writer, differ)
+        instance_rows.remove(self.writer, gone)
+        instance_rows.change(self.writer, differ)
         done = 0
         for part in in_chunks(add, _MANY):
-            writing.add_instances(self.writer, part, time.time())
+            instance_rows.add(self.writer, part, time.time())
             done += len(part)
             self.progress('instances', done, len(add))
         self._count('instances', len(add), len(differ), len(gone), len(wanted))
 
 
-def export(conn: Connection) -> Inventory:
-    """Return the whole store as an inventory document."""
-    counts = loading.instance_counts(conn)
-    hosts = list(loading.hosts(conn).values())
-    for host in hosts:
-        # Given only where it says more than the instances listed.
-        name = host.host, host.hypervisor_hostname
-        if host.num_instances == counts.get(name, 0):
-            host.num_instances = None
-    return Inventory(
-        pools=list(loading.pools(conn).values()),
-        hosts=hosts,
-        aggregates=loading.aggregates(conn),
-        instances=[one for one, _ in loading.instance_documents(conn)],
-        server_groups=list(loading.groups(conn).values()),
-    )
-
-
 def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
-    """Return the document as stored: use less the claims it counts in."""
+    """Return the document with use that excludes the claims it includes.
+
+    :param held: resource class -> what claims of listed instances hold
+    :param listed: how many instances the document lists on the host
+    """
     changes: dict[str, Any] = {'traits': sorted(set(host.traits))}
     for name, (_, used, _ratio) in STANDARD_FIELDS.items():
         changes[used] = max(getattr(host, used) - held.get(name, 0), 0)
@@ -239,16 +247,16 @@ def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
         )
         for name, offer in host.resources.items()
     }
-    given = host.num_instances
-    changes['num_instances'] = 0 if given is None else given - listed
+    stated = host.num_instances
+    changes['num_instances'] = 0 if stated is None else stated - listed
     return msgspec.structs.replace(host, **changes)
 
 
-def _sorted(one: Any) -> Any:
+def _sorted(entity: Any) -> Any:
     """Return a pool, aggregate or group with its lists in fixed order."""
     changes = {
-        name: sorted(set(getattr(one, name)))
+        name: sorted(set(getattr(entity, name)))
         for name in ('hosts', 'members')
-        if hasattr(one, name)
+        if hasattr(entity, name)
     }
-    return msgspec.structs.replace(one, **changes) if changes else one
+    return msgspec.structs.replace(entity, **changes) if changes else entity

@@ -1,4 +1,7 @@
-"""Read the store into documents, whole or only what changed."""
+"""Reads entities into documents: all of a kind, or some by their keys.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ MAX_UNIT = 2**53
 
 
 class Load(NamedTuple):
-    """The figures of one host that move with every claim."""
+    """What changes of a host with every claim."""
 
     used: dict[str, int]
     available_least: int | None
@@ -42,10 +45,10 @@ class Load(NamedTuple):
 
 
 def snapshot(conn: Connection) -> Snapshot:
-    """Load everything that a decision looks at.
+    """Load everything that a decision depends on.
 
-    The revision is read first: what is newer than it in the data is read
-    again with the change that brought it, and is the same then.
+    The revision is read first. Data that is newer than it is read again when
+    its change is applied, which gives the same result.
     """
     revision = current_revision(conn)
     table = build_table(
@@ -75,7 +78,7 @@ def hosts(
     """Return host documents by store id, in the order of the ids.
 
     :param ids: only these; None: all
-    :param reported: use is what was reported without a consumer, not all
+    :param reported: use without what claims hold
     """
     found: dict[int, Host] = {}
     for part in [None] if ids is None else in_chunks(ids, _CHUNK):
@@ -136,7 +139,7 @@ def _host(
 def _inventories(
     conn: Connection, ids: list[int] | None, reported: bool
 ) -> dict[int, dict[str, Any]]:
-    """Return the fields of host documents that inventories hold."""
+    """Return the fields of host documents that are stored as inventories."""
     table = schema.inventories
     found: dict[int, dict[str, Any]] = defaultdict(dict)
     for row in conn.execute(_of(sa.select(table), table.c.host_id, ids)):
@@ -174,9 +177,9 @@ def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
 def instance_counts(
     conn: Connection, ids: list[int] | None = None
 ) -> dict[tuple[str, str], int]:
-    """Return how many instances each (host, node) has or is to get.
+    """Return how many instances each (host, node) has or will get.
 
-    :param ids: of these hosts; None: of all
+    :param ids: only of these hosts; None: of all
     """
     found: Counter[tuple[str, str]] = Counter()
     for table in (schema.instances, schema.moves):
@@ -193,7 +196,7 @@ def instance_counts(
 
 
 def loads(conn: Connection, ids: Iterable[int]) -> dict[int, Load]:
-    """Return the moving figures of some hosts by store id."""
+    """Return what changes of some hosts with every claim, by store id."""
     found: dict[int, Load] = {}
     for part in in_chunks(ids, _CHUNK):
         found.update(_loads(conn, part))
@@ -268,7 +271,7 @@ def aggregates(conn: Connection) -> list[Aggregate]:
 def instances(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[PlacedInstance]:
-    """Return what the index keeps of instances; None: of all."""
+    """Return entries for the instance index; None: of all instances."""
     wanted = None if uuids is None else list(uuids)
     moving = bound_for(conn, wanted)
     return [

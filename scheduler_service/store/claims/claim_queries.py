@@ -1,14 +1,37 @@
-"""Claims as an operator lists and shows them."""
+"""Queries for claims: what callers got, and lists for operators.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import schema
+
+
+def placements(
+    conn: Connection, consumers: Sequence[str], moving: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return the placement of each consumer that holds a claim.
+
+    :param moving: of claims for moves, not of those for present places
+    """
+    table: Any = schema.moves if moving else schema.instances
+    uuid = table.c.instance_uuid if moving else table.c.uuid
+    query = sa.select(uuid, table.c.placement).where(
+        uuid.in_(consumers), table.c.placement.is_not(None)
+    )
+    return {
+        consumer: msgspec.json.decode(placement)
+        for consumer, placement in conn.execute(query)
+    }
 
 
 def listing(
@@ -17,10 +40,11 @@ def listing(
     state: str | None = None,
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return claims, the newest first; a move is a claim of its own.
+    """Return claims, newest first; a move is listed as a claim of its own.
 
-    :param host: of this service host alone
-    :param state: claimed, confirmed or moving
+    :param host: only claims on this service host
+    :param state: only claims in this state: claimed, confirmed or moving
+    :param limit: how many at most; None: all
     """
     inst, moves = schema.instances, schema.moves
     wanted = sa.union_all(
@@ -51,9 +75,9 @@ def listing(
 
 
 def show(conn: Connection, uuid: str) -> dict[str, Any]:
-    """Return all about the claims of an instance.
+    """Return an instance's state, hosts and allocations.
 
-    :raises ClaimNotFound: it holds none
+    :raises ClaimNotFound: the instance holds no claim
     """
     inst, moves = schema.instances, schema.moves
     held, hosts = schema.allocations, schema.hosts
@@ -68,9 +92,9 @@ def show(conn: Connection, uuid: str) -> dict[str, Any]:
         .where(held.c.consumer_uuid == uuid)
         .order_by(held.c.host_id, held.c.resource_class)
     )
-    for one in conn.execute(query):
-        place = one.host or f'host id {one.host_id}'
-        allocated.setdefault(place, {})[one.resource_class] = one.amount
+    for found in conn.execute(query):
+        place = found.host or f'host id {found.host_id}'
+        allocated.setdefault(place, {})[found.resource_class] = found.amount
     unclaimed = row is None or row.state == 'reported'
     if unclaimed and move is None and not allocated:
         raise errors.ClaimNotFound(f'{uuid} holds no claim', uuid=uuid)

@@ -1,4 +1,8 @@
-"""The change feed: what others wrote since, and the snapshot that follows."""
+"""The change feed: what was written since a revision, applied to a snapshot.
+
+Stateless: any thread may call it with a connection of its own. Daemons learn
+of each other's writes in this way.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,9 @@ from scheduler_service.columns.build import (
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
-from scheduler_service.store import loading, schema
+from scheduler_service.store import schema
 from scheduler_service.store.connection import ChangeRecord
+from scheduler_service.store.reading import loading
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
@@ -28,7 +33,10 @@ _MAX_CHANGES = 10_000
 def since(
     conn: Connection, revision: int, limit: int = _MAX_CHANGES
 ) -> list[tuple[int, ChangeRecord]]:
-    """Return (revision, what it touched) after *revision*, in order."""
+    """Return the changes after *revision*, in order.
+
+    :return: (revision, what it changed) pairs
+    """
     table = schema.changes
     query = (
         sa.select(table.c.revision, table.c.touched)
@@ -47,7 +55,7 @@ def refresh(
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
-    :param own: revisions whose effect is in the snapshot already
+    :param own: revisions that the snapshot contains already
     """
     found = since(conn, snapshot.revision)
     if not found:
@@ -55,17 +63,19 @@ def refresh(
     gap = found[0][0] != snapshot.revision + 1
     touched = _merge(one for number, one in found if number not in own)
     if gap or touched.everything or len(found) >= _MAX_CHANGES:
-        # Older changes were purged, or too much moved to go bit by bit.
+        # Older changes were pruned, or there are too many to apply them.
         return loading.snapshot(conn)
     table = _apply(conn, snapshot.hosts, touched)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, found[-1][0])
 
 
-def purge(conn: Connection, before: float) -> int:
-    """Forget changes made before a time; return how many.
+def prune(conn: Connection, before: float) -> int:
+    """Delete changes made before a time; return how many.
 
-    A reader that was away longer loads everything again.
+    A reader that needs a deleted change loads everything again.
+
+    :param before: seconds since the epoch
     """
     table = schema.changes
     last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
@@ -79,7 +89,7 @@ def purge(conn: Connection, before: float) -> int:
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Return one change that says what several touched."""
+    """Return one record of all that several changed."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__
@@ -100,7 +110,7 @@ def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
 def _apply(
     conn: Connection, table: HostTable, touched: ChangeRecord
 ) -> HostTable:
-    """Return the table with what was touched read anew."""
+    """Return the table with everything that was touched read again."""
     if touched.instances or touched.instances_gone:
         now = loading.instances(conn, touched.instances)
         there = {one.uuid for one in now}

@@ -1,4 +1,7 @@
-"""Who was heard of, and when: by the database's clock, in bulk."""
+"""When each service host last sent a heartbeat, by the database's clock.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +32,22 @@ _HOST = {'host': 'text'}
 
 
 def now(conn: Connection) -> float:
-    """Return the time by the database's clock, seconds since the epoch."""
+    """Return the database's time, in seconds since the epoch."""
     expression = _NOW[rows.dialect_of(conn)]
     return float(conn.execute(sa.text(f'SELECT {expression}')).scalar_one())
 
 
-def beat(writer: Writer, hosts: Iterable[str]) -> None:
-    """Note that service hosts were heard of now."""
+def record(writer: Writer, hosts: Iterable[str]) -> None:
+    """Record that service hosts sent a heartbeat now."""
     dialect = rows.dialect_of(writer.conn)
     seen_at = now(writer.conn)
     for part in in_chunks(sorted(set(hosts)), _CHUNK):
         packed = rows.pack(dialect, _HOST, [(host,) for host in part])
-        writer.conn.execute(_beating(dialect), {**packed, 'seen_at': seen_at})
+        writer.conn.execute(_upsert(dialect), {**packed, 'seen_at': seen_at})
 
 
 @functools.cache
-def _beating(dialect: str) -> Any:
+def _upsert(dialect: str) -> Any:
     source = rows.source(dialect, _HOST)
     return sa.text(
         'INSERT INTO heartbeats (host, seen_at) '  # noqa: S608
@@ -53,10 +56,10 @@ def _beating(dialect: str) -> Any:
     )
 
 
-def silent(conn: Connection, down_after: float) -> list[int]:
-    """Return ids of hosts that are up and were not heard of for long.
+def stale_hosts(conn: Connection, down_after: float) -> list[int]:
+    """Return ids of hosts that are up and whose last heartbeat is too old.
 
-    A host that was never heard of is what its document says.
+    A host that never sent a heartbeat keeps the state of its document.
 
     :param down_after: seconds
     """
@@ -71,17 +74,17 @@ def silent(conn: Connection, down_after: float) -> list[int]:
 
 
 def mark_down(writer: Writer, ids: Sequence[int], down_after: float) -> int:
-    """Mark hosts as down, unless they were heard of meanwhile.
+    """Mark hosts as down, unless they sent a heartbeat in the meantime.
 
     :return: how many went down
     """
     conn = writer.conn
-    still = sorted({*ids} & {*silent(conn, down_after)})
+    still = sorted({*ids} & {*stale_hosts(conn, down_after)})
     return _mark(writer, still, 'down')
 
 
 def mark_up(writer: Writer, hosts: Sequence[str]) -> int:
-    """Mark service hosts that were heard of as up; return how many rose."""
+    """Mark service hosts as up; return how many were down."""
     table = schema.hosts
     ids: list[int] = []
     for part in in_chunks(sorted(set(hosts)), _CHUNK):

@@ -1,6 +1,6 @@
-"""Rows of hosts: add, change, drop.
+"""Rows of hosts, inventories and traits: added, changed and removed.
 
-Small verbs on a writing transaction; each says what it touched.
+Stateless: runs on the thread that owns the writing transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.loading import MAX_UNIT
+from scheduler_service.store.reading.loading import MAX_UNIT
 from scheduler_service.store.rows import delete, insert
 
 _CHUNK = 500
@@ -29,7 +29,10 @@ _encode = msgspec.json.Encoder(order='deterministic').encode
 
 
 def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Add hosts under given store ids; their use is what they report."""
+    """Add hosts; their use is what their documents state.
+
+    :param hosts: (store id, document) pairs
+    """
     conn = writer.conn
     insert(conn, schema.hosts, (_host_row(i, h) for i, h in hosts))
     offered = (row for i, h in hosts for row in _inventory_rows(i, h))
@@ -43,7 +46,10 @@ def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 
 
 def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Write hosts that differ; what claims hold of them stays held."""
+    """Write hosts that changed; what claims hold of them stays allocated.
+
+    :param hosts: (store id, document) pairs; ``used`` without the claims
+    """
     conn = writer.conn
     table = schema.hosts
     rows = []
@@ -72,30 +78,34 @@ def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 def _change_inventories(
     conn: Connection, hosts: Sequence[tuple[int, Host]]
 ) -> None:
-    """Set figures relative to what claims hold, which may move meanwhile."""
+    """Write inventories.
+
+    Use is changed relative to what is stored: claims may change it at the
+    same time.
+    """
     table = schema.inventories
     ids = [store_id for store_id, _ in hosts]
-    there: set[tuple[int, str]] = set()
+    stored: set[tuple[int, str]] = set()
     for part in in_chunks(ids, _CHUNK):
         query = sa.select(table.c.host_id, table.c.resource_class)
         found = conn.execute(query.where(table.c.host_id.in_(part)))
-        there.update((host_id, name) for host_id, name in found)
+        stored.update((host_id, name) for host_id, name in found)
     rows = [row for i, h in hosts for row in _inventory_rows(i, h)]
     keys = {(row['host_id'], row['resource_class']) for row in rows}
     fresh = [
         row
         for row in rows
-        if (row['host_id'], row['resource_class']) not in there
+        if (row['host_id'], row['resource_class']) not in stored
     ]
     insert(conn, table, fresh)
     old = [
         {f'b_{key}': value for key, value in row.items()}
         for row in rows
-        if (row['host_id'], row['resource_class']) in there
+        if (row['host_id'], row['resource_class']) in stored
     ]
     if old:
         conn.execute(_update_inventory(), old)
-    for host_id, name in there - keys:
+    for host_id, name in stored - keys:
         conn.execute(
             sa.delete(table).where(
                 table.c.host_id == host_id, table.c.resource_class == name
@@ -104,9 +114,9 @@ def _change_inventories(
 
 
 def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Write only what moves all day: use, counts, and up or down.
+    """Write only what changes often: use, counts, and up or down.
 
-    Of inventories ``used`` of the documents is what claims do not hold.
+    :param hosts: (store id, document) pairs; ``used`` without the claims
     """
     table = schema.hosts
     moving: dict[str, Any] = {
@@ -184,7 +194,7 @@ def _update_inventory() -> Any:
             table.c.host_id == sa.bindparam('b_host_id'),
             table.c.resource_class == sa.bindparam('b_resource_class'),
         )
-        # In this order: MariaDB assigns from left to right.
+        # ``used`` before ``reported``: MariaDB assigns from left to right.
         .ordered_values(
             *((table.c[name], value) for name, value in plain.items()),
             (table.c.used, table.c.used - table.c.reported + reported),

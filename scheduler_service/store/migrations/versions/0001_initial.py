@@ -1,4 +1,4 @@
-"""The first tables"""
+"""Create all tables"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,7 @@
-"""The pool that each zone got."""
+"""Rows of DNS zones: the pool that each zone was scheduled to.
+
+Stateless: any thread may call it with a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from scheduler_service.store.connection import Writer
 
 
 class ZoneRow(NamedTuple):
-    """A zone and the pool it is in."""
+    """A zone and its pool."""
 
     id: str
     name: str
@@ -45,10 +48,10 @@ def listing(conn: Connection) -> list[ZoneRow]:
     return [ZoneRow(*row) for row in conn.execute(query)]
 
 
-def store(writer: Writer, zones: Sequence[ZoneRow]) -> None:
-    """Keep the pools of zones that had none.
+def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
+    """Add zones with their pools.
 
-    :raises DBDuplicateEntry: one has a pool by now; nothing is kept
+    :raises DBDuplicateEntry: one has a pool already; none is added
     """
     now = time.time()
     writer.conn.execute(
@@ -58,7 +61,7 @@ def store(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 
 
 def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
-    """Forget zones; return how many there were."""
+    """Remove zones; return how many there were."""
     table = schema.zones
     gone = writer.conn.execute(
         sa.delete(table).where(table.c.id.in_(zone_ids))

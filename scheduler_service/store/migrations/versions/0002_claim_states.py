@@ -1,4 +1,4 @@
-"""The life of claims: moves, heartbeats by time, messages put aside"""
+"""Add moves, index heartbeats by time, count redelivered messages"""
 
 from typing import Any
 
