@@ -159,7 +159,7 @@ class Daemon:
             self.scheduler.health.degrade(
                 'broker', 'broker unreachable', 'Broker reachable again'
             )
-            self.scheduler.reporter.deaf()
+            self.scheduler.reporter.reset_liveness()
 
     def stop(self) -> bool:
         """Take nothing more, finish what was taken; whether all was done."""

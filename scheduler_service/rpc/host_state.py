@@ -90,7 +90,7 @@ class HostStateEndpoint:
         credentials(ctxt)
         _check_count(asked.hosts, 'hosts')
         documents.check_text(asked.hosts, 'hosts')
-        return {'taken': self._reporter.beat(asked.hosts)}
+        return {'taken': self._reporter.heartbeat(asked.hosts)}
 
     def update_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -108,7 +108,7 @@ class HostStateEndpoint:
                     f'instance_info: {one.uuid} is told of another host',
                     at='instance_info',
                 )
-        return self._put(events.InstancesSeen(instances=instances))
+        return self._put(events.UpdateInstances(instances=instances))
 
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -120,7 +120,7 @@ class HostStateEndpoint:
         uuids = told if isinstance(told, list) else [told]
         _check_count(uuids, 'instance_uuid')
         return self._put(
-            events.InstancesGone(
+            events.DeleteInstances(
                 host=asked.host_name, uuids=[dashed(one) for one in uuids]
             )
         )
@@ -134,7 +134,7 @@ class HostStateEndpoint:
         _check_count(asked.instance_uuids, 'instance_uuids')
         documents.check_text(asked.host_name, 'host_name')
         return self._put(
-            events.InstancesSynced(
+            events.SyncInstances(
                 host=asked.host_name,
                 uuids=[dashed(one) for one in asked.instance_uuids],
             )
@@ -147,7 +147,7 @@ class HostStateEndpoint:
         asked = self._parse(args, _Aggregates)
         credentials(ctxt)
         found = _each(asked.aggregates, 'aggregates', documents.aggregate)
-        return self._put(events.AggregatesPut(aggregates=found))
+        return self._put(events.UpdateAggregates(aggregates=found))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate, named by its id or its document."""
@@ -160,10 +160,10 @@ class HostStateEndpoint:
             raise errors.InvalidRequest(
                 'aggregate: expected an id', at='aggregate'
             )
-        return self._put(events.AggregateGone(id=named))
+        return self._put(events.DeleteAggregate(id=named))
 
     def _put(self, event: events.Event) -> Pending:
-        future: Future[Any] = self._reporter.put(event)
+        future: Future[Any] = self._reporter.submit(event)
         return Pending(future)
 
 
