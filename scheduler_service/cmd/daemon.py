@@ -81,7 +81,7 @@ class Daemon:
             reader,
             self.name,
         )
-        telling = HostStateEndpoint(self.scheduler.reporter, reader)
+        telling = HostStateEndpoint(self.scheduler.host_state_writer, reader)
         self._server = new_server(
             bus,
             (self.conf.scheduler.topic, self.name),
@@ -159,13 +159,13 @@ class Daemon:
             self.scheduler.health.degrade(
                 'broker', 'broker unreachable', 'Broker reachable again'
             )
-            self.scheduler.reporter.reset_liveness()
+            self.scheduler.host_state_writer.reset_liveness()
 
     def stop(self) -> bool:
         """Take nothing more, finish what was taken; whether all was done."""
         limit = self.conf.scheduler.graceful_shutdown_timeout
         deadline = time.monotonic() + limit
-        self.scheduler.give_up()
+        self.scheduler.cancel_start()
         if self._server is not None:
             self._server.stop()
             self._lane.stop()
@@ -244,7 +244,7 @@ def _spare_collector() -> None:
 
 def _stop(daemon: Daemon, stopping: threading.Event) -> None:
     stopping.set()
-    daemon.scheduler.give_up()
+    daemon.scheduler.cancel_start()
 
 
 def _reload(conf: Any) -> None:

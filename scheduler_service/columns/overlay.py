@@ -95,6 +95,10 @@ class Overlay:
         """Take back everything that was assumed and not committed."""
         self._forget_from(0)
 
+    def forget_last(self, count: int) -> None:
+        """Take back the *count* instances that were assumed last."""
+        self._forget_from(len(self._assumed) - count)
+
     def _forget_from(self, start: int) -> None:
         table = self.table
         while len(self._assumed) > start:

@@ -21,7 +21,7 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.queue import HostJob
+from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import objects
 from scheduler_service.extender.chain import Asked, Chain, Outcome
@@ -98,12 +98,12 @@ class ExtenderDispatcher:
         """Whether an extender is to bind what is claimed for a request."""
         return self._binds and self.concerns(request)
 
-    def park(self, job: HostJob, table: HostTable) -> None:
+    def submit(self, job: HostJob, table: HostTable) -> None:
         """Ask about a job; it comes back, or gets its error.
 
         :param table: the engine's own; it is copied before this returns
         """
-        job.rounds += 1
+        job.extender_rounds += 1
         frozen = self._freezer.freeze(table)
         self._start(job, lambda: self._advise(job, frozen.table, frozen.names))
 
@@ -117,7 +117,7 @@ class ExtenderDispatcher:
     ) -> None:
         """Have placements bound; call *done*, or *undone* with the reason.
 
-        A host's name is put into *job.banned* where it could not be bound.
+        A host that could not be bound is added to ``job.excluded_hosts``.
         """
         frozen = self._freezer.freeze(table)
 
@@ -132,14 +132,14 @@ class ExtenderDispatcher:
                 try:
                     self._chain.bind(asked, name)
                 except errors.ExtenderFailed as error:
-                    job.banned.add(chosen.host)
+                    job.excluded_hosts.add(chosen.host)
                     undone(error)
                     return
             done()
 
         self._start(job, work)
 
-    def again(self, job: HostJob) -> None:
+    def requeue(self, job: HostJob) -> None:
         """Have a job decided anew."""
         self._back(job)
 
@@ -190,14 +190,16 @@ class ExtenderDispatcher:
     ) -> None:
         """Ask for every instance in turn, each seeing those before it."""
         request = job.request
-        if job.banned:
-            ignored = sorted({*(request.ignore_hosts or ()), *job.banned})
+        if job.excluded_hosts:
+            ignored = sorted(
+                {*(request.ignore_hosts or ()), *job.excluded_hosts}
+            )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         overlay = Overlay(table)
         with overlay.transaction():
             advice = self._advice(request, overlay, names)
         missing = len(request.instance_uuids) - len(advice)
-        job.advice = advice + [{}] * missing
+        job.extender_scores = advice + [{}] * missing
         self._back(job)
 
     def _advice(

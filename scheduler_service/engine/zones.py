@@ -12,7 +12,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.queue import ZoneJob
+from scheduler_service.engine.jobs import ZoneJob
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
@@ -77,7 +77,7 @@ class ZoneScheduler:
         ids = [str(job.zone.id) for job in jobs if job.keep]
         if not ids:
             return {}
-        with self.keeper.single() as conn:
+        with self.keeper.autocommit_connection() as conn:
             return zones.pools_of(conn, ids)
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:
@@ -131,7 +131,7 @@ class ZoneScheduler:
 
     def _answer(self, job: ZoneJob, choice: PoolChoice) -> None:
         self._health.count('requests', 'zone chosen')
-        job.answer(
+        job.finish(
             PoolAnswer(
                 request_id=str(job.zone.request_id),
                 zone_id=str(job.zone.id),
@@ -146,7 +146,7 @@ class ZoneScheduler:
     ) -> None:
         pool = snapshot.pools.get(pool_id)
         told = {'pools': len(snapshot.pools), 'kept': True, 'funnel': []}
-        job.answer(
+        job.finish(
             PoolAnswer(
                 request_id=str(job.zone.request_id),
                 zone_id=str(job.zone.id),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from scheduler_service import errors
 from scheduler_service.model.inventory import (
     Attributes,
     Count,
@@ -18,7 +19,6 @@ from scheduler_service.model.inventory import (
 )
 
 MAX_INSTANCES = 1000
-_encode = msgspec.json.Encoder().encode
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
@@ -107,32 +107,6 @@ class Request(Document, dict=True):
             request_id=self.request_id or f'req-{uuid.uuid4()}',
             instance_uuids=self.instance_uuids
             or [str(uuid.uuid4()) for _ in range(self.num_instances)],
-        )
-
-    @functools.cached_property
-    def shape(self) -> bytes | None:
-        """All of the request but its ids: who has it finds the same hosts.
-
-        None where hosts may be judged by which instances they have, or by
-        what was tried before, or where several instances are placed.
-        """
-        if (
-            self.num_instances > 1
-            or self.instance_group
-            or self.scheduler_hints
-            or self.retry
-            or self.forced
-        ):
-            return None
-        return _encode(
-            (
-                self.project_id,
-                self.flavor,
-                self.image,
-                self.availability_zone,
-                self.ignore_hosts,
-                self.requested_destination,
-            )
         )
 
     @property
@@ -235,6 +209,22 @@ class ZoneRequest(Document):
             id=self.id or str(made),
             request_id=self.request_id or f'req-{uuid.uuid4()}',
         )
+
+
+class SelectEntry(NamedTuple):
+    """An entry of schedule_many that wants hosts, which are claimed."""
+
+    request: Request
+
+
+class ZoneEntry(NamedTuple):
+    """An entry of schedule_many that wants a pool, which is stored."""
+
+    zone: ZoneRequest
+
+
+# An error stands for an entry that could not be parsed.
+Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 
 def _is_amount(value: str) -> bool:

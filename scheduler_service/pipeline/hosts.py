@@ -10,7 +10,6 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from scheduler_service.pipeline.filtering import (
     Passed,
 )
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import (
     Assignment,
@@ -37,9 +37,6 @@ from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 class HostPipeline:
@@ -68,7 +65,7 @@ class HostPipeline:
         self,
         overlay: Overlay,
         request: Request,
-        rng: Random,
+        rng: RandomSource,
         spread: int = 1,
         bonuses: Bonuses | None = None,
     ) -> ScheduleResult:
@@ -89,7 +86,7 @@ class HostPipeline:
         self,
         overlay: Overlay,
         request: Request,
-        rng: Random,
+        rng: RandomSource,
         spread: int,
         bonuses: Bonuses | None,
     ) -> ScheduleResult:

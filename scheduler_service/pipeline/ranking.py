@@ -6,23 +6,21 @@ A ranking belongs to the thread that made it.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.columns.table import HostTable
+from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.settings import Settings
-
-if TYPE_CHECKING:
-    from random import Random
 
 # How many of the best an explanation names.
 FINALISTS = 5
 # Up to so many are found one by one, more by sorting.
 _FEW = 16
-# From so many hosts on, only the blocks with the best hosts are searched.
-_LARGE = 4096
+# From so many hosts on, they are searched in blocks.
+_LARGE = 50_000
 _BLOCK = 256
 
 
@@ -71,7 +69,9 @@ class Ranking:
         """Return the *count* best rows, best first; ties in row order."""
         return [self.rows.item(at) for at in self._best_at(count)]
 
-    def pick(self, settings: Settings, rng: Random, spread: int = 1) -> int:
+    def pick(
+        self, settings: Settings, rng: RandomSource, spread: int = 1
+    ) -> int:
         """Return the row to take: the best, or one of the best at random.
 
         :param spread: pick among at least so many of the best
@@ -118,7 +118,7 @@ def best_of(totals: Floats, count: int) -> list[int]:
 
     Of equal totals the one with the lower index comes first.
     """
-    if len(totals) >= _LARGE and count <= len(totals) // _BLOCK:
+    if len(totals) >= _LARGE and count < len(totals) // _BLOCK:
         return _best_of_blocks(totals, count)
     if count > _FEW:
         order = np.argsort(-totals, kind='stable')
@@ -135,15 +135,18 @@ def best_of(totals: Floats, count: int) -> list[int]:
 
 
 def _best_of_blocks(totals: Floats, count: int) -> list[int]:
-    """Find the largest among the blocks with the largest maxima.
-
-    Each of *count* blocks has a total that is at least as large, and comes
-    before any equal one, as everything in the blocks that are left out.
-    """
-    starts = np.arange(0, len(totals), _BLOCK)
-    maxima = np.maximum.reduceat(totals, starts)
-    chosen = np.sort(np.argsort(-maxima, kind='stable')[:count])
-    indexes = (starts[chosen, None] + np.arange(_BLOCK)).ravel()
-    indexes = indexes[indexes < len(totals)]
-    order = np.argsort(-totals[indexes], kind='stable')[:count]
-    return [int(at) for at in indexes[order]]
+    """Find the largest by the maxima of blocks, which are read over again."""
+    maxima = np.maximum.reduceat(totals, np.arange(0, len(totals), _BLOCK))
+    blocks: dict[int, Floats] = {}
+    best: list[int] = []
+    for _ in range(count):
+        block = int(maxima.argmax())
+        if block not in blocks:
+            start = block * _BLOCK
+            blocks[block] = totals[start : start + _BLOCK].copy()
+        values = blocks[block]
+        at = int(values.argmax())
+        best.append(block * _BLOCK + at)
+        values[at] = -np.inf
+        maxima[block] = values.max()
+    return best

@@ -15,16 +15,10 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.queue import (
-    BatchFuture,
-    BatchItem,
-    HostJob,
-    Job,
-    ZoneJob,
-)
+from scheduler_service.engine.jobs import BatchItem
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.model import documents
+from scheduler_service.model import Entry, SelectEntry, ZoneEntry, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.cast_replies import Answers
@@ -160,14 +154,12 @@ class SchedulerEndpoint:
             raise errors.PayloadTooLarge(
                 f'requests: at most {_MOST}, got {len(asked.requests)}'
             )
-        deadline = _deadline(incoming)
-        parts = BatchFuture(len(asked.requests))
-        jobs = [
-            _job_of(one, caller, deadline, part)
-            for one, part in zip(asked.requests, parts.each, strict=True)
-        ]
-        self._scheduler.put_all([j for j in jobs if not j.future.done()])
-        return Pending(parts.whole, _outcomes)
+        future = self._scheduler.schedule_many(
+            [_entry(one) for one in asked.requests],
+            caller,
+            _deadline(incoming),
+        )
+        return Pending(future, _outcomes)
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Say what would happen and why; nothing is claimed."""
@@ -230,31 +222,18 @@ class SchedulerEndpoint:
         return Pending(future, tell=tell)
 
 
-def _job_of(
-    one: _One, caller: RequestContext, deadline: float | None, part: BatchItem
-) -> Job:
-    """Return one of many jobs; what is wrong with it is its own answer."""
+def _entry(one: _One) -> Entry:
+    """Parse an entry of schedule_many; an error takes its place."""
     try:
         if one.select_destinations is not None:
-            request = documents.request(one.select_destinations)
-            return HostJob(
-                future=part, request=request.with_ids(), deadline=deadline
-            )
+            return SelectEntry(documents.request(one.select_destinations))
         if one.schedule_zone is not None:
-            zone = documents.zone(one.schedule_zone)
-            return ZoneJob(
-                future=part,
-                zone=zone.with_ids(),
-                caller=caller,
-                deadline=deadline,
-            )
-        raise errors.InvalidRequest(
+            return ZoneEntry(documents.zone(one.schedule_zone))
+        return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )
     except errors.SchedulerError as error:
-        refused = Job(part)
-        refused.fail(error)
-        return refused
+        return error
 
 
 def _reply_to(args: Any) -> ReplyTo | None:

@@ -260,11 +260,11 @@ class TestSilence:
         service.client.ask(CONTEXT, 'heartbeat', hosts=['compute-1'])
         until(
             lambda: (
-                service.daemon.scheduler.reporter._buffer.heartbeats == set()
+                service.daemon.scheduler.host_state_writer._buffer.heartbeats == set()
             )
         )
         for _ in range(20):
-            service.daemon.scheduler.reporter.reset_liveness()
+            service.daemon.scheduler.host_state_writer.reset_liveness()
             time.sleep(0.1)
         assert host(service.store).state == 'up'
         until(lambda: host(service.store).state == 'down', 5.0)
