@@ -18,7 +18,8 @@ import time
 from typing import Any
 
 from benchmarks import common
-from benchmarks.rpc import CONTEXT, Caller, rate
+from benchmarks.rpc import CONTEXT, Caller
+from benchmarks.timing import rate
 from scheduler_service import errors
 
 _PROCESSES = 2
