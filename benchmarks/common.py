@@ -261,6 +261,14 @@ def memory_mb(pid: int) -> float:
     raise LookupError(pid)
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, all its threads."""
+    text = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    # After the name in parentheses: user and system time are 12th and 13th.
+    fields = text.rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
 def timed(call: Any) -> float:
     """Return how long a call took, in seconds."""
     start = time.perf_counter()

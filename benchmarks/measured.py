@@ -97,6 +97,10 @@ class MeasuredDaemon:
         """Return the resident memory of the process."""
         return common.memory_mb(self._process.pid)
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+        return common.cpu_seconds(self._process.pid)
+
     def next_request(self) -> dict[str, Any]:
         """Return the next document of the mix, for a call elsewhere."""
         return self._requests.take(1)[0].document

@@ -156,9 +156,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         '--sections', nargs='+', choices=SECTIONS, default=SECTIONS
     )
-    made.add_argument('--turns', type=int, default=3)
+    made.add_argument('--turns', type=int, default=8)
     made.add_argument(
-        '--seconds', type=float, default=3.0, help='length of one turn'
+        '--seconds', type=float, default=1.0, help='length of one turn'
     )
     made.add_argument(
         '--calls', type=int, default=500, help='of one caller, of each kind'

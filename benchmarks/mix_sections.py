@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.measured import BATCH, MeasuredDaemon
-from benchmarks.timing import in_turns, rate, spread
+from benchmarks.timing import count, in_turns, rate, spread
 
 CALLERS = 16
 BATCH_CALLERS = (1, 2, 4)
+# Names of figures: the batch verb on the mix, and on one request repeated.
+_MIX = 'batch_64_mix'
+_SAME = 'batch_64_same_request'
 # Of one run, by daemon: number of callers -> decisions a second in each turn.
 Rates = dict[str, dict[str, list[float]]]
 
@@ -72,31 +75,24 @@ class Measurement:
 
     def batch(self) -> None:
         """Measure the batch verb: the mix, and one request over and over."""
-        mix = 'batch_64_mix_a_second'
-        same = 'batch_64_same_request_a_second'
+        first = self.daemons[0].name
+        every = list(dict.fromkeys([*self.daemons, self.reference]))
         rates = {
-            mix: self._batch_rates(self.daemons, same=False),
-            same: self._batch_rates(
-                list(dict.fromkeys([*self.daemons, self.reference])), same=True
-            ),
+            _MIX: self._batch_rates(self.daemons, _MIX),
+            _SAME: self._batch_rates(every, _SAME),
         }
         for verb, by_daemon in rates.items():
-            for name, by_callers in by_daemon.items():
-                self.figures[name][verb] = {
-                    callers: spread(some, 0)
-                    for callers, some in by_callers.items()
-                }
-            for callers in by_daemon[self.daemons[0].name]:
+            for callers, of_first in by_daemon[first].items():
                 for daemon in self.daemons[1:]:
                     self._compare(
                         f'{verb}, {callers}',
                         daemon.name,
                         by_daemon[daemon.name][callers],
-                        by_daemon[self.daemons[0].name][callers],
+                        of_first,
                     )
         for daemon in self.daemons:
-            for callers, some in rates[mix][daemon.name].items():
-                other = rates[same][self.reference.name][callers]
+            for callers, some in rates[_MIX][daemon.name].items():
+                other = rates[_SAME][self.reference.name][callers]
                 self.ratios[
                     f'mix of {daemon.name} to one request of '
                     f'{self.reference.name}, {callers}'
@@ -116,7 +112,9 @@ class Measurement:
             rates['noop'].append(empty)
             for daemon in self.daemons:
                 rates[daemon.name].append(
-                    rate(daemon.claimed, CALLERS, effort.seconds, effort.most)
+                    count(
+                        daemon.claimed, CALLERS, effort.seconds, effort.most
+                    ).rate
                 )
                 daemon.release_old()
         for name, some in rates.items():
@@ -141,8 +139,8 @@ class Measurement:
         in_turns(calls, max(20, self.effort.calls // 10))
         p50: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.effort.turns):
-            count = -(-self.effort.calls // self.effort.turns)
-            for name, times in in_turns(calls, count).items():
+            some_calls = -(-self.effort.calls // self.effort.turns)
+            for name, times in in_turns(calls, some_calls).items():
                 p50[name].append(statistics.median(times))
         for name, some in p50.items():
             daemon_name, _, kind = name.partition(' ')
@@ -162,17 +160,17 @@ class Measurement:
         count. Memory is flat where the second half of the requests adds
         less than 3 percent.
         """
-        count = self.effort.memory
+        total = self.effort.memory
         for daemon in self.daemons:
             memory = self.figures[daemon.name]['memory_mb']
             memory['before'] = round(daemon.memory_mb(), 1)
             for quarter in range(1, 5):
-                for _ in range(max(1, count // 4 // BATCH)):
+                for _ in range(max(1, total // 4 // BATCH)):
                     daemon.batch()
                     daemon.release_old()
-                key = f'after_{count * quarter // 4}'
+                key = f'after_{total * quarter // 4}'
                 memory[key] = round(daemon.memory_mb(), 1)
-            grown = memory[f'after_{count}'] / memory[f'after_{count // 2}']
+            grown = memory[f'after_{total}'] / memory[f'after_{total // 2}']
             memory['grown_percent'] = round((grown - 1) * 100, 1)
             memory['flat'] = grown < 1.03
 
@@ -184,18 +182,36 @@ class Measurement:
         return {'daemons': dict(self.figures), 'ratios': self.ratios}
 
     def _batch_rates(
-        self, daemons: Sequence[MeasuredDaemon], same: bool
+        self, daemons: Sequence[MeasuredDaemon], verb: str
     ) -> Rates:
+        """Return decisions a second, and keep them as figures.
+
+        The daemon's processor time for a decision is kept beside them: it
+        says the same where other programs use the machine, too.
+        """
         rates: Rates = {one.name: defaultdict(list) for one in daemons}
-        most = self.effort.most // BATCH
-        for _ in range(self.effort.turns):
+        cpu: dict[str, list[float]] = defaultdict(list)
+        effort = self.effort
+        most = effort.most // BATCH
+        for _ in range(effort.turns):
             for callers in BATCH_CALLERS:
                 for daemon in daemons:
-                    call = daemon.same_batch if same else daemon.batch
-                    calls = rate(call, callers, self.effort.seconds, most)
+                    call = daemon.batch if verb == _MIX else daemon.same_batch
+                    before = daemon.cpu_seconds()
+                    done = count(call, callers, effort.seconds, most)
+                    used = daemon.cpu_seconds() - before
+                    cpu[daemon.name].append(used * 1000 / done.calls / BATCH)
                     some = rates[daemon.name][f'{callers} callers']
-                    some.append(calls * BATCH)
+                    some.append(done.rate * BATCH)
                     daemon.release_old()
+        for name, by_callers in rates.items():
+            self.figures[name][f'{verb}_a_second'] = {
+                callers: spread(some, 0)
+                for callers, some in by_callers.items()
+            }
+            self.figures[name][f'{verb}_daemon_cpu_ms_a_decision'] = spread(
+                cpu[name], 3
+            )
         return rates
 
     def _compare(

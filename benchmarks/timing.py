@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from benchmarks import common
 
@@ -26,13 +27,25 @@ def in_turns(
     return times
 
 
-def rate(
+class Counted(NamedTuple):
+    """How many calls were made in how many seconds."""
+
+    calls: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Calls a second."""
+        return self.calls / self.seconds
+
+
+def count(
     call: Callable[[], None],
     threads: int,
     seconds: float,
     most: int = sys.maxsize,
-) -> float:
-    """Return calls a second from several threads.
+) -> Counted:
+    """Call from several threads for a while, and count the calls.
 
     :param seconds: after which no thread starts another call
     :param most: how many calls to make at most, all threads together
@@ -50,7 +63,12 @@ def rate(
     with ThreadPoolExecutor(threads) as pool:
         start = time.monotonic()
         total = sum(pool.map(work, range(threads)))
-        return total / (time.monotonic() - start)
+        return Counted(total, time.monotonic() - start)
+
+
+def rate(call: Callable[[], None], threads: int, seconds: float) -> float:
+    """Return calls a second from several threads."""
+    return count(call, threads, seconds).rate
 
 
 def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
