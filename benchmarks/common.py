@@ -114,8 +114,8 @@ def bus(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    with servers.rabbitmq() as (_, found):
-        yield found
+    with servers.rabbitmq() as (_, transport_url):
+        yield transport_url
 
 
 def write_config(

@@ -32,10 +32,10 @@ def run(tree: pathlib.Path, name: str, more: list[str]) -> Any:
 def leaves(figures: Any, place: str = '') -> dict[str, float]:
     """Return the numbers of a document by their place in it."""
     if isinstance(figures, dict):
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for key, value in figures.items():
-            found.update(leaves(value, f'{place}.{key}' if place else key))
-        return found
+            numbers.update(leaves(value, f'{place}.{key}' if place else key))
+        return numbers
     if isinstance(figures, int | float) and not isinstance(figures, bool):
         return {place: float(figures)}
     return {}

@@ -37,15 +37,15 @@ def source() -> str:
     :raises LookupError: the guide does not show one of them any more
     """
     blocks = _LITERAL_BLOCK.findall(_GUIDE.read_text())
-    found = []
+    shown = []
     for name in (_FILTER, _WEIGHER):
         for block in blocks:
             if f'class {name}' in block:
-                found.append(textwrap.dedent(block))
+                shown.append(textwrap.dedent(block))
                 break
         else:
             raise LookupError(f'{_GUIDE} shows no class {name}')
-    return '\n'.join(found) + _LOOP_FILTER
+    return '\n'.join(shown) + _LOOP_FILTER
 
 
 def enable(folder: pathlib.Path, loop: bool) -> str:

@@ -5,9 +5,9 @@ Seven masks, each one operation over a whole column and ANDed in place:
 1. ``enabled``, bool
 2. ``up``, bool
 3. ``zone == wanted``, int64 codes
-4. ``free_memory_mb >= asked``, float64
-5. ``free_vcpus >= asked``, float64
-6. ``free_disk_mb >= asked``, float64
+4. ``free_memory_mb >= needed``, float64
+5. ``free_vcpus >= needed``, float64
+6. ``free_disk_mb >= needed``, float64
 7. ``io_operations < 8``, int64
 
 Then four weights of the rows that passed, float64: free memory, free vCPUs,
@@ -37,7 +37,7 @@ class Floor:
 
     The allocation ratios are the default ones: vCPUs 16, memory 1.5, disk 1.
 
-    :param zone: availability zone that is asked for
+    :param zone: availability zone that is requested
     :param flavor: with ``vcpus``, ``memory_mb`` and ``root_gb``
 
     :ivar passed: how many hosts passed the masks of the last run
@@ -79,7 +79,7 @@ class Floor:
             self._free_disk,
             version,
         )
-        self._asked = (
+        self._needed = (
             float(flavor['memory_mb']),
             float(flavor['vcpus']),
             flavor['root_gb'] * 1024.0,
@@ -92,7 +92,7 @@ class Floor:
     def run(self) -> None:
         """Filter and weigh all hosts once."""
         mask, one = self._mask, self._one
-        memory_mb, vcpus, disk_mb = self._asked
+        memory_mb, vcpus, disk_mb = self._needed
         np.logical_and(self._enabled, self._up, out=mask)
         mask &= np.equal(self._zone, self._wanted_zone, out=one)
         mask &= np.greater_equal(self._free_memory, memory_mb, out=one)

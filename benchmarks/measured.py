@@ -1,7 +1,7 @@
 """A daemon that is measured, and the requests that it is sent.
 
 Each daemon has a database and a topic of its own, so that several can be up
-at once and be asked in turns.
+at once and be called in turns.
 """
 
 from __future__ import annotations

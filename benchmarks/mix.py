@@ -8,7 +8,7 @@ call of that server is what the bus alone costs. The requests are those of
 ``--base REV`` runs the daemon of an earlier commit beside this one's and
 prints ratios; ``--plugins`` does so with a daemon that has the plug-ins of
 the contributor's guide enabled. All of them are up at once, each on its own
-database and topic, and are asked in turns. Every answer is checked: a
+database and topic, and are called in turns. Every answer is checked: a
 request may be refused only where no host can satisfy it.
 """
 
@@ -36,7 +36,7 @@ REQUESTS = 40_000
 def prepare(
     args: argparse.Namespace, hosts: int
 ) -> tuple[mixes.Mix, dict[str, Any]]:
-    """Return the requests, and the inventory that they are asked of.
+    """Return the requests, and the inventory that they are for.
 
     :raises TraceMissing: the requests are the trace's, and it is not there
     """

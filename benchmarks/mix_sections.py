@@ -1,6 +1,6 @@
 """What ``benchmarks.mix`` measures of daemons that are up at once.
 
-Each section asks the daemons in turns and keeps a figure of every turn, so
+Each section calls the daemons in turns and keeps a figure of every turn, so
 that ratios are taken between calls of the same moment.
 """
 
@@ -43,7 +43,7 @@ class Effort:
 
 
 class Measurement:
-    """The sections of one run, and the figures that they found.
+    """The sections of one run, and their figures.
 
     :param daemons: this commit's first; the others are compared with it
     :param reference: with whose rate for one request over and over the rates

@@ -75,7 +75,7 @@ class Mix:
 
 
 def inventory(hosts: int, seed: int = 1) -> dict[str, Any]:
-    """Return the inventory document that a cloud's mix is asked of.
+    """Return the inventory document for a cloud's mix of requests.
 
     A tenth of the hosts are of another architecture, a fifth have FPGAs,
     a third the trait of golden flavors and a tenth a trait to avoid.

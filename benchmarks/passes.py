@@ -65,8 +65,8 @@ def filter_hosts_inexactly(
 ) -> Any:
     """Return who passes all filters but the exact ones, all of them run.
 
-    Hosts with exactly what is asked are not to be had in numbers; a chain
-    that stops at them would say nothing of what follows.
+    Hardly any host has exactly what a request needs, so a chain with the
+    exact filters would stop there and not time the filters after them.
     """
     passed = np.ones(len(table), np.bool_)
     for one, mask in pipeline.verdicts(table, request):
@@ -120,7 +120,7 @@ def inventory(hosts: int) -> Inventory:
     )
 
 
-def rich_request(asked: dict[str, Any]) -> dict[str, Any]:
+def rich_request(plain: dict[str, Any]) -> dict[str, Any]:
     """Return a request that gives every filter something to look at."""
     specs = {
         'aggregate_instance_extra_specs:ssd': 'true',
@@ -129,8 +129,8 @@ def rich_request(asked: dict[str, Any]) -> dict[str, Any]:
         'capabilities:hypervisor_version': '>= 6000000',
     }
     return {
-        **asked,
-        'flavor': {**asked['flavor'], 'name': 'm1', 'extra_specs': specs},
+        **plain,
+        'flavor': {**plain['flavor'], 'name': 'm1', 'extra_specs': specs},
         'image': {
             'id': 'x',
             'properties': {'hw_architecture': 'x86_64', 'img_hv_type': 'kvm'},
@@ -175,14 +175,14 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
         one_pass()
 
     def objects() -> None:
-        found = [
+        passing = [
             host
             for host in parsed.hosts
             if host.memory_mb * 1.5 - host.memory_mb_used >= 2048
             and host.vcpus * 16.0 - host.vcpus_used >= 2
             and host.local_gb - host.local_gb_used >= 20
         ]
-        found.sort(key=lambda host: host.memory_mb_used - host.memory_mb)
+        passing.sort(key=lambda host: host.memory_mb_used - host.memory_mb)
 
     one_pass()
     floor.run()
