@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from benchmarks import common
-from tests import servers
+from tests.support import servers
 
 
 def measure(hosts: int, server_url: str, bus: str) -> dict[str, Any]:

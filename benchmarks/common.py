@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests import servers
+from tests.support import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
 AGGREGATES = 20

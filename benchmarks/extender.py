@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.rpc import CONTEXT, Caller
-from tests import extenders, servers
+from tests.support import extenders, servers
 
 _POD = {
     'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'},

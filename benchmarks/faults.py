@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service.rpc.client import SchedulerClient
-from tests import clouds, faults, servers
+from tests.support import clouds, faults, servers
 
 CONTEXT = faults.CONTEXT
 

@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks import common
 from scheduler_service import conf as options
 from scheduler_service.rpc import transport
-from tests import fuzzing, servers
-from tests.functional.test_fuzz import NAMES
+from tests.support import fuzzing, servers
+from tests.support.fuzzing import NAMES
 
 import oslo_messaging  # isort: skip
 

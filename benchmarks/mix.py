@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks import bulk_load, common, documented_plugins, mixes, openb
 from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 from benchmarks.mix_sections import Effort, Measurement
-from tests import servers
+from tests.support import servers
 
 SECTIONS = ('batch', 'callers', 'single', 'memory')
 # The rate for one request over and over is taken at this size.

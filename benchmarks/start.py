@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import bulk_load, common, mixes
 from benchmarks.measured import BATCH, DaemonSpec, MeasuredDaemon, running
 from benchmarks.timing import count
-from tests import servers
+from tests.support import servers
 
 MILLION = 1_000_000
 _REQUESTS = 20_000

@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
-from tests import servers
-
-DATABASES = ['sqlite', 'postgresql', 'mariadb']
+from tests.support import servers
+from tests.support.databases import DATABASES, new_database
 
 
 def _run(start: Callable[[], Any]) -> Iterator[Any]:
@@ -63,17 +60,6 @@ def quorum_bus(rabbitmq: tuple[servers.Server, str]) -> str:
     return url + 'quorum'
 
 
-def new_database(base: str) -> str:
-    """Make a database of its own on a server; return its URL."""
-    name = f't{uuid.uuid4().hex[:12]}'
-    home = 'postgres' if base.startswith('postgresql') else ''
-    engine = sa.create_engine(base + home, isolation_level='AUTOCOMMIT')
-    with engine.connect() as conn:
-        conn.exec_driver_sql(f'CREATE DATABASE {name}')
-    engine.dispose()
-    return base + name
-
-
 @pytest.fixture
 def make_url(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
@@ -82,7 +68,7 @@ def make_url(
 
     def make(kind: str) -> str:
         if kind == 'sqlite':
-            return f'sqlite:///{tmp_path}/{uuid.uuid4().hex}.sqlite'
+            return new_database(f'sqlite:///{tmp_path}/')
         return new_database(request.getfixturevalue(kind)[1])
 
     return make

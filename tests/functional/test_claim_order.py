@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.store import claims
-from scheduler_service.store.claims import lifecycle
+from scheduler_service.store import claims, lifecycle
 from scheduler_service.store.connection import Store
-from tests.functional.test_store import FALLBACK, bring
+from tests.support.stores import DEFAULT_RATIOS, import_inventory
 
 AMOUNTS = {'DISK_GB': 1, 'MEMORY_MB': 8, 'VCPU': 1}
 pytestmark = pytest.mark.db
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.db
 
 def cloud(store: Store, hosts: int) -> None:
     """Bring in hosts with room for thousands, their ids from 1."""
-    bring(store, {'hosts': [
+    import_inventory(store, {'hosts': [
         {'host': f'c{number}', 'vcpus': 999, 'memory_mb': 2**20,
          'local_gb': 2**20}
         for number in range(hosts)
@@ -63,9 +62,9 @@ def test_rows_are_taken_in_the_order_that_they_are_asked_in(
         if analyzed:
             conn.exec_driver_sql('ANALYZE')
         batch = some([1, 1] if several else [1])
-        prepared = claims.prepare(store, batch, FALLBACK)
-        claims.send(store, conn, prepared).wait()
-        made = prepared.statements[0].statement
+        prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
+        claims.begin(store, conn, prepared).result()
+        made = prepared.bound.statement
         nulls = ', '.join(['NULL'] * len(made.order))
         (told,) = conn.exec_driver_sql(
             f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
@@ -102,8 +101,8 @@ def test_batches_that_cross_never_lock_each_other_out(kind, make_store):
                 meeting.wait()
                 for turn in range(40):
                     batch = some(order[: 1 + turn % 3])
-                    prepared = claims.prepare(store, batch, FALLBACK)
-                    claims.send(store, conn, prepared).wait()
+                    prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
+                    claims.begin(store, conn, prepared).result()
                     if turn % 4 == number:
                         gone = [one.consumer for one in batch]
                         store.write(lambda w, g=gone: lifecycle.release(w, g))

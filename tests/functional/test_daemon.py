@@ -11,11 +11,10 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.store import migrate
-from scheduler_service.store.connection import Store
-from tests import servers
-from tests.conftest import new_database
-from tests.functional.conftest import CONTEXT, SMALL, bring, connected
+from tests.support import servers
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.services import connected
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker]
 
@@ -29,25 +28,10 @@ rabbit_transient_quorum_queue = true
 """
 
 
-def ready_store(base: str) -> str:
-    """Return the URL of a database with tables and an inventory."""
-    url = new_database(base)
-    store = Store.connect(url)
-    migrate.sync(store)
-    bring(store)
-    store.dispose()
-    return url
-
-
 @pytest.fixture
 def ready_sqlite(tmp_path) -> str:
     """A database file with tables and an inventory."""
-    url = f'sqlite:///{tmp_path}/ready.sqlite'
-    store = Store.connect(url)
-    migrate.sync(store)
-    bring(store)
-    store.dispose()
-    return url
+    return ready_database(f'sqlite:///{tmp_path}/')
 
 
 def on(topic: str) -> str:
@@ -67,7 +51,7 @@ def test_tells_systemd_when_ready_and_exits_0_on_sigterm(
         told.bind(address)
         told.settimeout(40)
         daemon = launch(
-            ready_store(postgresql[1]), rabbitmq[1], on(topic),
+            ready_database(postgresql[1]), rabbitmq[1], on(topic),
             NOTIFY_SOCKET=address,
         )  # fmt: skip
         assert told.recv(100) == b'READY=1'
@@ -84,7 +68,7 @@ def test_tells_systemd_when_ready_and_exits_0_on_sigterm(
 def test_finishes_what_it_took_before_it_stops(
     connect, launch, rabbitmq, postgresql, topic
 ):
-    database = ready_store(postgresql[1])
+    database = ready_database(postgresql[1])
     daemon = launch(database, rabbitmq[1], on(topic))
     daemon.wait_for('Ready:')
     asking = connect(rabbitmq[1], topic)
@@ -116,7 +100,7 @@ def test_finishes_what_it_took_before_it_stops(
 def test_a_request_survives_the_kill_of_its_daemon(
     connect, launch, rabbitmq, postgresql, topic
 ):
-    database = ready_store(postgresql[1])
+    database = ready_database(postgresql[1])
     first = launch(database, rabbitmq[1], on(topic))
     first.wait_for('Ready:')
     asking = connect(rabbitmq[1], topic, timeout=60)
@@ -144,7 +128,7 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
     connect, launch, rabbitmq, topic
 ):
     with servers.postgresql() as (server, base):
-        database = ready_store(base)
+        database = ready_database(base)
         server.kill(signal.SIGINT)
         daemon = launch(database, rabbitmq[1], on(topic))
         daemon.wait_for('Degraded: database unreachable')
@@ -178,7 +162,9 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
 
 def test_waits_for_a_broker_that_comes_back(launch, postgresql, topic):
     with servers.rabbitmq() as (server, bus):
-        daemon = launch(ready_store(postgresql[1]), bus, on(topic) + DURABLE)
+        daemon = launch(
+            ready_database(postgresql[1]), bus, on(topic) + DURABLE
+        )
         daemon.wait_for('Ready:')
         with connected(bus, topic, durable=True) as before:
             before.ping(CONTEXT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import pathlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,15 +14,13 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.extender import config, quantity, wire
 from scheduler_service.extender.chain import Asked, Chain
-from tests import extenders
-from tests.extenders import Reply
-
-CASES = pathlib.Path(__file__).parents[3] / 'shared/conformance/extender'
+from tests.support import extenders
+from tests.support.extenders import RECORDINGS, Reply
 
 
 def recorded(name: str) -> list[Any]:
     """Return a list of recordings; none where they are not at hand."""
-    path = CASES / name
+    path = RECORDINGS / name
     return json.loads(path.read_text()) if path.exists() else []
 
 
@@ -273,7 +270,7 @@ def play_preempt(case: Any, told: Any, chain: Chain, nodes: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    'path', sorted(CASES.glob('thirdparty-*.json')), ids=lambda p: p.stem
+    'path', sorted(RECORDINGS.glob('thirdparty-*.json')), ids=lambda p: p.stem
 )
 def test_replies_of_servers_that_people_run_are_understood(path):
     told = json.loads(path.read_text())

@@ -15,9 +15,9 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.extender import config, objects, reading
 from scheduler_service.model import documents
-from tests import extenders
-from tests.extenders import Reply
-from tests.functional.conftest import CONTEXT, SMALL
+from tests.support import extenders
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.extenders import Reply
 
 FPGA = 'scheduler-service.local/CUSTOM_FPGA'
 WITH_FPGA = {'extra_specs': {'resources:CUSTOM_FPGA': '1'}}

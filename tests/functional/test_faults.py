@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import quarantine
-from tests import clouds, faults, servers
-from tests.functional.conftest import CONTEXT, SMALL
-from tests.functional.test_daemon import on, ready_store
+from tests.support import clouds, faults, servers
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT, SMALL
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker, pytest.mark.db]
 POISON = """
 [filter_scheduler]
-available_filters = tests.functional.poison.PoisonFilter
+available_filters = tests.support.poison_filter.PoisonFilter
 enabled_filters = PoisonFilter
 """
 
@@ -31,8 +31,8 @@ def test_a_message_that_ends_its_daemon_is_put_aside(
     connect, launch, rabbitmq, postgresql
 ):
     topic = f't{uuid.uuid4().hex[:8]}'
-    database = ready_store(postgresql[1])
-    extra = on(topic) + 'max_deliveries = 2\n' + POISON
+    database = ready_database(postgresql[1])
+    extra = f'[scheduler]\ntopic = {topic}\nmax_deliveries = 2\n{POISON}'
     running = launch(database, rabbitmq[1], extra)
     running.wait_for('Ready:')
     asking = connect(rabbitmq[1], topic, timeout=100)
@@ -69,11 +69,11 @@ def test_a_message_that_ends_its_daemon_is_put_aside(
     running.wait_for('is put aside')
     bad = [one for one in outcomes if not isinstance(one, dict)]
     assert bad == ['RequestPutAside']
-    assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1
+    assert asking.ping(CONTEXT)['counters']['requests_put_aside'] == 1
     store = Store.connect(database)
     with store.reading() as conn:
-        (kept,) = quarantine.listing(conn)
-        whole = quarantine.show(conn, kept['message_id'])
+        (kept,) = suspects.listing(conn)
+        whole = suspects.show(conn, kept['message_id'])
     store.dispose()
     assert kept['method'] == 'select_destinations'
     asked = whole['message']['args']['request']

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_service import errors
-from tests import fuzzing
-from tests.functional.conftest import CONTEXT
+from tests.support import fuzzing
+from tests.support.documents import CONTEXT
+from tests.support.fuzzing import NAMES
 
 import oslo_messaging  # isort: skip
-
-NAMES = {
-    kind.__name__
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, errors.SchedulerError)
-}
 
 
 @pytest.mark.parametrize(

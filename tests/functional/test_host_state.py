@@ -12,10 +12,10 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.engine import host_state_writer
 from scheduler_service.engine.factory import build
-from scheduler_service.store.claims import claim_queries
+from scheduler_service.store import claim_rows, loading
 from scheduler_service.store.connection import Store
-from scheduler_service.store.reading import loading
-from tests.functional.conftest import CONTEXT, SMALL, new_conf
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.services import new_conf
 
 BUSES = ['inproc', pytest.param('rabbit', marks=pytest.mark.broker)]
 
@@ -44,7 +44,7 @@ def host(store: Store, name: str = 'compute-1') -> Any:
 def state_of(store: Store, uuid: str) -> Any:
     with store.reading() as conn:
         try:
-            return claim_queries.show(conn, uuid)['state']
+            return claim_rows.show(conn, uuid)['state']
         except errors.ClaimNotFound:
             return None
 
@@ -167,7 +167,7 @@ class TestTold:
         assert host(service.store, 'good-1')
         assert host(service.store, 'bad') is None
         counters = service.client.ping(CONTEXT)['counters']
-        assert counters['host_reports_rejected'] == 1
+        assert counters['reports_refused'] == 1
 
 
 class TestLife:
@@ -259,12 +259,10 @@ class TestSilence:
         service = make_service(scheduler__service_down_time=1.0)
         service.client.ask(CONTEXT, 'heartbeat', hosts=['compute-1'])
         until(
-            lambda: (
-                service.daemon.scheduler.host_state_writer._buffer.heartbeats == set()
-            )
+            lambda: service.daemon.scheduler.reporter._gathered.beats == set()
         )
         for _ in range(20):
-            service.daemon.scheduler.host_state_writer.reset_liveness()
+            service.daemon.scheduler.reporter.deaf()
             time.sleep(0.1)
         assert host(service.store).state == 'up'
         until(lambda: host(service.store).state == 'down', 5.0)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from tests import extenders
-from tests.functional.conftest import CONTEXT, SMALL
-from tests.functional.test_extender_verdicts import CASES
-from tests.servers import free_port
+from tests.support import extenders, fuzzing
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.extenders import RECORDINGS
+from tests.support.servers import free_port
 
-RECORDED = sorted(CASES.glob('request-*.json'))
+RECORDED = sorted(RECORDINGS.glob('request-*.json'))
 
 
 class Face:
@@ -419,8 +419,6 @@ class TestExtender:
 class TestFuzz:
     def test_malformed_requests_crash_nothing(self, make_face):
         """The small form of benchmarks.fuzz, over real sockets."""
-        from tests import fuzzing
-
         face = make_face(http__request_timeout=2.0)
         told = fuzzing.http_face(face.port, 400, seed=5)
         assert told['server_errors'] == []

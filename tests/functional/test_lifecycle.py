@@ -21,68 +21,45 @@ from hypothesis.stateful import (
 
 from scheduler_service import errors
 from scheduler_service.model import Instance, documents
-from scheduler_service.store import claims, schema
-from scheduler_service.store.claims import claim_queries, lifecycle
-from scheduler_service.store.connection import Store
-from scheduler_service.store.reading import (
-    change_feed,
-    inventory_export,
+from scheduler_service.store import (
+    audit,
+    changes,
+    claim_rows,
+    claims,
+    host_reports,
+    inventory,
+    lifecycle,
     loading,
+    schema,
+    sightings,
 )
-from scheduler_service.store.records import audit
-from scheduler_service.store.writing import host_reports, instance_reports
-from tests.functional.test_store import (
-    DOCUMENT,
-    FALLBACK,
-    a_claim,
-    assert_same,
-    bring,
-    load,
-    make,
-    used,
+from scheduler_service.store.connection import Store
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    FULL_INVENTORY,
+    HOSTS,
+    STRICT,
+    assert_same_snapshot,
+    audit_findings,
+    claim_on,
+    import_inventory,
+    import_two_hosts,
+    load_snapshot,
+    new_claim,
+    used_amounts,
+    used_memory,
+    write_claims,
 )
 
-HOSTS = ('compute-1', 'compute-2', 'compute-3')
 GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
-STRICT = ('affinity', 'anti-affinity')
-
-
-def two_hosts(store: Store) -> Any:
-    """Bring two hosts in; return the snapshot."""
-    bring(store, {'hosts': [
-        {'host': name, 'vcpus': 8, 'memory_mb': 4096, 'local_gb': 100,
-         'ram_allocation_ratio': 1.0}
-        for name in HOSTS[:2]
-    ]})  # fmt: skip
-    return load(store)
-
-
-def on(snapshot: Any, row: int, **how: Any) -> claims.Claim:
-    """Return a claim of 1,024 MB on the host of a row."""
-    place = {
-        'host_id': int(snapshot.hosts.ids[row]),
-        'host': snapshot.hosts.host_at(row),
-        'node': snapshot.hosts.node_at(row),
-    }
-    return a_claim(snapshot, 1024, **{**place, **how})
-
-
-def findings(store: Store) -> list[str]:
-    with store.reading() as conn:
-        found = audit.audit(conn, FALLBACK)
-    return [f'{one.kind}: {one.text}' for one in found.findings]
-
-
-def memory(store: Store) -> list[int]:
-    return load(store).hosts.resources['MEMORY_MB'].used.tolist()
 
 
 @pytest.mark.db
 class TestLife:
     def test_confirmed_by_its_host_and_by_no_other(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
         assert store.write(
             lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'})
         ) == []  # fmt: skip
@@ -92,72 +69,88 @@ class TestLife:
         ]
         assert store.write(lambda w: lifecycle.confirm(w, seen)) == []
         with store.reading() as conn:
-            assert (
-                claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
-            )
+            assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
 
     def test_a_move_holds_both_places_until_it_is_confirmed(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
-        moving = on(snapshot, 1, consumer=one.consumer, known=True, move=True)
-        make(store, moving)
-        assert memory(store) == [1024, 1024]
-        placed = load(store).hosts.instances.get(one.consumer)
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
+        moving = claim_on(
+            snapshot, 1, consumer=one.consumer, known=True, move=True
+        )
+        write_claims(store, moving)
+        assert used_memory(store) == [1024, 1024]
+        placed = load_snapshot(store).hosts.instances.get(one.consumer)
         assert placed is not None
         assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
         with pytest.raises(claims.ClaimLost):
-            make(store, moving)
+            write_claims(store, moving)
         store.write(
             lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'})
         )
-        assert memory(store) == [0, 1024]
+        assert used_memory(store) == [0, 1024]
         with store.reading() as conn:
-            shown = claim_queries.show(conn, one.consumer)
+            shown = claim_rows.show(conn, one.consumer)
         assert (shown['state'], shown['host']) == ('confirmed', 'compute-2')
-        assert findings(store) == []
+        assert audit_findings(store) == []
 
     def test_a_dropped_move_leaves_it_where_it_was(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
-        make(store, on(snapshot, 1, consumer=one.consumer, known=True,
-                       move=True))  # fmt: skip
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
+        write_claims(
+            store,
+            claim_on(
+                snapshot, 1, consumer=one.consumer, known=True, move=True
+            ),
+        )
         drop = [one.consumer]
         assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == drop
         assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == []
-        assert memory(store) == [1024, 0]
+        assert used_memory(store) == [1024, 0]
 
     def test_release_gives_back_both_places(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
-        make(store, on(snapshot, 1, consumer=one.consumer, known=True,
-                       move=True))  # fmt: skip
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
+        write_claims(
+            store,
+            claim_on(
+                snapshot, 1, consumer=one.consumer, known=True, move=True
+            ),
+        )
         store.write(lambda w: lifecycle.release(w, [one.consumer]))
-        assert memory(store) == [0, 0]
-        assert load(store).hosts.instances.get(one.consumer) is None
-        assert findings(store) == []
+        assert used_memory(store) == [0, 0]
+        assert load_snapshot(store).hosts.instances.get(one.consumer) is None
+        assert audit_findings(store) == []
 
     def test_its_old_host_lets_go_of_what_moves(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
-        make(store, on(snapshot, 1, consumer=one.consumer, known=True,
-                       move=True))  # fmt: skip
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
+        write_claims(
+            store,
+            claim_on(
+                snapshot, 1, consumer=one.consumer, known=True, move=True
+            ),
+        )
         gone = {'compute-1': [one.consumer]}
-        assert store.write(lambda w: instance_reports.remove(w, gone))
-        assert memory(store) == [0, 1024]
-        placed = load(store).hosts.instances.get(one.consumer)
+        assert store.write(lambda w: sightings.remove(w, gone))
+        assert used_memory(store) == [0, 1024]
+        placed = load_snapshot(store).hosts.instances.get(one.consumer)
         assert placed is not None
         assert (placed.host, placed.bound_for) == ('compute-2', '')
 
     def test_unconfirmed_claims_expire_and_confirmed_ones_stay(self, store):
-        snapshot = two_hosts(store)
-        kept, lost, moved = (on(snapshot, 0) for _ in range(3))
-        make(store, kept, lost, moved)
-        make(store, on(snapshot, 1, consumer=moved.consumer, known=True,
-                       move=True))  # fmt: skip
+        snapshot = import_two_hosts(store)
+        kept, lost, moved = (claim_on(snapshot, 0) for _ in range(3))
+        write_claims(store, kept, lost, moved)
+        write_claims(
+            store,
+            claim_on(
+                snapshot, 1, consumer=moved.consumer, known=True, move=True
+            ),
+        )
         seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
         store.write(lambda w: lifecycle.confirm(w, seen))
         past, later = time.time() - 60, time.time() + 60
@@ -167,52 +160,52 @@ class TestLife:
         assert store.write(lambda w: lifecycle.expire(w, later)) == {
             'claims': 1, 'moves': 1,
         }  # fmt: skip
-        assert memory(store) == [2048, 0]
+        assert used_memory(store) == [2048, 0]
 
     @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
     def test_a_move_keeps_the_policy_of_its_group(self, store, policy):
-        two_hosts(store)
-        bring(store, {'server_groups': [{'uuid': GROUP, 'policy': policy}]})
-        snapshot = load(store)
+        import_two_hosts(store)
+        import_inventory(
+            store, {'server_groups': [{'uuid': GROUP, 'policy': policy}]}
+        )
+        snapshot = load_snapshot(store)
         rows = (0, 1) if policy == 'anti-affinity' else (0, 0)
-        members = [on(snapshot, row, group=GROUP) for row in rows]
+        members = [claim_on(snapshot, row, group=GROUP) for row in rows]
         for one in members:
-            strictly(store, one)
+            write_claims(store, one, policies=STRICT)
         target = 1
-        moving = on(snapshot, target, consumer=members[0].consumer,
+        moving = claim_on(snapshot, target, consumer=members[0].consumer,
                     known=True, move=True, group=GROUP)  # fmt: skip
         with pytest.raises(claims.ClaimLost):
-            strictly(store, moving)
-        assert findings(store) == []
+            write_claims(store, moving, policies=STRICT)
+        assert audit_findings(store) == []
 
     def test_a_claimed_instance_seen_elsewhere_is_there(self, store):
-        snapshot = two_hosts(store)
-        one = on(snapshot, 0)
-        make(store, one)
+        snapshot = import_two_hosts(store)
+        one = claim_on(snapshot, 0)
+        write_claims(store, one)
         here = Instance(uuid=one.consumer, host='compute-2')
-        store.write(lambda w: instance_reports.put(w, [here]))
-        assert memory(store) == [0, 0]
-        placed = load(store).hosts.instances.get(one.consumer)
+        store.write(lambda w: sightings.put(w, [here]))
+        assert used_memory(store) == [0, 0]
+        placed = load_snapshot(store).hosts.instances.get(one.consumer)
         assert placed is not None
         assert (placed.host, placed.claimed) == ('compute-2', False)
 
     def test_sync_forgets_what_is_gone_and_keeps_what_is_coming(self, store):
-        snapshot = two_hosts(store)
-        coming, there, gone = (on(snapshot, 0) for _ in range(3))
-        make(store, coming, there, gone)
+        snapshot = import_two_hosts(store)
+        coming, there, gone = (claim_on(snapshot, 0) for _ in range(3))
+        write_claims(store, coming, there, gone)
         seen = {one.consumer: 'compute-1' for one in (there, gone)}
         store.write(lambda w: lifecycle.confirm(w, seen))
         new = str(uuid.uuid4())
         listed = [there.consumer, new]
-        changed = store.write(
-            lambda w: instance_reports.sync(w, 'compute-1', listed)
-        )
+        changed = store.write(lambda w: sightings.sync(w, 'compute-1', listed))
         assert changed == sorted([gone.consumer, new])
-        index = load(store).hosts.instances
+        index = load_snapshot(store).hosts.instances
         assert {one.uuid for one in index} == {
             coming.consumer, there.consumer, new,
         }  # fmt: skip
-        assert memory(store) == [2048, 0]
+        assert used_memory(store) == [2048, 0]
 
 
 @pytest.mark.db
@@ -222,80 +215,82 @@ class TestReports:
         return store.write(lambda w: host_reports.write(w, [parsed]))
 
     def test_use_counts_a_confirmed_claim_once(self, store):
-        bring(store, DOCUMENT)
-        one = a_claim(load(store), 512)
-        make(store, one)
-        assert used(store)['MEMORY_MB'] == 1536
+        import_inventory(store, FULL_INVENTORY)
+        one = new_claim(load_snapshot(store), 512)
+        write_claims(store, one)
+        assert used_amounts(store)['MEMORY_MB'] == 1536
         # Not there yet: what the host uses does not count it.
         self.report(store, memory_mb_used=1024)
-        assert used(store)['MEMORY_MB'] == 1536
+        assert used_amounts(store)['MEMORY_MB'] == 1536
         store.write(
             lambda w: lifecycle.confirm(w, {one.consumer: 'compute-1'})
         )
         self.report(store, memory_mb_used=1536)
-        assert used(store)['MEMORY_MB'] == 1536
+        assert used_amounts(store)['MEMORY_MB'] == 1536
         self.report(store, memory_mb_used=2048)
-        assert used(store)['MEMORY_MB'] == 2048
+        assert used_amounts(store)['MEMORY_MB'] == 2048
         store.write(lambda w: lifecycle.release(w, [one.consumer]))
-        assert used(store)['MEMORY_MB'] == 1536
-        assert findings(store) == []
+        assert used_amounts(store)['MEMORY_MB'] == 1536
+        assert audit_findings(store) == []
 
     def test_listed_instances_are_confirmed_and_counted(self, store):
-        bring(store, DOCUMENT)
-        one = a_claim(load(store), 512)
-        make(store, one)
+        import_inventory(store, FULL_INVENTORY)
+        one = new_claim(load_snapshot(store), 512)
+        write_claims(store, one)
         self.report(store, memory_mb_used=1536, instances=[one.consumer])
-        assert used(store)['MEMORY_MB'] == 1536
+        assert used_amounts(store)['MEMORY_MB'] == 1536
         with store.reading() as conn:
-            assert (
-                claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
-            )
+            assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
 
     def test_the_same_again_changes_nothing(self, store):
-        bring(store, DOCUMENT)
+        import_inventory(store, FULL_INVENTORY)
         told = {'memory_mb_used': 77, 'num_io_ops': 3, 'num_instances': 9}
         assert self.report(store, **told)['changed'] == 1
-        before = load(store).revision
+        before = load_snapshot(store).revision
         assert self.report(store, **told)['same'] == 1
-        assert load(store).revision == before
+        assert load_snapshot(store).revision == before
 
     def test_what_is_not_told_stays(self, store):
-        bring(store, DOCUMENT)
+        import_inventory(store, FULL_INVENTORY)
         self.report(store, stats={'io': 3})
-        host = load(store).hosts
+        host = load_snapshot(store).hosts
         assert host.resources['CUSTOM_FPGA'].total[0] == 4
         assert host.coded['trait_set'].at(0) == {'HW_A', 'HW_B'}
 
     def test_an_unknown_host_is_added(self, store):
-        bring(store, DOCUMENT)
+        import_inventory(store, FULL_INVENTORY)
         parsed = documents.host_report({'host': 'new', 'vcpus': 4})
         told = store.write(lambda w: host_reports.write(w, [parsed]))
         assert told == {'added': 1, 'changed': 0, 'same': 0}
-        assert len(load(store).hosts) == 3
+        assert len(load_snapshot(store).hosts) == 3
 
     def test_measured_disk_is_lessened_by_what_is_coming(self, store):
-        bring(store, DOCUMENT)
-        make(store, a_claim(load(store), 1, amounts={'DISK_GB': 10}))
+        import_inventory(store, FULL_INVENTORY)
+        write_claims(
+            store, new_claim(load_snapshot(store), 1, amounts={'DISK_GB': 10})
+        )
         self.report(store, disk_available_least=50)
-        least = load(store).hosts.numbers['disk_available_least']
+        least = load_snapshot(store).hosts.numbers['disk_available_least']
         assert least[0] == 40
 
     def test_a_snapshot_follows_reports(self, store):
-        bring(store, DOCUMENT)
-        before = load(store)
+        import_inventory(store, FULL_INVENTORY)
+        before = load_snapshot(store)
         self.report(store, memory_mb_used=5, state='down', num_io_ops=2)
         self.report(store, metrics=[{'name': 'x', 'value': 1.0}])
         with store.reading() as conn:
-            assert_same(change_feed.refresh(conn, before), load(store))
+            assert_same_snapshot(
+                changes.refresh(conn, before), load_snapshot(store)
+            )
 
 
 @pytest.mark.db
 class TestAudit:
     def test_finds_and_mends_each_kind(self, store):
-        bring(store, DOCUMENT)
-        snapshot = load(store)
-        make(store, a_claim(snapshot, 512))
-        assert findings(store) == []
+        import_inventory(store, FULL_INVENTORY)
+        snapshot = load_snapshot(store)
+        write_claims(store, new_claim(snapshot, 512))
+        assert audit_findings(store) == []
         host_id = int(snapshot.hosts.ids[0])
         stranger = str(uuid.uuid4())
 
@@ -315,28 +310,20 @@ class TestAudit:
                 })  # fmt: skip
 
         store.write(spoil)
-        found = findings(store)
+        found = audit_findings(store)
         assert sorted({one.split(':')[0] for one in found}) == [
             'orphaned', 'overcommitted', 'unknown', 'used',
         ]  # fmt: skip
         store.write(audit.fix)
-        assert findings(store) == []
-        assert used(store)['MEMORY_MB'] == 1536
+        assert audit_findings(store) == []
+        assert used_amounts(store)['MEMORY_MB'] == 1536
 
     def test_a_claim_that_is_not_there_has_a_name(self, store):
         with (
             store.reading() as conn,
             pytest.raises(errors.ClaimNotFound),
         ):
-            claim_queries.show(conn, str(uuid.uuid4()))
-
-
-def strictly(store: Store, *wanted: claims.Claim) -> int:
-    """Claim with the policies of groups held."""
-    with store.hold() as conn:
-        single = conn.execution_options(isolation_level='AUTOCOMMIT')
-        prepared = claims.prepare(store, wanted, FALLBACK, STRICT)
-        return claims.send(store, single, prepared).wait()
+            claim_rows.show(conn, str(uuid.uuid4()))
 
 
 def wipe(store: Store) -> None:
@@ -365,7 +352,7 @@ class Verbs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         wipe(self.store)
-        bring(self.store, {
+        import_inventory(self.store, {
             'hosts': [
                 {'host': name, 'vcpus': 4, 'memory_mb': 4096,
                  'local_gb': 40, 'ram_allocation_ratio': 1.0,
@@ -374,7 +361,7 @@ class Verbs(RuleBasedStateMachine):
             ],
             'server_groups': [{'uuid': GROUP, 'policy': 'anti-affinity'}],
         })  # fmt: skip
-        self.follower = load(self.store)
+        self.follower = load_snapshot(self.store)
 
     @rule(
         consumers=some,
@@ -384,18 +371,18 @@ class Verbs(RuleBasedStateMachine):
         move=st.booleans(),
     )
     def claim(self, consumers, row, amount, grouped, move):
-        snapshot = load(self.store)
+        snapshot = load_snapshot(self.store)
         wanted = []
         for one in consumers:
             known = snapshot.hosts.instances.get(one) is not None
             wanted.append(
-                on(snapshot, row, consumer=one, known=known,
+                claim_on(snapshot, row, consumer=one, known=known,
                    amounts={'MEMORY_MB': amount, 'VCPU': 1},
                    move=move and known, group=GROUP if grouped else None)
             )  # fmt: skip
         before = held(self.store)
         try:
-            strictly(self.store, *wanted)
+            write_claims(self.store, *wanted, policies=STRICT)
         except claims.ClaimLost:
             assert held(self.store) == before
 
@@ -416,18 +403,16 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def leave(self, consumers, host):
-        self.store.write(
-            lambda w: instance_reports.remove(w, {host: consumers})
-        )
+        self.store.write(lambda w: sightings.remove(w, {host: consumers}))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def seen(self, consumers, host):
         there = [Instance(uuid=one, host=host) for one in consumers]
-        self.store.write(lambda w: instance_reports.put(w, there))
+        self.store.write(lambda w: sightings.put(w, there))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def sync(self, consumers, host):
-        self.store.write(lambda w: instance_reports.sync(w, host, consumers))
+        self.store.write(lambda w: sightings.sync(w, host, consumers))
 
     @rule(ahead=st.sampled_from([-60, 60]))
     def expire(self, ahead):
@@ -445,7 +430,7 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 1024))
     def bring_in(self, host, use):
-        bring(self.store, {'hosts': [
+        import_inventory(self.store, {'hosts': [
             {'host': host, 'vcpus': 4, 'memory_mb': 4096, 'local_gb': 40,
              'ram_allocation_ratio': 1.0, 'memory_mb_used': use},
         ]})  # fmt: skip
@@ -454,8 +439,8 @@ class Verbs(RuleBasedStateMachine):
     def export_and_import(self):
         before = held(self.store)
         with self.store.reading() as conn:
-            document = documents.dump(inventory_export.export(conn))
-        bring(self.store, documents.read(document))
+            document = documents.dump(inventory.export(conn))
+        import_inventory(self.store, documents.read(document))
         assert held(self.store) == before
 
     @rule()
@@ -466,15 +451,15 @@ class Verbs(RuleBasedStateMachine):
     @invariant()
     def use_is_what_is_allocated(self):
         with self.store.reading() as conn:
-            found = audit.audit(conn, FALLBACK)
+            found = audit.audit(conn, DEFAULT_RATIOS)
             # Somebody else's report may overcommit a host, a claim may not.
             wrong = [
                 one for one in found.findings if one.kind != 'overcommitted'
             ]
             assert wrong == []
             assert group_hosts(conn)
-            self.follower = change_feed.refresh(conn, self.follower)
-            assert_same(self.follower, loading.snapshot(conn))
+            self.follower = changes.refresh(conn, self.follower)
+            assert_same_snapshot(self.follower, loading.snapshot(conn))
 
 
 def held(store: Store) -> set[tuple[str, int, str, int]]:
@@ -522,7 +507,7 @@ def test_any_verbs_in_any_order_keep_the_books(store):
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
 def test_a_deadlock_is_tried_again_and_counted(kind, make_store):
     store = make_store(kind)
-    snapshot = two_hosts(store)
+    snapshot = import_two_hosts(store)
     reasons: list[str] = []
     store.on_retry = reasons.append
     table = schema.hosts
@@ -554,4 +539,4 @@ def test_a_deadlock_is_tried_again_and_counted(kind, make_store):
     for thread in threads:
         thread.join()
     assert reasons == ['deadlock']
-    assert load(store).hosts.number('num_io_ops').tolist() == [2, 2]
+    assert load_snapshot(store).hosts.number('num_io_ops').tolist() == [2, 2]

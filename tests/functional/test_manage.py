@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from scheduler_service.cmd import manage
-from tests.functional.conftest import INVENTORY, SMALL
+from tests.support.documents import INVENTORY, SMALL
 
 
 @pytest.fixture

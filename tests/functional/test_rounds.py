@@ -9,12 +9,10 @@ import msgspec
 import pytest
 
 from scheduler_service.engine import claiming
-from scheduler_service.store import claims
+from scheduler_service.store import audit, claims
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import audit
-from tests.functional.conftest import CONTEXT
-
-FALLBACK = {'VCPU': 16.0, 'MEMORY_MB': 1.0, 'DISK_GB': 1.0}
+from tests.support.documents import CONTEXT
+from tests.support.stores import DEFAULT_RATIOS
 
 
 def rival(store: Store, one: claims.Claim) -> None:
@@ -28,7 +26,9 @@ def rival(store: Store, one: claims.Claim) -> None:
         one, consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
     )
     if left:
-        store.write(lambda writer: claims.claim_all(writer, [taken], FALLBACK))
+        store.write(
+            lambda writer: claims.take(writer, [taken], DEFAULT_RATIOS)
+        )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
 ):
     """A host is gone under one of two portions; all else holds."""
     service = make_service(database=database, scheduler__batch_size=200)
-    real, calls, lost = claims.send, [], []
+    real, calls, lost = claims.begin, [], []
 
     def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
         calls.append(len(prepared.claims))
@@ -50,7 +50,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
             lost.append(prepared.claims[0].host_id)
         return real(store, conn, prepared, *more)
 
-    monkeypatch.setattr(claiming.claims, 'send', begin)
+    monkeypatch.setattr(claiming.claims, 'begin', begin)
     asked = [{'flavor': {'memory_mb': 256}}] * 80
     asked.insert(10, {'flavor': {'memory_mb': 10**7}})
     answers = service.client.schedule_many(
@@ -73,7 +73,7 @@ def test_who_is_beaten_in_a_portion_is_chosen_for_again(
             'SELECT consumer_uuid FROM allocations WHERE amount = 256'
         )
         assert set(held.scalars()) == uuids
-        assert audit.audit(conn, FALLBACK).findings == []
+        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
 
 
 def test_a_fault_is_that_of_one_request_alone(make_service, monkeypatch):
@@ -124,4 +124,4 @@ def test_what_comes_while_a_batch_is_claimed_goes_along(
     assert len(uuids) == 256
     assert len(rounds) == 1
     with service.store.reading() as conn:
-        assert audit.audit(conn, FALLBACK).findings == []
+        assert audit.audit(conn, DEFAULT_RATIOS).findings == []

@@ -13,13 +13,14 @@ from scheduler_service import errors
 from scheduler_service.model import HostsAnswer
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from tests.functional.conftest import (
+from tests.support.documents import (
     ADMIN,
     CONTEXT,
     DEFAULT_POOL,
     GOLD_POOL,
     SMALL,
 )
+from tests.support.services import new_conf
 
 import oslo_messaging  # isort: skip
 
@@ -373,7 +374,6 @@ def test_two_daemons_on_one_store_never_promise_twice(
     make_service, make_store
 ):
     from scheduler_service.cmd.daemon import Daemon
-    from tests.functional.conftest import new_conf
 
     first = make_service()
     conf = new_conf(

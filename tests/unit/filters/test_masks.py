@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.settings import Settings
 from scheduler_service.testing import verdicts
-from tests.unit.filters.plain import RULES, World
+from tests.support.filter_rules import RULES, World
 
 SETTINGS = Settings(
     isolated_hosts=('h0', 'h3'),

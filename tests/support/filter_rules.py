@@ -12,8 +12,8 @@ import json
 from scheduler_service import specops
 from scheduler_service.filters.support import numa
 from scheduler_service.model.image_properties import KNOWN
-from tests.unit.filters import plain_capacity
-from tests.unit.filters.plain_world import (
+from tests.support import capacity_rules
+from tests.support.filter_world import (
     RULES,
     World,
     figure,
@@ -21,7 +21,7 @@ from tests.unit.filters.plain_world import (
     rule,
 )
 
-__all__ = ['RULES', 'World', 'plain_capacity']
+__all__ = ['RULES', 'World', 'capacity_rules']
 
 
 @rule('AggregateInstanceExtraSpecsFilter')

@@ -23,12 +23,12 @@ from scheduler_service import (
     rpc,  # noqa: F401 - chooses the bus's backend
 )
 from scheduler_service.store import schema
-from tests import servers
-from tests.clouds import Cloud
+from tests.support import servers
+from tests.support.clouds import Cloud
+from tests.support.documents import CONTEXT
 
 import oslo_messaging  # isort: skip
 
-CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
 SLOT_MB = 512
 
 

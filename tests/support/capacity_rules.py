@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.filters.plain_world import (
+from tests.support.filter_world import (
     asked_disk,
     figure,
     free_disk_mb,

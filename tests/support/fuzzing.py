@@ -7,6 +7,14 @@ import random
 import socket
 from typing import Any
 
+from scheduler_service import errors
+
+# Errors that a caller may get.
+NAMES = {
+    kind.__name__
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.SchedulerError)
+}
 _WORDS = (
     'flavor', 'request', 'vcpus', 'memory_mb', 'instance_uuids', 'hosts',
     'host', 'Pod', 'Nodes', 'NodeNames', 'items', 'metadata', 'name', 'spec',

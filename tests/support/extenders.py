@@ -22,6 +22,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
+# Recordings of real extenders, where they lie beside the project.
+RECORDINGS = (
+    pathlib.Path(__file__).parents[3] / 'shared' / 'conformance' / 'extender'
+)
 
 
 @dataclasses.dataclass

@@ -21,17 +21,11 @@ from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.settings import Settings
-from scheduler_service.store import migrate, schema
+from scheduler_service.store import audit, inventory, migrate, schema
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import audit
-from scheduler_service.store.writing import inventory_import
-from tests.conftest import new_database
+from tests.support.databases import new_database
+from tests.support.stores import DEFAULT_RATIOS
 
-FALLBACK = {
-    name: Settings().default_ratio(name)
-    for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')
-}
 # As the shipped sample has it: queues that survive the broker's restart.
 DURABLE = {
     'amqp_durable_queues': True,
@@ -116,9 +110,7 @@ class Cloud:
     def bring(self, document: Any) -> None:
         """Import a document."""
         parsed = documents.inventory(document)
-        self.store.write(
-            lambda writer: inventory_import.Importer(writer).run(parsed)
-        )
+        self.store.write(lambda writer: inventory.Importer(writer).run(parsed))
         # Every daemon sees it before anything is asked.
         time.sleep(1.5)
 
@@ -136,7 +128,7 @@ class Cloud:
     def books(self) -> list[str]:
         """Return what an audit finds."""
         with self.store.reading() as conn:
-            found = audit.audit(conn, FALLBACK).findings
+            found = audit.audit(conn, DEFAULT_RATIOS).findings
         return [f'{one.kind} {one.host} {one.text}' for one in found]
 
 
