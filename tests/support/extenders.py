@@ -22,10 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
-# Recordings of real extenders, where they lie beside the project.
-RECORDINGS = (
-    pathlib.Path(__file__).parents[3] / 'shared' / 'conformance' / 'extender'
-)
+# A resource that a configuration may give an extender to manage.
+FPGA = 'scheduler-service.local/CUSTOM_FPGA'
+WITH_FPGA = {'extra_specs': {'resources:CUSTOM_FPGA': '1'}}
 
 
 @dataclasses.dataclass
@@ -60,6 +59,27 @@ def pass_all(verb: str, asked: Any) -> Reply:
         ]
         return Reply([{'Host': one, 'Score': 0} for one in names])
     return Reply({'Error': ''})
+
+
+def pass_only(*names: str) -> Answer:
+    """Let only the named nodes pass; the reason of others is "no port"."""
+
+    def answer(verb: str, asked: Any) -> Reply:
+        if verb != 'filter':
+            return pass_all(verb, asked)
+        sent = asked['NodeNames']
+        return Reply({
+            'NodeNames': [name for name in sent if name in names],
+            'FailedNodes': {n: 'no port' for n in sent if n not in names},
+        })  # fmt: skip
+
+    return answer
+
+
+def entry(server: Extender, **more: Any) -> dict[str, Any]:
+    """Return a server's entry in the configuration of a scheduler."""
+    return {'urlPrefix': server.url, 'filterVerb': 'filter',
+            'nodeCacheCapable': True, 'httpTimeout': '2s', **more}  # fmt: skip
 
 
 class Extender:

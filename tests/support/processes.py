@@ -12,6 +12,11 @@ import threading
 import time
 
 
+def on_topic(topic: str) -> str:
+    """Return the lines of a configuration that name a topic."""
+    return f'[scheduler]\ntopic = {topic}\n'
+
+
 @dataclasses.dataclass
 class Process:
     """A daemon's process, and the lines it has written so far."""

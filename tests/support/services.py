@@ -8,6 +8,8 @@ import queue
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.cmd.daemon import Daemon
@@ -15,8 +17,12 @@ from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store.connection import Store
 from tests.support import clouds
+from tests.support.documents import CONTEXT, SMALL
 
 import oslo_messaging  # isort: skip
+
+# The buses that tests of RPC run on.
+BUSES = ['inproc', pytest.param('rabbit', marks=pytest.mark.broker)]
 
 
 def new_conf(**more: Any) -> Any:
@@ -30,6 +36,11 @@ def new_conf(**more: Any) -> Any:
         group, _, option = name.rpartition('__')
         conf.set_override(option, value, group=group or None)
     return conf
+
+
+def hosts_of(answer: dict[str, Any]) -> list[str]:
+    """Return the host of every instance that an answer places."""
+    return [one['selected']['host'] for one in answer['placements']]
 
 
 @dataclasses.dataclass
@@ -56,6 +67,13 @@ class Service:
         self.listeners.append(server)
         self.buses.append(bus)
         return found
+
+    def select_hosts(self, **request: Any) -> list[str]:
+        """Place instances, of the flavor SMALL unless said; return hosts."""
+        answer = self.client.select_destinations(
+            CONTEXT, {'flavor': SMALL, **request}
+        )
+        return hosts_of(answer)
 
     def stop(self) -> None:
         """Stop the listeners, the daemon and the client's transport."""

@@ -6,10 +6,17 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
-from scheduler_service.store import audit, claims, inventory, loading
+from scheduler_service.store import (
+    audit,
+    claim_rows,
+    claims,
+    inventory,
+    loading,
+)
 from scheduler_service.store.connection import Store
 from tests.support.documents import INVENTORY
 
@@ -136,6 +143,21 @@ def used_amounts(store: Store) -> dict[str, int]:
 def used_memory(store: Store) -> list[int]:
     """Return the memory in MB that is used of each host."""
     return load_snapshot(store).hosts.resources['MEMORY_MB'].used.tolist()
+
+
+def stored_host(store: Store, name: str = 'compute-1') -> Any:
+    """Return a host as it is in the store; None where it is not there."""
+    with store.reading() as conn:
+        return {h.host: h for h in loading.hosts(conn).values()}.get(name)
+
+
+def claim_state(store: Store, consumer: str) -> str | None:
+    """Return 'claimed' or 'confirmed'; None where there is no claim."""
+    with store.reading() as conn:
+        try:
+            return claim_rows.show(conn, consumer)['state']
+        except errors.ClaimNotFound:
+            return None
 
 
 def audit_findings(store: Store) -> list[str]:
