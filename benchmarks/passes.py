@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from scheduler_service.pipeline.weigh import rank
 
 from benchmarks import common
 from benchmarks.floor import Floor
@@ -26,7 +27,6 @@ from scheduler_service.columns import build_table
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import Host, Inventory, documents
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.weigh import rank
 
 _ORIGINALS = 10_000
 

@@ -21,8 +21,10 @@ from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.store import audit, inventory, migrate, schema
+from scheduler_service.store import migrate, schema
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import inventory_import
 from tests.support.databases import new_database
 from tests.support.stores import DEFAULT_RATIOS
 
@@ -110,7 +112,9 @@ class Cloud:
     def bring(self, document: Any) -> None:
         """Import a document."""
         parsed = documents.inventory(document)
-        self.store.write(lambda writer: inventory.Importer(writer).run(parsed))
+        self.store.write(
+            lambda writer: inventory_import.Importer(writer).run(parsed)
+        )
         # Every daemon sees it before anything is asked.
         time.sleep(1.5)
 

@@ -10,14 +10,12 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
-from scheduler_service.store import (
-    audit,
-    claim_rows,
-    claims,
-    inventory,
-    loading,
-)
+from scheduler_service.store import claims
+from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import inventory_import
 from tests.support.documents import INVENTORY
 
 # Allocation ratios of hosts that have none of their own.
@@ -70,11 +68,11 @@ FULL_INVENTORY = {
 
 def import_inventory(
     store: Store, document: Any = None, **how: Any
-) -> inventory.Report:
+) -> inventory_import.Report:
     """Import a document, by default INVENTORY; return the report."""
     parsed = documents.inventory(INVENTORY if document is None else document)
     return store.write(
-        lambda writer: inventory.Importer(writer, **how).run(parsed)
+        lambda writer: inventory_import.Importer(writer, **how).run(parsed)
     )
 
 
@@ -131,7 +129,7 @@ def write_claims(
     with store.hold() as conn:
         single = conn.execution_options(isolation_level='AUTOCOMMIT')
         prepared = claims.prepare(store, wanted, DEFAULT_RATIOS, policies)
-        return claims.begin(store, single, prepared).result()
+        return claims.send(store, single, prepared).wait()
 
 
 def used_amounts(store: Store) -> dict[str, int]:
@@ -155,7 +153,7 @@ def claim_state(store: Store, consumer: str) -> str | None:
     """Return 'claimed' or 'confirmed'; None where there is no claim."""
     with store.reading() as conn:
         try:
-            return claim_rows.show(conn, consumer)['state']
+            return claim_queries.show(conn, consumer)['state']
         except errors.ClaimNotFound:
             return None
 

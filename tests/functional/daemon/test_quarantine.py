@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import quarantine
 from tests.support.databases import ready_database
 from tests.support.documents import (
     CONTEXT,
@@ -74,11 +74,11 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
     running.wait_for('is put aside')
     bad = [one for one in outcomes if not isinstance(one, dict)]
     assert bad == ['RequestPutAside']
-    assert asking.ping(CONTEXT)['counters']['requests_put_aside'] == 1
+    assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1
     store = Store.connect(database)
     with store.reading() as conn:
-        (kept,) = suspects.listing(conn)
-        whole = suspects.show(conn, kept['message_id'])
+        (kept,) = quarantine.listing(conn)
+        whole = quarantine.show(conn, kept['message_id'])
     store.dispose()
     assert kept['method'] == 'select_destinations'
     asked = whole['message']['args']['request']

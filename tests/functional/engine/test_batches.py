@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from scheduler_service.engine import claiming
-from scheduler_service.store import audit, claims
+from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import audit
 from tests.support.documents import CONTEXT
 from tests.support.stores import DEFAULT_RATIOS
 
@@ -27,7 +28,7 @@ def rival(store: Store, one: claims.Claim) -> None:
     )
     if left:
         store.write(
-            lambda writer: claims.take(writer, [taken], DEFAULT_RATIOS)
+            lambda writer: claims.claim_all(writer, [taken], DEFAULT_RATIOS)
         )
 
 
@@ -41,7 +42,7 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
 ):
     """A host is gone under one of two portions; all else holds."""
     service = make_service(database=database, scheduler__batch_size=200)
-    real, calls, lost = claims.begin, [], []
+    real, calls, lost = claims.send, [], []
 
     def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
         calls.append(len(prepared.claims))
@@ -50,7 +51,7 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
             lost.append(prepared.claims[0].host_id)
         return real(store, conn, prepared, *more)
 
-    monkeypatch.setattr(claiming.claims, 'begin', begin)
+    monkeypatch.setattr(claiming.claims, 'send', begin)
     asked = [{'flavor': {'memory_mb': 256}}] * 80
     asked.insert(10, {'flavor': {'memory_mb': 10**7}})
     answers = service.client.schedule_many(

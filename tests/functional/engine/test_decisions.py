@@ -12,7 +12,7 @@ from tests.support.documents import (
 
 
 def test_decision_has_its_reasons_when_read_afterwards(make_service):
-    from scheduler_service.store import decisions
+    from scheduler_service.store.records import decisions
 
     service = make_service()
     answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})

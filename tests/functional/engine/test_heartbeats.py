@@ -60,10 +60,13 @@ def test_hosts_stay_up_when_the_daemon_could_not_listen(make_service):
     service = make_service(scheduler__service_down_time=1.0)
     service.client.ask(CONTEXT, 'heartbeat', hosts=['compute-1'])
     wait_until(
-        lambda: service.daemon.scheduler.reporter._gathered.beats == set()
+        lambda: (
+            service.daemon.scheduler.host_state_writer._buffer.heartbeats
+            == set()
+        )
     )
     for _ in range(20):
-        service.daemon.scheduler.reporter.deaf()
+        service.daemon.scheduler.host_state_writer.reset_liveness()
         time.sleep(0.1)
     assert stored_host(service.store).state == 'up'
     wait_until(lambda: stored_host(service.store).state == 'down', 5.0)

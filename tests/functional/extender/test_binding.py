@@ -22,9 +22,9 @@ def test_next_host_is_tried_when_one_cannot_be_bound(serve_with):
         assert service.select_hosts() == ['compute-3']
         assert server.verbs() == ['filter', 'bind'] * 2
         with service.store.reading() as conn:
-            from scheduler_service.store import claim_rows
+            from scheduler_service.store.claims import claim_queries
 
-            rows = claim_rows.listing(conn)
+            rows = claim_queries.listing(conn)
         assert [row['host'] for row in rows] == ['compute-3']
 
 
@@ -38,7 +38,7 @@ def test_no_claim_is_left_when_no_host_can_be_bound(serve_with):
         service = serve_with(entry(server, bindVerb='bind'))
         with pytest.raises(errors.ExtenderFailed, match='to bind: no'):
             service.select_hosts()
-        from scheduler_service.store import claim_rows
+        from scheduler_service.store.claims import claim_queries
 
         with service.store.reading() as conn:
-            assert claim_rows.listing(conn) == []
+            assert claim_queries.listing(conn) == []

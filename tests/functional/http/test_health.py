@@ -33,7 +33,7 @@ def test_requests_are_counted_when_a_daemon_serves(serve_http):
 
 def test_readiness_is_503_when_the_database_is_away(serve_http):
     http = serve_http()
-    http.service.daemon.scheduler._sayings.is_away = True
+    http.service.daemon.scheduler.health.degrade('database', 'gone')
     status, ready = http.send('GET', '/readyz')
     assert (status, ready['database']) == (503, 'bad')
 

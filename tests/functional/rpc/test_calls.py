@@ -145,10 +145,10 @@ def test_ping_reports_hosts_and_database_when_ready(service):
 
 
 def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
-    from scheduler_service.store import operate
+    from scheduler_service.store.writing import admin
 
     service.store.write(
-        lambda writer: operate.set_host_status(
+        lambda writer: admin.set_host_status(
             writer, 'compute-4', False, 'test'
         )
     )

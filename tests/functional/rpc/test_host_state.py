@@ -135,7 +135,7 @@ def test_other_reports_are_written_when_one_cannot_be(
     assert stored_host(service.store, 'good-1')
     assert stored_host(service.store, 'bad') is None
     counters = service.client.ping(CONTEXT)['counters']
-    assert counters['reports_refused'] == 1
+    assert counters['host_reports_rejected'] == 1
 
 
 def test_move_is_repeated_dropped_or_confirmed_when_asked(service):

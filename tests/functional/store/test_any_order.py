@@ -19,18 +19,19 @@ from hypothesis.stateful import (
 )
 
 from scheduler_service.model import Instance, documents
-from scheduler_service.store import (
-    audit,
-    changes,
-    claims,
-    host_reports,
-    inventory,
-    lifecycle,
-    loading,
-    schema,
-    sightings,
-)
+from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import (
+    change_feed,
+    inventory_export,
+    loading,
+)
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import (
+    host_reports,
+    instance_reports,
+)
 from tests.support.stores import (
     DEFAULT_RATIOS,
     HOSTS,
@@ -126,16 +127,18 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def leave(self, consumers, host):
-        self.store.write(lambda w: sightings.remove(w, {host: consumers}))
+        self.store.write(
+            lambda w: instance_reports.remove(w, {host: consumers})
+        )
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def seen(self, consumers, host):
         there = [Instance(uuid=one, host=host) for one in consumers]
-        self.store.write(lambda w: sightings.put(w, there))
+        self.store.write(lambda w: instance_reports.put(w, there))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def sync(self, consumers, host):
-        self.store.write(lambda w: sightings.sync(w, host, consumers))
+        self.store.write(lambda w: instance_reports.sync(w, host, consumers))
 
     @rule(ahead=st.sampled_from([-60, 60]))
     def expire(self, ahead):
@@ -162,7 +165,7 @@ class Verbs(RuleBasedStateMachine):
     def export_and_import(self):
         before = held(self.store)
         with self.store.reading() as conn:
-            document = documents.dump(inventory.export(conn))
+            document = documents.dump(inventory_export.export(conn))
         import_inventory(self.store, documents.read(document))
         assert held(self.store) == before
 
@@ -181,7 +184,7 @@ class Verbs(RuleBasedStateMachine):
             ]
             assert wrong == []
             assert group_hosts(conn)
-            self.follower = changes.refresh(conn, self.follower)
+            self.follower = change_feed.refresh(conn, self.follower)
             assert_same_snapshot(self.follower, loading.snapshot(conn))
 
 

@@ -9,11 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.store import (
-    audit,
-    claim_rows,
-    schema,
-)
+from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_queries
+from scheduler_service.store.records import audit
 from tests.support.stores import (
     FULL_INVENTORY,
     audit_findings,
@@ -65,4 +63,4 @@ def test_claim_not_found_is_raised_when_there_is_none(store):
         store.reading() as conn,
         pytest.raises(errors.ClaimNotFound),
     ):
-        claim_rows.show(conn, str(uuid.uuid4()))
+        claim_queries.show(conn, str(uuid.uuid4()))

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from scheduler_service.store import changes
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import change_feed
 from tests.support.stores import (
     FULL_INVENTORY,
     POOL,
@@ -35,7 +35,7 @@ def test_refresh_equals_a_fresh_load_when_anything_changed(store):
         'instances': [{'uuid': str(uuid.uuid4()), 'host': 'compute-1'}],
     })  # fmt: skip
     with store.reading() as conn:
-        refreshed = changes.refresh(conn, snapshot)
+        refreshed = change_feed.refresh(conn, snapshot)
     assert_same_snapshot(refreshed, load_snapshot(store))
     assert refreshed.hosts.instances.get(one.consumer) is not None
 
@@ -47,10 +47,10 @@ def test_refresh_loads_everything_when_changes_were_purged(store):
         import_inventory(
             store, {'hosts': [{'host': 'compute-9', 'vcpus': size}]}
         )
-    store.write(lambda writer: changes.purge(writer.conn, 1e12))
+    store.write(lambda writer: change_feed.prune(writer.conn, 1e12))
     with store.reading() as conn:
         assert_same_snapshot(
-            changes.refresh(conn, snapshot), load_snapshot(store)
+            change_feed.refresh(conn, snapshot), load_snapshot(store)
         )
 
 
@@ -80,7 +80,7 @@ def test_reader_misses_no_change_when_eight_write(kind, make_store):
         while True:
             finished = done.is_set()
             with store.reading() as conn:
-                found = changes.since(conn, last)
+                found = change_feed.since(conn, last)
             for revision, touched in found:
                 revisions.append(revision)
                 seen.extend(touched.instances)

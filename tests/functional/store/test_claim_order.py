@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.store import claims, lifecycle
+from scheduler_service.store import claims
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -67,8 +68,8 @@ def test_rows_are_locked_in_the_order_of_the_claims(
             conn.exec_driver_sql('ANALYZE')
         batch = some([1, 1] if several else [1])
         prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
-        claims.begin(store, conn, prepared).result()
-        made = prepared.bound.statement
+        claims.send(store, conn, prepared).wait()
+        made = prepared.statements[0].statement
         nulls = ', '.join(['NULL'] * len(made.order))
         (told,) = conn.exec_driver_sql(
             f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
@@ -106,7 +107,7 @@ def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
                 for turn in range(40):
                     batch = some(order[: 1 + turn % 3])
                     prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
-                    claims.begin(store, conn, prepared).result()
+                    claims.send(store, conn, prepared).wait()
                     if turn % 4 == number:
                         gone = [one.consumer for one in batch]
                         store.write(lambda w, g=gone: lifecycle.release(w, g))

@@ -9,11 +9,8 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.store import (
-    claims,
-    lifecycle,
-    schema,
-)
+from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -195,7 +192,7 @@ def test_group_policies_hold_when_members_are_claimed(
             single = conn.execution_options(isolation_level='AUTOCOMMIT')
             try:
                 prepared = claims.prepare(store, [one], DEFAULT_RATIOS, strict)
-                claims.begin(store, single, prepared).result()
+                claims.send(store, single, prepared).wait()
             except claims.ClaimLost:
                 return False
         return True

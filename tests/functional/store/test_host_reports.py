@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from scheduler_service.model import documents
-from scheduler_service.store import (
-    changes,
-    claim_rows,
-    host_reports,
-    lifecycle,
-)
+from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import change_feed
+from scheduler_service.store.writing import host_reports
 from tests.support.stores import (
     FULL_INVENTORY,
     assert_same_snapshot,
@@ -58,7 +55,7 @@ def test_instances_are_confirmed_when_their_host_lists_them(store):
     report(store, memory_mb_used=1536, instances=[one.consumer])
     assert used_amounts(store)['MEMORY_MB'] == 1536
     with store.reading() as conn:
-        assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
+        assert claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
 
 
 def test_revision_stays_when_a_host_reports_the_same(store):
@@ -103,5 +100,5 @@ def test_refresh_equals_a_fresh_load_when_hosts_report(store):
     report(store, metrics=[{'name': 'x', 'value': 1.0}])
     with store.reading() as conn:
         assert_same_snapshot(
-            changes.refresh(conn, before), load_snapshot(store)
+            change_feed.refresh(conn, before), load_snapshot(store)
         )

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.model import documents
-from scheduler_service.store import inventory
+from scheduler_service.store.reading import inventory_export
 from tests.support.stores import (
     FULL_INVENTORY,
     import_inventory,
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.db
 def test_export_is_the_document_that_was_imported(store):
     import_inventory(store, FULL_INVENTORY)
     with store.reading() as conn:
-        exported = documents.dump(inventory.export(conn))
+        exported = documents.dump(inventory_export.export(conn))
     again = documents.inventory(documents.read(exported))
     first, second = again.hosts
     assert (first.host, second.host) == ('compute-1', 'Compute-1')
@@ -78,6 +78,6 @@ def test_a_claim_counts_once_when_exported_and_imported(store):
     import_inventory(store, FULL_INVENTORY)
     write_claims(store, new_claim(load_snapshot(store), 512))
     with store.reading() as conn:
-        exported = inventory.export(conn)
+        exported = inventory_export.export(conn)
     import_inventory(store, documents.read(documents.dump(exported)))
     assert used_amounts(store)['MEMORY_MB'] == 1536

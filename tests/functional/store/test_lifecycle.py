@@ -8,12 +8,9 @@ import uuid
 import pytest
 
 from scheduler_service.model import Instance
-from scheduler_service.store import (
-    claim_rows,
-    claims,
-    lifecycle,
-    sightings,
-)
+from scheduler_service.store import claims
+from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
     STRICT,
     audit_findings,
@@ -41,7 +38,7 @@ def test_claim_is_confirmed_when_its_own_host_reports_it(store):
     assert store.write(lambda w: lifecycle.confirm(w, seen)) == [one.consumer]
     assert store.write(lambda w: lifecycle.confirm(w, seen)) == []
     with store.reading() as conn:
-        assert claim_rows.show(conn, one.consumer)['state'] == 'confirmed'
+        assert claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
 
 
 def test_a_move_holds_both_places_until_it_is_confirmed(store):
@@ -61,7 +58,7 @@ def test_a_move_holds_both_places_until_it_is_confirmed(store):
     store.write(lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'}))
     assert used_memory(store) == [0, 1024]
     with store.reading() as conn:
-        shown = claim_rows.show(conn, one.consumer)
+        shown = claim_queries.show(conn, one.consumer)
     assert (shown['state'], shown['host']) == ('confirmed', 'compute-2')
     assert audit_findings(store) == []
 
@@ -103,7 +100,7 @@ def test_old_host_is_freed_when_it_reports_the_instance_gone(store):
         claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
     )
     gone = {'compute-1': [one.consumer]}
-    assert store.write(lambda w: sightings.remove(w, gone))
+    assert store.write(lambda w: instance_reports.remove(w, gone))
     assert used_memory(store) == [0, 1024]
     placed = load_snapshot(store).hosts.instances.get(one.consumer)
     assert placed is not None
@@ -154,7 +151,7 @@ def test_instance_is_where_it_is_seen_when_claimed_elsewhere(store):
     one = claim_on(snapshot, 0)
     write_claims(store, one)
     here = Instance(uuid=one.consumer, host='compute-2')
-    store.write(lambda w: sightings.put(w, [here]))
+    store.write(lambda w: instance_reports.put(w, [here]))
     assert used_memory(store) == [0, 0]
     placed = load_snapshot(store).hosts.instances.get(one.consumer)
     assert placed is not None
@@ -169,7 +166,9 @@ def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(store):
     store.write(lambda w: lifecycle.confirm(w, seen))
     new = str(uuid.uuid4())
     listed = [there.consumer, new]
-    changed = store.write(lambda w: sightings.sync(w, 'compute-1', listed))
+    changed = store.write(
+        lambda w: instance_reports.sync(w, 'compute-1', listed)
+    )
     assert changed == sorted([gone.consumer, new])
     index = load_snapshot(store).hosts.instances
     assert {one.uuid for one in index} == {

@@ -41,13 +41,8 @@ def test_value_is_returned_when_a_statement_succeeds(single):
     assert scalar(single, 'SELECT CAST(:n AS int) + 1', {'n': 41}) == '42'
 
 
-<<<<<<<< HEAD:tests/functional/test_pg_statements.py
-def test_what_is_refused_has_its_state(single):
-    with pytest.raises(pg_statements.StatementError) as caught:
-========
 def test_error_has_its_sqlstate_when_a_statement_is_refused(single):
-    with pytest.raises(driver.Refused) as caught:
->>>>>>>> 8203921 (tests: split functional tests by topic, one folder a subject):tests/functional/store/test_pg_statements.py
+    with pytest.raises(pg_statements.StatementError) as caught:
         scalar(single, 'SELECT 1 / 0', {})
     assert caught.value.sqlstate == '22012'
     # The connection is as good as before.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scheduler_service.pipeline.weigh import rank
 
 from scheduler_service.model import documents
-from scheduler_service.pipeline.weigh import rank
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.ram_weigher import RAMWeigher
