@@ -53,7 +53,7 @@ def pipeline(*filters, settings=RATIO, weighers=(RAMWeigher,)):
 
 def choose(chain, document=FOUR, overlay=None, seed=1, **request):
     asked = {'flavor': {'memory_mb': 100}, **request}
-    return chain.choose(
+    return chain.select(
         overlay or Overlay(table(document)),
         documents.request(asked).with_ids(),
         random.Random(seed),
@@ -61,13 +61,13 @@ def choose(chain, document=FOUR, overlay=None, seed=1, **request):
 
 
 def hosts_of(choice):
-    return [one.placement.selected.host for one in choice.picked]
+    return [one.placement.selected.host for one in choice.assignments]
 
 
 def alternates_of(choice):
     return [
         [other.host for other in one.placement.alternates]
-        for one in choice.picked
+        for one in choice.assignments
     ]
 
 
@@ -173,7 +173,7 @@ def test_traits_and_custom_resources():
     wanted = {'memory_mb': 1, 'extra_specs': extra}
     chosen = choose(pipeline(), document, flavor=wanted)
     assert hosts_of(chosen) == ['f']
-    assert chosen.picked[0].amounts == {'MEMORY_MB': 1, 'CUSTOM_FPGA': 2}
+    assert chosen.assignments[0].amounts == {'MEMORY_MB': 1, 'CUSTOM_FPGA': 2}
     for count in ('1', '4'):
         bad = {**wanted, 'extra_specs': {'resources:CUSTOM_FPGA': count}}
         with pytest.raises(errors.NoValidHost, match='CUSTOM_FPGA'):
@@ -186,12 +186,12 @@ def test_a_host_without_figures_of_its_vcpus_is_not_full():
         pipeline(), document, flavor={'vcpus': 4, 'memory_mb': 100}
     )
     assert hosts_of(choice) == ['a']
-    assert 'vcpu' not in choice.picked[0].placement.selected.limits
+    assert 'vcpu' not in choice.assignments[0].placement.selected.limits
 
 
 def test_limits_are_what_the_filters_allow_in_all():
     choice = choose(pipeline(), flavor={'memory_mb': 1, 'vcpus': 1})
-    assert choice.picked[0].placement.selected.limits == {
+    assert choice.assignments[0].placement.selected.limits == {
         'memory_mb': 4000,
         'vcpu': 128,
         'disk_gb': 100,
@@ -256,8 +256,8 @@ def test_host_report_gives_every_verdict():
     chain = pipeline()
     hosts = table(FOUR)
     request = documents.request({'flavor': {'memory_mb': 1500}}).with_ids()
-    view = explain.View(hosts, request, RATIO)
-    verdicts = chain.verdicts(hosts, request)
+    view = explain.Subject(hosts, request, RATIO)
+    verdicts = chain.filter_results(hosts, request)
     report = explain.host_report(verdicts, view, 'd')
     wrong = [one for one in report[0]['filters'] if not one['passes']]
     assert wrong == [
@@ -327,14 +327,15 @@ def test_adding_a_filter_never_adds_a_host():
         fewer = pipeline(*kinds[:count] or [kinds[0]])
         more = pipeline(*kinds[: count + 1])
         assert not (
-            more.narrow(hosts, request) & ~fewer.narrow(hosts, request)
+            more.filter_hosts(hosts, request).mask
+            & ~fewer.filter_hosts(hosts, request).mask
         ).any()
 
 
 def test_weights_of_finalists_are_in_the_explanation():
     chain = pipeline(weighers=BUILT_IN)
     overlay = Overlay(table(FOUR))
-    explained = choose(chain, overlay=overlay).explanation()
+    explained = choose(chain, overlay=overlay).explanation(overlay.table)
     best = explained['finalists'][0]
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0

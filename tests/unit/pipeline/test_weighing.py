@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scheduler_service.pipeline.weigh import rank
 
 from scheduler_service.model import documents
+from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.ram_weigher import RAMWeigher
@@ -23,8 +23,9 @@ def totals(memory, aggregates=(), used=0, **settings):
         }
     )
     request = documents.request({}).with_ids()
+    weighing = Weighing([RAMWeigher()], Settings(**settings))
     mask = np.ones(len(hosts), np.bool_)
-    ranking = rank(hosts, mask, request, [RAMWeigher()], Settings(**settings))
+    ranking = weighing.rank(hosts, mask, len(hosts), request)
     return ranking.totals.tolist()
 
 
@@ -62,6 +63,7 @@ def test_multiplier_by_aggregate_is_the_least_or_the_option(values, expected):
 def test_best_keeps_the_order_of_rows_among_equals():
     hosts = table({'hosts': [{'host': f'h{n}'} for n in range(40)]})
     request = documents.request({}).with_ids()
-    ranking = rank(hosts, np.ones(40, np.bool_), request, [], Settings())
+    mask = np.ones(40, np.bool_)
+    ranking = Weighing([], Settings()).rank(hosts, mask, 40, request)
     assert ranking.best(3) == [0, 1, 2]
     assert ranking.best(40) == list(range(40))
