@@ -80,16 +80,16 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
 def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
     """All that came with it get their places, and each of them once."""
     service = make_service(scheduler__batch_size=200)
-    desk = service.daemon.scheduler._hosts
-    real, seen = desk.choose, []
+    selector = service.daemon.scheduler._hosts._selector
+    real, seen = selector.select, []
 
-    def choose(snapshot: Any, overlay: Any, job: Any) -> Any:
+    def select(overlay: Any, job: Any) -> Any:
         seen.append(job)
         if job.request.flavor.vcpus == 7:
             raise RuntimeError('a fault in a test')
-        return real(snapshot, overlay, job)
+        return real(overlay, job)
 
-    monkeypatch.setattr(desk, 'choose', choose)
+    monkeypatch.setattr(selector, 'select', select)
     asked: list[Any] = [{'flavor': {'memory_mb': 1}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 1, 'vcpus': 7}}
     answers = service.client.schedule_many(
@@ -112,10 +112,10 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
 ):
     """It is chosen for on the same view, and is not promised twice."""
     service = make_service(scheduler__batch_size=64)
-    desk = service.daemon.scheduler._hosts
-    real, rounds = desk.keeper.current, []
+    snapshots = service.daemon.scheduler._snapshots
+    real, calls = snapshots.current, []
     monkeypatch.setattr(
-        desk.keeper, 'current', lambda: rounds.append(1) or real()
+        snapshots, 'current', lambda: calls.append(1) or real()
     )
     one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
     answers = service.client.schedule_many(CONTEXT, [one] * 256)
@@ -123,6 +123,6 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
         one['result']['placements'][0]['instance_uuid'] for one in answers
     }
     assert len(uuids) == 256
-    assert len(rounds) == 1
+    assert len(calls) == 1
     with service.store.reading() as conn:
         assert audit.audit(conn, DEFAULT_RATIOS).findings == []
