@@ -101,7 +101,8 @@ class EngineLoop:
     @property
     def _extenders_busy(self) -> bool:
         """Whether jobs are with extenders and will come back."""
-        return bool(self._hosts.extenders and self._hosts.extenders.busy)
+        extenders = self._hosts.extenders
+        return extenders is not None and extenders.has_pending
 
     def _decide(self, batch: list[Job]) -> None:
         """Give every job of a batch its result, kind by kind.

@@ -106,7 +106,7 @@ class Selector:
         extenders = self.extenders
         if extenders is None or job.extender_scores is not None:
             return False
-        if not extenders.concerns(job.request):
+        if not extenders.applies_to(job.request):
             return False
         extenders.submit(job, table)
         return True
@@ -117,7 +117,7 @@ class Selector:
         scores = job.extender_scores
         if extenders is None or not scores or not all(scores):
             return False
-        if job.extender_rounds > extenders.options.rounds:
+        if job.extender_rounds > extenders.options.max_requeries:
             return False
         job.extender_scores = None
         return self._submit(job, table)
