@@ -23,7 +23,7 @@ from scheduler_service.engine.jobs import (
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.zones import ZoneScheduler
+from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.zones import ZoneScheduler
+from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import (
     Entry,

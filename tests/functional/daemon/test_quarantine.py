@@ -71,7 +71,7 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
         thread.join()
     # Once as a fresh message, twice as one that came again.
     assert deaths == 3
-    running.wait_for('is put aside')
+    running.wait_for('is quarantined')
     bad = [one for one in outcomes if not isinstance(one, dict)]
     assert bad == ['RequestPutAside']
     assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1

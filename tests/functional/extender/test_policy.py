@@ -27,7 +27,7 @@ def test_filters_and_weighers_are_replaced_when_a_policy_names_some(
     ('policy', 'text'),
     [
         ({'kind': 'Policy', 'predicates': [{'name': 'NoDiskConflict'}]},
-         'NoDiskConflict: nothing here does the same'),
+         'NoDiskConflict: no filter or weigher is equivalent'),
         ({'kind': 'Policy', 'priorities': [
             {'name': 'ImageLocalityPriority', 'weight': 1}]},
          'ImageLocalityPriority'),

@@ -1,4 +1,9 @@
-"""Use case: a pool for a zone. The zone's row is its claim."""
+"""Chooses pools for DNS zones and stores them.
+
+The row of a zone is its claim: the first daemon that inserts it wins, and
+the others reply with its pool. The engine's thread alone calls
+:class:`ZoneScheduler`, which keeps nothing between batches.
+"""
 
 from __future__ import annotations
 
@@ -28,61 +33,67 @@ class ZoneScheduler:
 
     def __init__(
         self,
-        keeper: SnapshotCache,
+        snapshots: SnapshotCache,
         pipeline: PoolPipeline,
         recorder: DecisionRecorder,
         rng: random.Random,
         health: Health,
     ) -> None:
-        self._health = health
-        self.keeper = keeper
-        self.pipeline = pipeline
-        self.recorder = recorder
+        self._snapshots = snapshots
+        self._pipeline = pipeline
+        self._recorder = recorder
         self._rng = rng
+        self._health = health
 
     def decide(self, jobs: Sequence[ZoneJob]) -> None:
-        """Answer every job, each for itself.
+        """Reply to every job; an error of one concerns no other.
 
-        :raises StoreUnavailable: some have no answer yet, and may be decided
-            again: a pool that was kept for them is found then
+        :raises StoreUnavailable: some jobs have no reply yet. They may be
+            decided again: a pool that was stored for them is found then.
         """
         waiting = [job for job in jobs if not job.future.done()]
         while waiting:
-            waiting = self._round(self.keeper.current(), waiting)
+            waiting = self._decide_once(self._snapshots.current(), waiting)
 
-    def _round(
+    def _decide_once(
         self, snapshot: Snapshot, jobs: Sequence[ZoneJob]
     ) -> list[ZoneJob]:
-        """Choose and keep once; return the jobs to choose for again."""
-        kept = self._kept(jobs)
-        chosen: dict[str, tuple[ZoneJob, PoolChoice]] = {}
-        again: list[ZoneJob] = []
+        """Choose and store pools; return the jobs to decide again.
+
+        Those are jobs of a zone that another job of the batch names too, and
+        all that were to be stored if another daemon stored one of the zones.
+        """
+        stored = self._stored_pools(jobs)
+        to_store: dict[str, tuple[ZoneJob, PoolChoice]] = {}
+        repeated: list[ZoneJob] = []
         for job in jobs:
             zone_id = str(job.zone.id)
-            if job.keep and zone_id in kept:
-                self._answer_kept(snapshot, job, kept[zone_id])
-            elif zone_id in chosen:
-                again.append(job)
+            if job.keep and zone_id in stored:
+                self._reply_with_stored(snapshot, job, stored[zone_id])
+            elif zone_id in to_store:
+                repeated.append(job)
             else:
                 choice = self._choose(snapshot, job)
                 if choice is None:
                     continue
                 if job.keep:
-                    chosen[zone_id] = job, choice
+                    to_store[zone_id] = job, choice
                 else:
-                    self._answer(job, choice)
-        return again + self._keep(list(chosen.values()))
+                    self._reply(job, choice)
+        return repeated + self._store(list(to_store.values()))
 
-    def _kept(self, jobs: Sequence[ZoneJob]) -> dict[str, str]:
+    def _stored_pools(self, jobs: Sequence[ZoneJob]) -> dict[str, str]:
+        """Return zone id -> pool id of zones that are in the store."""
         ids = [str(job.zone.id) for job in jobs if job.keep]
         if not ids:
             return {}
-        with self.keeper.autocommit_connection() as conn:
+        with self._snapshots.autocommit_connection() as conn:
             return zones.pools_of(conn, ids)
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:
+        """Return the pool for a job; None where it was refused."""
         try:
-            return self.pipeline.choose(
+            return self._pipeline.choose(
                 job.caller, snapshot.pools, job.zone, self._rng
             )
         except errors.SchedulerError as error:
@@ -92,10 +103,13 @@ class ZoneScheduler:
                 self._record(job.zone, error.name, {'error': error.to_dict()})
             return None
 
-    def _keep(
+    def _store(
         self, chosen: Sequence[tuple[ZoneJob, PoolChoice]]
     ) -> list[ZoneJob]:
-        """Store the pools; return all jobs where one had a pool by now."""
+        """Store the pools and reply.
+
+        :return: all of the jobs if another daemon stored one of the zones
+        """
         rows = [
             zones.ZoneRow(
                 id=str(job.zone.id),
@@ -112,12 +126,12 @@ class ZoneScheduler:
 
         if rows:
             try:
-                with self.keeper.writer() as conn:
-                    self.keeper.store.write(work, conn)
+                with self._snapshots.writer() as conn:
+                    self._snapshots.store.write(work, conn)
             except db_exception.DBDuplicateEntry:
                 return [job for job, _ in chosen]
         for job, choice in chosen:
-            self._answer(job, choice)
+            self._reply(job, choice)
             self._record(
                 job.zone,
                 'chosen',
@@ -129,7 +143,7 @@ class ZoneScheduler:
             )
         return []
 
-    def _answer(self, job: ZoneJob, choice: PoolChoice) -> None:
+    def _reply(self, job: ZoneJob, choice: PoolChoice) -> None:
         self._health.count('requests', 'zone chosen')
         job.finish(
             PoolAnswer(
@@ -141,21 +155,29 @@ class ZoneScheduler:
             )
         )
 
-    def _answer_kept(
+    def _reply_with_stored(
         self, snapshot: Snapshot, job: ZoneJob, pool_id: str
     ) -> None:
         pool = snapshot.pools.get(pool_id)
-        told = {'pools': len(snapshot.pools), 'kept': True, 'funnel': []}
+        explanation = {
+            'pools': len(snapshot.pools),
+            'kept': True,
+            'funnel': [],
+        }
         job.finish(
             PoolAnswer(
                 request_id=str(job.zone.request_id),
                 zone_id=str(job.zone.id),
                 pool_id=pool_id,
                 pool_name=pool.name if pool else None,
-                explanation=told if job.explain else None,
+                explanation=explanation if job.explain else None,
             )
         )
 
-    def _record(self, zone: ZoneRequest, outcome: str, why: Any) -> None:
-        why = {'zone': zone.name, 'zone_id': zone.id, **why}
-        self.recorder.put(Decision.of(zone.request_id, KIND, outcome, why))
+    def _record(
+        self, zone: ZoneRequest, outcome: str, reasons: dict[str, Any]
+    ) -> None:
+        document = {'zone': zone.name, 'zone_id': zone.id, **reasons}
+        self._recorder.put(
+            Decision.of(zone.request_id, KIND, outcome, document)
+        )
