@@ -20,8 +20,8 @@ BATCH_CALLERS = (1, 2, 4)
 # Names of figures: the batch verb on the mix, and on one request repeated.
 _MIX = 'batch_64_mix'
 _SAME = 'batch_64_same_request'
-# Of one run, by daemon: number of callers -> decisions a second in each turn.
-Rates = dict[str, dict[str, list[float]]]
+# A figure of each turn, by what was measured.
+Samples = dict[Any, list[float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,28 +75,29 @@ class Measurement:
 
     def batch(self) -> None:
         """Measure the batch verb: the mix, and one request over and over."""
-        first = self.daemons[0].name
-        every = list(dict.fromkeys([*self.daemons, self.reference]))
-        rates = {
-            _MIX: self._batch_rates(self.daemons, _MIX),
-            _SAME: self._batch_rates(every, _SAME),
-        }
-        for verb, by_daemon in rates.items():
-            for callers, of_first in by_daemon[first].items():
-                for daemon in self.daemons[1:]:
-                    self._compare(
-                        f'{verb}, {callers}',
-                        daemon.name,
-                        by_daemon[daemon.name][callers],
-                        of_first,
-                    )
-        for daemon in self.daemons:
-            for callers, some in rates[_MIX][daemon.name].items():
-                other = rates[_SAME][self.reference.name][callers]
+        rates, cpu = self._batch_samples()
+        for (name, verb, callers), some in rates.items():
+            self.figures[name].setdefault(f'{verb}_a_second', {})[callers] = (
+                spread(some, 0)
+            )
+        for (name, verb), some in cpu.items():
+            self.figures[name][f'{verb}_daemon_cpu_ms_a_decision'] = spread(
+                some, 3
+            )
+        first, other = self.daemons[0].name, self.reference.name
+        for name, verb, callers in rates:
+            some = rates[name, verb, callers]
+            if any(name == one.name for one in self.daemons[1:]):
+                of_first = rates[first, verb, callers]
+                self._compare(f'{verb}, {callers}', name, some, of_first)
+            if verb == _MIX:
                 self.ratios[
-                    f'mix of {daemon.name} to one request of '
-                    f'{self.reference.name}, {callers}'
-                ] = ratio(some, other)
+                    f'mix of {name} to one request of {other}, {callers}'
+                ] = ratio(some, rates[other, _SAME, callers])
+        for daemon in self.daemons:
+            self.ratios[
+                f'cpu of one request of {other} to mix of {daemon.name}'
+            ] = ratio(cpu[other, _SAME], cpu[daemon.name, _MIX])
 
     def callers(self) -> None:
         """Measure 16 callers that have claims made, and the empty call."""
@@ -181,38 +182,38 @@ class Measurement:
             self.figures[daemon.name]['refused'] = daemon.refused
         return {'daemons': dict(self.figures), 'ratios': self.ratios}
 
-    def _batch_rates(
-        self, daemons: Sequence[MeasuredDaemon], verb: str
-    ) -> Rates:
-        """Return decisions a second, and keep them as figures.
+    def _batch_samples(self) -> tuple[Samples, Samples]:
+        """Return decisions a second, and the daemon's time for each.
 
-        The daemon's processor time for a decision is kept beside them: it
-        says the same where other programs use the machine, too.
+        The daemon's processor time says the same where other programs use
+        the machine, too.
+
+        :return: by daemon, verb and number of callers; and in milliseconds
+            by daemon and verb
         """
-        rates: Rates = {one.name: defaultdict(list) for one in daemons}
-        cpu: dict[str, list[float]] = defaultdict(list)
+        rates: Samples = defaultdict(list)
+        cpu: Samples = defaultdict(list)
+        every = [(daemon, _MIX) for daemon in self.daemons]
+        every += [(daemon, _SAME) for daemon in self.daemons]
+        if self.reference not in self.daemons:
+            every.append((self.reference, _SAME))
         effort = self.effort
-        most = effort.most // BATCH
         for _ in range(effort.turns):
             for callers in BATCH_CALLERS:
-                for daemon in daemons:
+                for daemon, verb in every:
                     call = daemon.batch if verb == _MIX else daemon.same_batch
                     before = daemon.cpu_seconds()
-                    done = count(call, callers, effort.seconds, most)
+                    done = count(
+                        call, callers, effort.seconds, effort.most // BATCH
+                    )
                     used = daemon.cpu_seconds() - before
-                    cpu[daemon.name].append(used * 1000 / done.calls / BATCH)
-                    some = rates[daemon.name][f'{callers} callers']
-                    some.append(done.rate * BATCH)
+                    cpu[daemon.name, verb].append(
+                        used * 1000 / done.calls / BATCH
+                    )
+                    key = daemon.name, verb, f'{callers} callers'
+                    rates[key].append(done.rate * BATCH)
                     daemon.release_old()
-        for name, by_callers in rates.items():
-            self.figures[name][f'{verb}_a_second'] = {
-                callers: spread(some, 0)
-                for callers, some in by_callers.items()
-            }
-            self.figures[name][f'{verb}_daemon_cpu_ms_a_decision'] = spread(
-                cpu[name], 3
-            )
-        return rates
+        return rates, cpu
 
     def _compare(
         self,
