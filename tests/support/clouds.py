@@ -21,11 +21,11 @@ from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from scheduler_service.store import migrate, schema
+from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import inventory_import
-from tests.support.databases import new_database
+from tests.support.databases import migrated_database
 from tests.support.stores import DEFAULT_RATIOS
 
 # As the shipped sample has it: queues that survive the broker's restart.
@@ -144,8 +144,7 @@ def cloud(
 
     :param extra: lines of [scheduler]
     """
-    store = Store.connect(new_database(database), max_pool_size=20)
-    migrate.sync(store)
+    store = Store.connect(migrated_database(database), max_pool_size=20)
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         topic = f't{uuid.uuid4().hex[:8]}'

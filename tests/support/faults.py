@@ -277,18 +277,12 @@ def restarting(
     def work(happened: Counter[str], over: threading.Event) -> None:
         for _ in range(times):
             time.sleep(2)
-            server.kill(signal.SIGINT if _is_postgresql(server)
-                        else signal.SIGTERM)  # fmt: skip
+            server.kill()
             server.relaunch()
             server.wait(lambda: servers.answers(server.port))
             happened['restarts'] += 1
 
     return _meanwhile(work)
-
-
-def _is_postgresql(server: servers.Server) -> bool:
-    """Whether a server wants SIGINT to stop without waiting for clients."""
-    return 'postgres' in server._args[0]
 
 
 def _until_still(grows: list[Any], quiet_s: float = 1.0) -> None:

@@ -2,6 +2,8 @@
 
 Binaries come from the distribution. As root each server runs as its own
 user, since PostgreSQL refuses to be root and RabbitMQ had better not be.
+A server that is not *durable* skips what only matters when the machine
+itself fails: it survives the end of its process, and is faster.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 START_LIMIT_S = 90
 
@@ -45,9 +49,24 @@ def binary(name: str, *places: str) -> str:
 
 
 class Server:
-    """A server process with a folder of its own."""
+    """A server process with a folder of its own.
 
-    def __init__(self, user: str) -> None:
+    A pickled copy runs commands; it does not start or stop the process.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        remove_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Make the folder.
+
+        :param stop_signal: stops it, with its data as they should be
+        :param remove_signal: stops it when its data are of no more use
+        """
+        self.stop_signal = stop_signal
+        self.remove_signal = remove_signal
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix='sched-'))
         self.folder.chmod(0o755)
         self.user = user if os.getuid() == 0 else None
@@ -56,6 +75,9 @@ class Server:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.folder / 'server.log'
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, 'process': None}
 
     def command(self, *args: str, **env: str) -> subprocess.CompletedProcess:
         """Run one command as the server's user, in its folder."""
@@ -105,10 +127,10 @@ class Server:
             f'server did not start: {self.log.read_text()[-2000:]}'
         )
 
-    def kill(self, number: int = signal.SIGTERM) -> None:
-        """Stop the process and wait for its end."""
+    def kill(self, number: int | None = None) -> None:
+        """Stop the process, by default in an orderly way; wait for its end."""
         if self.process and self.process.poll() is None:
-            self.process.send_signal(number)
+            self.process.send_signal(number or self.stop_signal)
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
@@ -117,7 +139,7 @@ class Server:
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
-        self.kill()
+        self.kill(self.remove_signal)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -128,22 +150,35 @@ def answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[tuple[Server, str]]:
+def postgresql(durable: bool = True) -> Iterator[tuple[Server, str]]:
     """Run PostgreSQL; yield it and a URL without the database's name."""
     place = '/usr/lib/postgresql/*/bin/'
     postgres = binary('postgres', place + 'postgres')
     initdb = binary('initdb', place + 'initdb')
-    server = Server('postgres')
+    server = Server('postgres', signal.SIGINT, signal.SIGQUIT)
+    fast = [] if durable else [
+        '-c', 'fsync=off', '-c', 'synchronous_commit=off',
+        '-c', 'full_page_writes=off',
+    ]  # fmt: skip
     try:
         data = str(server.folder / 'data')
         server.command(
-            initdb, '-D', data, '-A', 'trust', '-U', 'test', '-E', 'UTF8'
+            initdb,
+            '-D',
+            data,
+            '-A',
+            'trust',
+            '-U',
+            'test',
+            '-E',
+            'UTF8',
+            '--no-sync',
         )
         server.launch(
             [
                 postgres, '-D', data, '-p', str(server.port),
                 '-k', str(server.folder), '-c', 'listen_addresses=127.0.0.1',
-                '-c', 'max_connections=200',
+                '-c', 'max_connections=200', *fast,
             ]
         )  # fmt: skip
         psql = binary('psql', place + 'psql')
@@ -163,11 +198,15 @@ def _psql(server: Server, psql: str, statement: str) -> bool:
 
 
 @contextlib.contextmanager
-def mariadb() -> Iterator[tuple[Server, str]]:
+def mariadb(durable: bool = True) -> Iterator[tuple[Server, str]]:
     """Run MariaDB; yield it and a URL without the database's name."""
     daemon = binary('mariadbd', '/usr/sbin/mariadbd')
     install = binary('mariadb-install-db', '/usr/bin/mariadb-install-db')
-    server = Server('mysql')
+    server = Server('mysql', signal.SIGTERM, signal.SIGKILL)
+    fast = [] if durable else [
+        '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0',
+        '--innodb-flush-method=nosync', '--skip-innodb-stats-auto-recalc',
+    ]  # fmt: skip
     try:
         data = str(server.folder / 'data')
         server.command(
@@ -184,7 +223,7 @@ def mariadb() -> Iterator[tuple[Server, str]]:
                 daemon, '--no-defaults', f'--datadir={data}',
                 f'--socket={server.folder}/sock', f'--port={server.port}',
                 '--bind-address=127.0.0.1', '--skip-name-resolve',
-                f'--init-file={init}', '--max-connections=200',
+                f'--init-file={init}', '--max-connections=200', *fast,
             ]
         )  # fmt: skip
         server.wait(lambda: answers(server.port))
@@ -230,6 +269,16 @@ def rabbitmqctl(server: Server, *args: str) -> None:
     """Run the control program on a private RabbitMQ."""
     control = _real(binary('rabbitmqctl', '/usr/sbin/rabbitmqctl'))
     server.command(control, '-q', *args, **server._env)
+
+
+def new_vhost(server: Server, url: str) -> str:
+    """Add a virtual host of its own name to a RabbitMQ; return its URL."""
+    name = f'v{uuid.uuid4().hex[:8]}'
+    rabbitmqctl(server, 'add_vhost', name)
+    rabbitmqctl(
+        server, 'set_permissions', '-p', name, 'guest', '.*', '.*', '.*'
+    )
+    return url + name
 
 
 def _real(program: str) -> str:

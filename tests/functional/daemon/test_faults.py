@@ -61,7 +61,7 @@ def test_casts_are_answered_when_the_broker_restarts(postgresql):
 
 def test_casts_are_answered_when_the_database_restarts(quorum_bus):
     with (
-        servers.postgresql() as (server, base),
+        servers.postgresql(durable=False) as (server, base),
         clouds.cloud(base, quorum_bus, daemons=2) as cloud,
     ):
         again = faults.restarting(server, times=1)

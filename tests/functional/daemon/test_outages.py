@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 
@@ -36,9 +35,9 @@ rabbit_transient_quorum_queue = true
 def test_requests_wait_when_the_database_is_away(
     connect, launch, rabbitmq, topic
 ):
-    with servers.postgresql() as (server, base):
+    with servers.postgresql(durable=False) as (server, base):
         database = ready_database(base)
-        server.kill(signal.SIGINT)
+        server.kill()
         daemon = launch(database, rabbitmq[1], on_topic(topic))
         daemon.wait_for('Degraded: database unreachable')
         server.relaunch()
@@ -46,7 +45,7 @@ def test_requests_wait_when_the_database_is_away(
         asking = connect(rabbitmq[1], topic, timeout=60)
         asking.select_destinations(CONTEXT, {'flavor': SMALL})
 
-        server.kill(signal.SIGINT)
+        server.kill()
         answers = []
         thread = threading.Thread(
             target=lambda: answers.append(
@@ -79,7 +78,7 @@ def test_daemon_reconnects_when_the_broker_comes_back(
         daemon.wait_for('Ready:')
         with connected(bus, topic, durable=True) as before:
             before.ping(CONTEXT)
-        server.kill(signal.SIGTERM)
+        server.kill()
         server.relaunch()
         server.wait(lambda: servers.answers(server.port))
         with connected(bus, topic, timeout=60, durable=True) as asking:
