@@ -51,7 +51,7 @@ def page(name: str, kind: Any, told: dict[str, Any]) -> str:
         '',
         inspect.cleandoc(kind.__doc__),
         '',
-        f'Reads: {told["reads"]}.',
+        'Reads: {}.'.format(told['reads'].replace('*', r'\*')),
         '',
         f'Options: {told.get("options", "none")}.',
         '',
