@@ -82,12 +82,14 @@ def prepare(
     :param policies: server group policies that a claim must not break
     """
     batch = ClaimBatch(claims, fallback, policies)
-    stepwise = any(c.known or c.move or c.group for c in claims)
+    stepwise = any(claim.known or claim.move for claim in claims)
     if stepwise or store.dialect != 'postgresql':
         return batch
     from scheduler_service.store.claims import pg_claim
 
-    return batch._replace(statements=pg_claim.statements(claims, fallback))
+    return batch._replace(
+        statements=pg_claim.statements(claims, fallback, policies)
+    )
 
 
 def send(

@@ -16,7 +16,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.rows import insert
 
-ANTI_AFFINITY = 'anti-affinity'
+_ANTI_AFFINITY = 'anti-affinity'
 
 
 def join(
@@ -104,13 +104,13 @@ def _with(group: Any, hosts: set[str], host: str) -> set[str]:
     Under anti-affinity an instance that moves counts on both its hosts.
     Under affinity only the host that it moves to matters.
     """
-    return {*hosts, host} if group.policy == ANTI_AFFINITY else {host}
+    return {*hosts, host} if group.policy == _ANTI_AFFINITY else {host}
 
 
 def _holds(group: Any, places: Mapping[str, set[str]]) -> bool:
     """Whether a group's policy holds for the hosts of its members."""
     counts = Counter(host for hosts in places.values() for host in hosts)
-    if group.policy == ANTI_AFFINITY:
+    if group.policy == _ANTI_AFFINITY:
         limit = group.max_server_per_host or 1
         return max(counts.values(), default=0) <= limit
     return len(counts) <= 1

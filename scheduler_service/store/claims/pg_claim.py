@@ -1,20 +1,21 @@
-"""All claims of a batch as one statement, for PostgreSQL alone.
+"""All claims of a batch in one round trip, for PostgreSQL alone.
 
-Stateless: any thread may build the statement. It does what
-``transaction.claim_all`` does and what ends a writing transaction, in one
-round trip: take capacity, insert instances and allocations, take the next
-revision, append the change record.
+Stateless: any thread may build the statements. They do what
+``transaction.claim_all`` does and what ends a writing transaction: take
+capacity, check and join server groups, insert instances and allocations, take
+the next revision, append the change record. That is one statement, and one
+before it where server groups have to be locked (see ``pg_group_sql``).
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from scheduler_service.store import rows
-from scheduler_service.store.claims import claim_sql
+from scheduler_service.store import pg_arrays, rows
+from scheduler_service.store.claims import claim_sql, pg_group_sql
 from scheduler_service.store.claims.pg_statements import BoundStatement
 from scheduler_service.store.claims.transaction import (
     Claim,
@@ -24,8 +25,8 @@ from scheduler_service.store.claims.transaction import (
 from scheduler_service.store.connection import REVISION, ChangeRecord
 
 # States of a statement that claims nothing: a division by zero, where not
-# every row could be taken; and a key that is there already, where a consumer
-# holds a claim.
+# every row could be taken or a policy does not hold; and a key that is there
+# already, where a consumer holds a claim.
 LOST = ('22012', '23505')
 # The place of one instance. What it takes there is in the rows of its kind.
 _PLACE = {
@@ -39,6 +40,7 @@ _PLACE = {
     'document': 'text',
     'placement': 'text',
 }
+_GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
 # What each instance of a kind takes of one resource class.
 _KIND = {
     'kind': 'int',
@@ -52,22 +54,33 @@ _KIND = {
 def statements(
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
+    policies: Collection[str],
 ) -> list[BoundStatement]:
     """Return the statements that make all claims, or fail with all.
 
     :param claims: for instances that the store does not know yet
     :param fallback: resource class -> allocation ratio of hosts without one
+    :param policies: server group policies that a claim must not break
     """
     touched = ChangeRecord(
         load=sorted({claim.host_id for claim in claims}),
         instances=[claim.consumer for claim in claims],
     )
     values: dict[str, Any] = {'touched': touched.to_json(), 'now': time.time()}
+    groups = sorted({claim.group for claim in claims if claim.group})
+    if groups:
+        values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
+        values['groups'] = pg_arrays.TextColumn(groups)
+        values['policies'] = pg_arrays.TextColumn(policies)
+        return [
+            BoundStatement.of(pg_group_sql.LOCK, values),
+            BoundStatement.of(_claim_grouped(), values),
+        ]
     if len(claims) == 1 and claims[0].amounts:
         asked = ask_rows(claims, fallback)
         values.update(_values_of_one(asked, *instance_rows(claims)))
         return [BoundStatement.of(_claim_one(len(asked)), values)]
-    values.update(_values_of_many(claims, fallback))
+    values.update(_values_of_many(claims, fallback, _PLACE))
     return [BoundStatement.of(_claim_many(), values)]
 
 
@@ -87,12 +100,16 @@ def _values_of_one(
 
 
 def _values_of_many(
-    claims: Sequence[Claim], fallback: Mapping[str, float]
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    columns: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the parameters of :func:`_claim_many`.
 
     Instances that take the same amounts are of one kind: most of a batch
     have one of a few flavors.
+
+    :param columns: of ``places``
     """
     kinds: dict[Any, int] = {}
     places = []
@@ -110,7 +127,8 @@ def _values_of_many(
                 claim.request_id,
                 claim.document,
                 claim.placement,
-            )
+                claim.group,
+            )[: len(columns)]
         )
     kind_rows = [
         (kind, name, amount, dict(ratios).get(name), fallback.get(name, 1.0))
@@ -118,7 +136,7 @@ def _values_of_many(
         for name, amount in amounts
     ]
     return {
-        **rows.pack('postgresql', _PLACE, places, 'places'),
+        **rows.pack('postgresql', columns, places, 'places'),
         **rows.pack('postgresql', _KIND, kind_rows, 'kinds'),
         'expected': len(places) * len(kind_rows),
     }
@@ -144,38 +162,64 @@ def _claim_one(classes: int) -> str:
 
 @functools.cache
 def _claim_many() -> str:
-    """Return the statement for many instances, with array parameters.
-
-    What they take of each host is added up, in the order in which every
-    transaction takes inventory rows.
-    """
+    """Return the statement for many instances, with array parameters."""
     return _claim(
         asked='asked',
-        instances="""
-            SELECT uuid, host, node, 'claimed', project_id, request_id,
-                document, placement, CAST(:now AS double precision)
-            FROM places
-        """,
-        allocations="""
-            SELECT uuid, host_id, resource_class, amount
-            FROM places JOIN kinds USING (kind)
-        """,
+        instances=_INSTANCES_OF_MANY,
+        allocations=_ALLOCATIONS_OF_MANY,
         count='(SELECT count(*) FROM asked)',
-        unpacked=f"""
-            places AS MATERIALIZED (
-                SELECT * FROM {rows.source('postgresql', _PLACE, 'places')}
-            ), kinds AS MATERIALIZED (
-                SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
-            ), asked AS MATERIALIZED (
-                SELECT host_id, resource_class,
-                    CAST(sum(amount) AS bigint) AS amount,
-                    min(ratio) AS ratio, min(fallback) AS fallback
-                FROM places JOIN kinds USING (kind)
-                GROUP BY host_id, resource_class
-                ORDER BY host_id, resource_class COLLATE "C"
-            ),
-        """,  # noqa: S608
+        unpacked=_unpacked(_PLACE),
     )
+
+
+@functools.cache
+def _claim_grouped() -> str:
+    """Return the statement for many instances, some of server groups."""
+    return _claim(
+        asked='asked',
+        instances=_INSTANCES_OF_MANY,
+        allocations=_ALLOCATIONS_OF_MANY,
+        count='(SELECT count(*) FROM asked)',
+        unpacked=_unpacked(_GROUPED_PLACE) + pg_group_sql.SEATS,
+        allowed=pg_group_sql.POLICIES_HOLD,
+        joined=pg_group_sql.JOINED,
+        touched=pg_group_sql.TOUCHED,
+    )
+
+
+_INSTANCES_OF_MANY = """
+    SELECT uuid, host, node, 'claimed', project_id, request_id, document,
+        placement, CAST(:now AS double precision)
+    FROM places
+"""
+_ALLOCATIONS_OF_MANY = """
+    SELECT uuid, host_id, resource_class, amount
+    FROM places JOIN kinds USING (kind)
+"""
+
+
+def _unpacked(columns: Mapping[str, str]) -> str:
+    """Return common table expressions for array parameters.
+
+    ``asked`` adds up what the instances take of each host, in the order in
+    which every transaction takes inventory rows.
+
+    :param columns: of ``places``
+    """
+    return f"""
+        places AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', columns, 'places')}
+        ), kinds AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
+        ), asked AS MATERIALIZED (
+            SELECT host_id, resource_class,
+                CAST(sum(amount) AS bigint) AS amount,
+                min(ratio) AS ratio, min(fallback) AS fallback
+            FROM places JOIN kinds USING (kind)
+            GROUP BY host_id, resource_class
+            ORDER BY host_id, resource_class COLLATE "C"
+        ),
+    """  # noqa: S608
 
 
 def _claim(
@@ -184,6 +228,9 @@ def _claim(
     allocations: str,
     count: str,
     unpacked: str = '',
+    allowed: str = 'true',
+    joined: str = '',
+    touched: str = ':touched',
 ) -> str:
     """Return a statement that makes all claims or fails.
 
@@ -196,6 +243,9 @@ def _claim(
     :param allocations: a query for rows of ``claim_sql.ALLOCATION``
     :param count: SQL for the number of rows that are asked for
     :param unpacked: common table expressions that the others use
+    :param allowed: a condition on which all claims depend
+    :param joined: a common table expression that joins server groups
+    :param touched: SQL for the change record
     """
     return f"""
         WITH {unpacked} took AS (
@@ -204,9 +254,10 @@ def _claim(
             WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} AND {claim_sql.FITS}
             RETURNING 1
         ), enough AS MATERIALIZED (
-            SELECT 1 / (CASE WHEN count(*) = {count} THEN 1 ELSE 0 END)
-                AS yes FROM took
-        ), placed AS (
+            SELECT 1 / (CASE WHEN count(*) = {count} AND {allowed}
+                THEN 1 ELSE 0 END) AS yes
+            FROM took
+        ), {joined} placed AS (
             INSERT INTO instances ({', '.join(claim_sql.INSTANCE)}) {instances}
             WHERE (SELECT yes FROM enough) = 1
         ), held AS (
@@ -217,7 +268,7 @@ def _claim(
             WHERE name = '{REVISION}' RETURNING value
         )
         INSERT INTO changes (revision, touched, created_at)
-        SELECT value, :touched, :now FROM counted RETURNING revision
+        SELECT value, {touched}, :now FROM counted RETURNING revision
     """  # noqa: S608
 
 

@@ -106,7 +106,7 @@ class PendingStatements:
     none after one that failed.
 
     :param conn: in autocommit mode, of SQLAlchemy's psycopg dialect
-    :param statements: in the order to execute them in
+    :param statements: in the order to execute them in; each returns rows
     :raises StatementError: one cannot be prepared
     :raises StoreUnavailable: it is not known whether anything will be done
     """

@@ -6,6 +6,7 @@ import threading
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_service.store import claims
@@ -56,9 +57,9 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize('hosts', [1, 2, 30, 3000])
 @pytest.mark.parametrize('analyzed', [False, True])
-@pytest.mark.parametrize('several', [False, True])
+@pytest.mark.parametrize('kind', ['one', 'several', 'of a group'])
 def test_rows_are_locked_in_the_order_of_the_claims(
-    make_store, hosts, analyzed, several
+    make_store, hosts, analyzed, kind
 ):
     store = make_store('postgresql')
     cloud(store, hosts)
@@ -66,10 +67,13 @@ def test_rows_are_locked_in_the_order_of_the_claims(
         conn = held.execution_options(isolation_level='AUTOCOMMIT')
         if analyzed:
             conn.exec_driver_sql('ANALYZE')
-        batch = some([1, 1] if several else [1])
+        batch = some([1] if kind == 'one' else [1, 1])
+        if kind == 'of a group':
+            group = str(uuid.uuid4())
+            batch[0] = msgspec.structs.replace(batch[0], group=group)
         prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
         claims.send(store, conn, prepared).wait()
-        made = prepared.statements[0].statement
+        made = prepared.statements[-1].statement
         nulls = ', '.join(['NULL'] * len(made.order))
         (told,) = conn.exec_driver_sql(
             f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'

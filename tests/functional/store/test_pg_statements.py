@@ -150,3 +150,27 @@ def test_statement_is_refused_when_it_cannot_be_prepared(single):
             scalar(single, 'SELECT nothing_of_the_kind', {})
         assert caught.value.sqlstate == '42703'
     assert scalar(single, 'SELECT 1', {}) == '1'
+
+
+def test_several_statements_are_one_transaction(single):
+    single.exec_driver_sql('CREATE TABLE kept (n int)')
+    insert = 'INSERT INTO kept VALUES (CAST(:n AS int)) RETURNING n'
+    count = 'SELECT count(*) FROM kept'
+
+    def send(*statements: tuple[str, dict[str, Any]]) -> Any:
+        bound = [
+            pg_statements.BoundStatement.of(text, values)
+            for text, values in statements
+        ]
+        return pg_statements.PendingStatements(single, bound).receive()
+
+    for failing, error in (
+        ('SELECT 1 / 0', pg_statements.StatementError),
+        ("SELECT CAST('x' AS int)", pg_statements.StatementError),
+    ):
+        with pytest.raises(error):
+            send((insert, {'n': 1}), (failing, {}), (count, {}))
+        assert scalar(single, count, {}) == '0'
+    assert send((insert, {'n': 1}), (insert, {'n': 2}), (count, {})) == '2'
+    single.exec_driver_sql('DEALLOCATE ALL')
+    assert send((insert, {'n': 3}), (count, {})) == '3'
