@@ -18,7 +18,8 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store, translate_errors
-from scheduler_service.store.reading import change_feed, loading
+from scheduler_service.store.reading import change_feed
+from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 
 class SnapshotCache:
@@ -49,7 +50,7 @@ class SnapshotCache:
         :raises StoreUnavailable: the database does not answer
         """
         with self._transaction() as conn:
-            self.snapshot = loading.snapshot(conn)
+            self.snapshot = load_snapshot(conn)
         self._mark_refreshed()
         return self.snapshot
 

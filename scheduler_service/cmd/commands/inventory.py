@@ -13,7 +13,8 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import opened
 from scheduler_service.model import documents
 from scheduler_service.store.connection import first_line
-from scheduler_service.store.reading import inventory_export, loading
+from scheduler_service.store.reading import inventory_export
+from scheduler_service.store.reading.snapshot_loading import load_snapshot
 from scheduler_service.store.writing import inventory_import
 
 
@@ -66,7 +67,7 @@ def export(args: Any, conf: Any) -> None:
 def show(args: Any, conf: Any) -> None:
     """Count what there is."""
     with opened(conf) as store, store.reading() as conn:
-        snapshot = loading.snapshot(conn)
+        snapshot = load_snapshot(conn)
     hosts = snapshot.hosts
     up = hosts.number('enabled') & hosts.number('up')
     counts = {

@@ -25,6 +25,7 @@ from scheduler_service.model import ServerGroup
 from scheduler_service.store import schema
 from scheduler_service.store.connection import ChangeRecord
 from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
@@ -64,7 +65,7 @@ def refresh(
     touched = _merge(one for number, one in found if number not in own)
     if gap or touched.everything or len(found) >= _MAX_CHANGES:
         # Older changes were pruned, or there are too many to apply them.
-        return loading.snapshot(conn)
+        return load_snapshot(conn)
     table = _apply(conn, snapshot.hosts, touched)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
     return Snapshot(table, pools, found[-1][0])

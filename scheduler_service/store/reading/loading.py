@@ -13,9 +13,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.columns.build import build_table, placed
+from scheduler_service.columns.build import placed
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import (
     STANDARD_FIELDS,
     Aggregate,
@@ -42,22 +41,6 @@ class Load(NamedTuple):
     num_instances: int
     num_io_ops: int
     up: bool
-
-
-def snapshot(conn: Connection) -> Snapshot:
-    """Load everything that a decision depends on.
-
-    The revision is read first. Data that is newer than it is read again when
-    its change is applied, which gives the same result.
-    """
-    revision = current_revision(conn)
-    table = build_table(
-        list(hosts(conn).items()),
-        aggregates(conn),
-        instances(conn),
-        groups(conn).values(),
-    )
-    return Snapshot(table, pools(conn), revision)
 
 
 def current_revision(conn: Connection) -> int:
@@ -142,7 +125,7 @@ def _inventories(
     """Return the fields of host documents that are stored as inventories."""
     table = schema.inventories
     found: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in conn.execute(_of(sa.select(table), table.c.host_id, ids)):
+    for row in conn.execute(_of(sa.select(table), table.c.host_id, ids)).all():
         fields = found[row.host_id]
         used = row.reported if reported else row.used
         if row.resource_class in STANDARD_FIELDS:
@@ -169,7 +152,7 @@ def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
     table = schema.traits
     query = sa.select(table).order_by(table.c.host_id, table.c.name)
     found: dict[int, list[str]] = defaultdict(list)
-    for host_id, name in conn.execute(_of(query, table.c.host_id, ids)):
+    for host_id, name in conn.execute(_of(query, table.c.host_id, ids)).all():
         found[host_id].append(name)
     return found
 
@@ -246,7 +229,7 @@ def aggregates(conn: Connection) -> list[Aggregate]:
     members: dict[int, list[str]] = defaultdict(list)
     table = schema.aggregate_hosts
     query = sa.select(table).order_by(table.c.aggregate_id, table.c.host)
-    for aggregate_id, host in conn.execute(query):
+    for aggregate_id, host in conn.execute(query).all():
         members[aggregate_id].append(host)
     metadata: dict[int, dict[str, str]] = defaultdict(dict)
     pairs = schema.aggregate_metadata

@@ -25,7 +25,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
     change_feed,
     inventory_export,
-    loading,
+    snapshot_loading,
 )
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import (
@@ -185,7 +185,9 @@ class Verbs(RuleBasedStateMachine):
             assert wrong == []
             assert group_hosts(conn)
             self.follower = change_feed.refresh(conn, self.follower)
-            assert_same_snapshot(self.follower, loading.snapshot(conn))
+            assert_same_snapshot(
+                self.follower, snapshot_loading.load_snapshot(conn)
+            )
 
 
 def held(store: Store) -> set[tuple[str, int, str, int]]:
