@@ -43,11 +43,20 @@ class LoadColumns:
     classes, or names of plain columns.
     """
 
-    __slots__ = ('_by_key', '_by_source')
+    __slots__ = ('_by_key', '_by_source', '_memo')
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, LoadColumn] = {}
         self._by_source: dict[str, list[LoadColumn]] = {}
+        self._memo: dict[Hashable, Any] = {}
+
+    def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
+        """Return what *work* first returned, which may hold load columns."""
+        try:
+            return self._memo[key]
+        except KeyError:
+            value = self._memo[key] = work()
+            return value
 
     def get(
         self, key: Hashable, source: str, make: Callable[[], Formula]
@@ -72,3 +81,4 @@ class LoadColumns:
         """Drop every column; each is made anew when it is asked for."""
         self._by_key.clear()
         self._by_source.clear()
+        self._memo.clear()

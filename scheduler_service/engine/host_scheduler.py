@@ -200,6 +200,6 @@ class HostScheduler:
             overlay.forget()
         return {
             **report,
-            **result.explanation(table),
+            **result.explanation(),
             'placements': [one.placement for one in result.assignments],
         }

@@ -43,7 +43,7 @@ class HostReplies:
         self._health.count('requests', 'chosen')
         why = None
         if result is not None and table is not None and job.explain:
-            why = result.explanation(table)
+            why = result.explanation()
         job.finish(
             HostsAnswer(
                 request_id=str(job.request.request_id),
@@ -70,7 +70,7 @@ class HostReplies:
     ) -> None:
         """Record what was claimed for a job, and why."""
         if job.claim:
-            explanation = result.explanation(table)
+            explanation = result.explanation()
             why = {'placements': placements, 'explanation': explanation}
             self._record(job, 'chosen', why)
 

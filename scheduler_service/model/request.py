@@ -19,6 +19,7 @@ from scheduler_service.model.inventory import (
 )
 
 MAX_INSTANCES = 1000
+_PLACING = 'placing now'
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
@@ -110,9 +111,29 @@ class Request(Document, dict=True):
         )
 
     @property
+    def placing(self) -> str | None:
+        """The instance that a place is sought for: the first, if not set.
+
+        The pipeline sets it for one instance after the other.
+        """
+        uuids = self.instance_uuids
+        placing: str | None = self.__dict__.get(_PLACING)
+        return placing or (uuids[0] if uuids else None)
+
+    @placing.setter
+    def placing(self, uuid: str) -> None:
+        self.__dict__[_PLACING] = uuid
+
+    @property
     def image_properties(self) -> dict[str, Any]:
         """The image's properties, empty without an image."""
         return self.image.properties if self.image else {}
+
+    @functools.cached_property
+    def image_pairs(self) -> frozenset[tuple[str, str]]:
+        """The image's properties as (name, text) pairs."""
+        properties = self.image_properties
+        return frozenset((key, str(v)) for key, v in properties.items())
 
     @functools.cached_property
     def disk_mb(self) -> int:

@@ -7,17 +7,18 @@ visit hosts one by one. Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import enum
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.dictionary import Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME
 from scheduler_service.filters.hosts.base import (
-    Comparison,
     ComparisonFilter,
     HostFilter,
     OneHostFilter,
@@ -33,7 +34,30 @@ from scheduler_service.pipeline.mandatory_filters import (
 )
 from scheduler_service.settings import Settings
 
-Verdict = Mask | RowSet | Sequence[Comparison] | None
+
+class Form(enum.IntEnum):
+    """In which form a filter gives its verdict."""
+
+    MASK = 0
+    COMPARISONS = 1
+    ROWS = 2
+    ONE_HOST = 3
+
+
+class Step(NamedTuple):
+    """One filter on its way through a request.
+
+    :ivar key: of the mask, where it is kept
+    :ivar verdict: a mask, comparisons, or a set of rows; None: nothing to
+        say, or not asked yet
+    :ivar each_time: whether the mask is asked for with every instance
+    """
+
+    filter: HostFilter
+    form: Form
+    key: Any
+    verdict: Any
+    each_time: bool
 
 
 class Passed(NamedTuple):
@@ -72,49 +96,134 @@ class Filtering:
         room = (self.resources,) if check_room else ()
         masks = tuple(one for one in filters if one.vectorised)
         slow = tuple(one for one in filters if not one.vectorised)
-        self._all = (*MANDATORY_FILTERS, *masks, *room, *slow)
-        self._forced = (*MANDATORY_FILTERS, *room)
-        self._rebuild = tuple(one for one in self._all if one.rebuild)
+        every = (*MANDATORY_FILTERS, *masks, *room, *slow)
+        self._all = [(one, _form(one)) for one in every]
+        self._forced = [
+            (one, _form(one)) for one in (*MANDATORY_FILTERS, *room)
+        ]
+        self._rebuild = [pair for pair in self._all if pair[0].rebuild]
 
-    def filters_for(self, request: Request) -> Sequence[HostFilter]:
-        """Return the filters that run for the request, in order."""
+    def plan(self, table: HostTable, request: Request) -> list[Step]:
+        """Return the filters that run for the request, in order.
+
+        What stays the same for all of its instances is worked out.
+
+        :raises FilterFault: a filter failed
+        """
+        return list(self._steps(table, request))
+
+    def _steps(self, table: HostTable, request: Request) -> Iterator[Step]:
+        filters = self._all
         if request.forced and not request.scheduler_hints.get(
             '_nova_check_type'
         ):
-            return self._forced
-        return self._rebuild if request.is_rebuild else self._all
+            filters = self._forced
+        elif request.is_rebuild:
+            filters = self._rebuild
+        settings = self._settings
+        mask_of = table.topology.mask
+        for one, form in filters:
+            key: Any = None
+            verdict: Any = None
+            each_time = form == Form.ONE_HOST
+            filter_: Any = one
+            try:
+                if form == Form.COMPARISONS:
+                    verdict = filter_.comparisons(table, request, settings)
+                elif form == Form.ROWS:
+                    verdict = filter_.row_set(table, request, settings)
+                elif form == Form.MASK:
+                    key = one.mask_key(table, request, settings)
+                    each_time = key is EACH_TIME
+                    if key is not None and not each_time:
+                        verdict = mask_of(
+                            (one.name, key),
+                            functools.partial(
+                                one.mask, table, request, settings
+                            ),
+                        )
+            except Exception as fault:
+                raise _error(one, fault) from fault
+            if form == Form.COMPARISONS and not verdict:
+                verdict = None
+            yield Step(one, form, key, verdict, each_time)
+
+    def plan_again(
+        self, table: HostTable, request: Request, steps: Sequence[Step]
+    ) -> list[Step]:
+        """Return the steps for the next instance of the request.
+
+        Filters that run once for a request are not asked again.
+        """
+        return [
+            step._replace(verdict=self._ask(step, table, request, None))
+            if step.form == Form.ROWS and not step.filter.once
+            else step
+            for step in steps
+        ]
 
     def run(
         self,
         table: HostTable,
         request: Request,
-        among: Mask | None = None,
-        funnel: Funnel | None = None,
+        steps: Sequence[Step],
+        funnel: Funnel,
     ) -> Passed:
-        """Return the hosts that pass every filter.
+        """Return the hosts that pass every filter, and count them.
 
-        :param among: bool[n], those that passed for an instance before;
-            filters that run once for a request are not run again
+        :param steps: as :meth:`plan` returned them
         :param funnel: gets the counts
         :raises FilterFault: a filter failed
         """
-        passed = (
-            np.ones(len(table), np.bool_) if among is None else among.copy()
-        )
-        left = int(np.count_nonzero(passed))
-        for one in self.filters_for(request):
-            if among is not None and one.once:
-                continue
-            verdict = self.verdict(one, table, request, passed)
-            before = left
+        left = len(table)
+        passed = np.ones(left, np.bool_)
+        counts = funnel.counts
+        for step in steps:
+            before, verdict = left, step.verdict
+            if step.each_time:
+                verdict = self._ask(step, table, request, passed)
             if verdict is not None:
-                _and(passed, verdict)
+                _and(passed, step.form, verdict)
                 left = int(np.count_nonzero(passed))
-            if funnel is not None and is_counted(one, verdict):
-                funnel.counts.append((one.name, before, left))
+            elif step.filter.name[0].islower():
+                # Those that every request passes are counted where they
+                # have something to say.
+                continue
+            counts.append((step.filter.name, before, left))
             if not left:
                 break
         return Passed(passed, left)
+
+    def run_again(
+        self,
+        table: HostTable,
+        request: Request,
+        steps: Sequence[Step],
+        passed: Mask,
+        changed: Rows,
+    ) -> Passed:
+        """Return the hosts that pass for the next instance of a request.
+
+        Filters that run once for a request are not run again.
+
+        :param steps: as :meth:`plan_again` returned them
+        :param passed: those that passed for the instance before; it is
+            written to
+        :param changed: rows whose load changed since
+        """
+        for step in steps:
+            if step.form == Form.COMPARISONS and step.verdict is not None:
+                for comparison in step.verdict:
+                    passed[changed] &= comparison.at(changed)
+            elif step.form == Form.ROWS or (
+                step.each_time and not step.filter.once
+            ):
+                verdict = step.verdict
+                if step.each_time:
+                    verdict = self._ask(step, table, request, passed)
+                if verdict is not None:
+                    _and(passed, step.form, verdict)
+        return Passed(passed, int(np.count_nonzero(passed)))
 
     def results(
         self, table: HostTable, request: Request
@@ -127,75 +236,72 @@ class Filtering:
         every = np.ones(len(table), np.bool_)
         roomy = every
         results = []
-        for one in self.filters_for(request):
-            mask = every.copy()
-            verdict = self.verdict(one, table, request, every)
+        for step in self._steps(table, request):
+            mask, verdict = every.copy(), step.verdict
+            if step.each_time:
+                verdict = self._ask(step, table, request, every)
             if verdict is not None:
-                _and(mask, verdict)
-            if isinstance(one, CapacityFilter):
+                _and(mask, step.form, verdict)
+            if isinstance(step.filter, CapacityFilter):
                 roomy = roomy & mask
-            elif one is self.resources:
+            elif step.filter is self.resources:
                 mask |= ~roomy
-            results.append(FilterResult(one, mask))
+            results.append(FilterResult(step.filter, mask))
         return results
 
-    def verdict(
-        self, one: HostFilter, table: HostTable, request: Request, among: Mask
-    ) -> Verdict:
-        """Return a filter's verdict in its own form; None: all pass.
-
-        :raises FilterFault: it failed
-        """
+    def _ask(
+        self,
+        step: Step,
+        table: HostTable,
+        request: Request,
+        among: Mask | None,
+    ) -> Any:
+        """Return a filter's verdict now."""
+        one: Any = step.filter
         try:
-            return self._verdict(one, table, request, among)
-        except errors.SchedulerError:
-            raise
+            if step.form == Form.ROWS:
+                return one.row_set(table, request, self._settings)
+            if step.form == Form.ONE_HOST:
+                return one.passing(table, request, among)
+            return one.mask(table, request, self._settings)
         except Exception as fault:
-            raise errors.FilterFault(
-                f'{one.name} failed: {type(fault).__name__}: {fault}',
-                filter=one.name,
-                fault=type(fault).__name__,
-            ) from fault
-
-    def _verdict(
-        self, one: HostFilter, table: HostTable, request: Request, among: Mask
-    ) -> Verdict:
-        settings = self._settings
-        if isinstance(one, ComparisonFilter):
-            return one.comparisons(table, request, settings) or None
-        if isinstance(one, RowFilter):
-            return one.row_set(table, request, settings)
-        if isinstance(one, OneHostFilter):
-            return one.passing(table, request, among)
-        key = one.mask_key(table, request, settings)
-        if key is None:
-            return None
-        if key is EACH_TIME:
-            return one.mask(table, request, settings)
-        return table.topology.mask(
-            (one.name, key), lambda: one.mask(table, request, settings)
-        )
+            raise _error(one, fault) from fault
 
 
-def is_counted(one: HostFilter, verdict: Verdict) -> bool:
-    """Whether a filter appears in the funnel.
+def _form(one: HostFilter) -> Form:
+    if isinstance(one, ComparisonFilter):
+        return Form.COMPARISONS
+    if isinstance(one, RowFilter):
+        return Form.ROWS
+    return Form.ONE_HOST if isinstance(one, OneHostFilter) else Form.MASK
 
-    Those that every request passes do where they had something to say.
-    """
-    return verdict is not None or one.name[0].isupper()
+
+def _error(one: HostFilter, fault: Exception) -> errors.SchedulerError:
+    """Return a fault of a filter as an error that names the filter."""
+    if isinstance(fault, errors.SchedulerError):
+        return fault
+    return errors.FilterFault(
+        f'{one.name} failed: {type(fault).__name__}: {fault}',
+        filter=one.name,
+        fault=type(fault).__name__,
+    )
 
 
-def _and(passed: Mask, verdict: Verdict) -> None:
+def _and(passed: Mask, form: Form, verdict: Any) -> None:
     """Take out of *passed* the hosts that do not pass."""
-    if isinstance(verdict, np.ndarray):
-        passed &= verdict
-    elif isinstance(verdict, RowSet):
-        if verdict.passes:
-            kept = passed[verdict.rows]
-            passed[:] = False
-            passed[verdict.rows] = kept
-        else:
-            passed[verdict.rows] = False
-    elif verdict is not None:
+    if form == Form.COMPARISONS:
         for column, operator, value in verdict:
             passed &= operator(column, value)
+    elif form != Form.ROWS:
+        passed &= verdict
+    else:
+        _and_rows(passed, verdict)
+
+
+def _and_rows(passed: Mask, named: RowSet) -> None:
+    if named.passes:
+        kept = passed[named.rows]
+        passed[:] = False
+        passed[named.rows] = kept
+    else:
+        passed[named.rows] = False

@@ -9,7 +9,7 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.cache import RankingCache
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
@@ -27,6 +28,7 @@ from scheduler_service.pipeline.filtering import (
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.pipeline.search import HostSearch
 from scheduler_service.pipeline.selection import (
     Assignment,
     Bonuses,
@@ -44,6 +46,7 @@ class HostPipeline:
 
     :param check_room: whether hosts need room for what a claim takes; off
         where no claim will follow and the filters alone decide
+    :param cache: keeps rankings; None: every request passes over all hosts
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class HostPipeline:
         weighers: Sequence[Weigher],
         settings: Settings,
         check_room: bool = True,
+        cache: RankingCache | None = None,
     ) -> None:
         self.settings = settings
         self.filters = tuple(filters)
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
+        self._cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
@@ -91,76 +96,43 @@ class HostPipeline:
         bonuses: Bonuses | None,
     ) -> ScheduleResult:
         table = overlay.table
-        funnel = Funnel(len(table))
-        mask: Mask | None = None
-        first: Ranking | None = None
+        search = HostSearch(
+            self._filtering,
+            self._weighing,
+            self._cache,
+            self.settings,
+            table,
+            request,
+            spread,
+            bonuses,
+        )
+        ranking = search.first()
+        if ranking is None:
+            raise self._refusal(table, request, search.funnel, 0)
+        count, finalists = ranking.count, ranking.finalists(table)
         assignments: list[Assignment] = []
-        for index, uuid in enumerate(request.instance_uuids):
-            mask, ranking = self._rank(
-                table,
-                request,
-                mask,
-                funnel if index == 0 else None,
-                None if bonuses is None else bonuses[index],
-            )
+        for uuid in request.instance_uuids:
             if ranking is None:
-                raise self._refusal(table, request, funnel, len(assignments))
-            if first is None:
-                first = ranking
-                passed, finalists = ranking.count, ranking.finalists()
+                raise self._refusal(
+                    table, request, search.funnel, len(assignments)
+                )
             row = ranking.pick(self.settings, rng, spread)
             assigned = self._builder.assignment(table, row, uuid, request)
             assignments.append(assigned)
             overlay.assume(
                 row, assigned.amounts, assigned.placed, request.instance_group
             )
-        assert first is not None
-        last: Ranking | None = first
-        if len(assignments) > 1:
-            bonus = None if bonuses is None else bonuses[-1]
-            mask, last = self._rank(table, request, mask, None, bonus)
-        if last is not None:
-            self._builder.add_alternates(table, request, last, assignments)
-        return ScheduleResult(
-            assignments, funnel, passed, finalists, self._query(table, request)
-        )
-
-    def _rank(
-        self,
-        table: HostTable,
-        request: Request,
-        among: Mask | None,
-        funnel: Funnel | None,
-        bonus: Mapping[int, float] | None,
-    ) -> tuple[Mask, Ranking | None]:
-        """Filter and weigh once; the hosts that passed, and their ranking."""
-        passed = self._filtering.run(table, request, among, funnel)
-        if bonus is None:
-            ranking = self._weighing.rank(
-                table, passed.mask, passed.left, request
-            )
-        else:
-            ranking = self._rank_with(table, passed.mask, request, bonus)
-        return passed.mask, ranking
-
-    def _rank_with(
-        self,
-        table: HostTable,
-        mask: Mask,
-        request: Request,
-        bonus: Mapping[int, float],
-    ) -> Ranking | None:
-        """Rank the hosts that extenders left, with what they added."""
-        ids = np.array(sorted(bonus), np.int64)
-        mask = mask & np.isin(table.ids, ids)
-        ranking = self.weigh_hosts(table, mask, request)
+            if request.num_instances > 1:
+                ranking = search.next(row, len(assignments))
         if ranking is not None:
-            more = np.array(
-                [bonus[int(table.ids[row])] for row in ranking.rows]
-            )
-            ranking.totals = ranking.totals + more
-            ranking.parts.append(('extenders', more))
-        return ranking
+            self._builder.add_alternates(table, request, ranking, assignments)
+        return ScheduleResult(
+            assignments,
+            search.funnel,
+            count,
+            finalists,
+            self._query(table, request),
+        )
 
     def _query(self, table: HostTable, request: Request) -> str:
         """Return what the request filters ask of hosts."""
@@ -181,11 +153,17 @@ class HostPipeline:
         self,
         table: HostTable,
         request: Request,
-        among: Mask | None = None,
         funnel: Funnel | None = None,
     ) -> Passed:
-        """Return the hosts that pass every filter; see :class:`Filtering`."""
-        return self._filtering.run(table, request, among, funnel)
+        """Return the hosts that pass every filter.
+
+        :param funnel: gets the counts
+        :raises FilterFault: a filter failed
+        """
+        steps = self._filtering.plan(table, request)
+        return self._filtering.run(
+            table, request, steps, funnel or Funnel(len(table))
+        )
 
     def filter_results(
         self, table: HostTable, request: Request

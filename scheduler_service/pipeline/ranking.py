@@ -6,7 +6,7 @@ A ranking belongs to the thread that made it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,26 +22,6 @@ _FEW = 16
 # From so many hosts on, they are searched in blocks.
 _LARGE = 50_000
 _BLOCK = 256
-
-
-class Finalist(NamedTuple):
-    """One of the best hosts.
-
-    :ivar weights: (weigher, multiplier x normalised weight) pairs
-    """
-
-    row: int
-    total: float
-    weights: list[tuple[str, float]]
-
-    def to_dict(self, table: HostTable) -> dict[str, Any]:
-        """Return the host by its names, with its weights."""
-        return {
-            'host': table.host_at(self.row),
-            'node': table.node_at(self.row),
-            'weight': self.total,
-            'weights': dict(self.weights),
-        }
 
 
 @dataclasses.dataclass(slots=True)
@@ -67,7 +47,7 @@ class Ranking:
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
-        return [self.rows.item(at) for at in self._best_at(count)]
+        return [self.rows.item(at) for at in self.best_at(count)]
 
     def pick(
         self, settings: Settings, rng: RandomSource, spread: int = 1
@@ -90,21 +70,23 @@ class Ranking:
             order = self.best(among)
         return rng.choice(order[:among])
 
-    def finalists(self) -> list[Finalist]:
+    def finalists(self, table: HostTable) -> list[dict[str, Any]]:
         """Return the best hosts, best first, with the parts of their weights.
 
-        They stay what they are while the table moves on.
+        As JSON can hold them: host, node, weight, and weights by weigher.
         """
+        item = self.rows.item
         return [
-            Finalist(
-                self.rows.item(at),
-                self.totals.item(at),
-                [(name, part.item(at)) for name, part in self.parts],
-            )
-            for at in self._best_at(FINALISTS)
+            {
+                'host': table.host_at(item(at)),
+                'node': table.node_at(item(at)),
+                'weight': self.totals.item(at),
+                'weights': {name: part.item(at) for name, part in self.parts},
+            }
+            for at in self.best_at(FINALISTS)
         ]
 
-    def _best_at(self, count: int) -> list[int]:
+    def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
         count = min(count, len(self.totals))
         if count > len(self._order):

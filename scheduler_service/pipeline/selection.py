@@ -17,13 +17,11 @@ from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.mandatory_filters import Resources
-from scheduler_service.pipeline.ranking import Finalist, Ranking
+from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
 _KEPT = 65_536
-
-_NO_IMAGE: frozenset[tuple[str, str]] = frozenset()
 
 # For each instance: store id of a host that it may be on -> what is added
 # to the host's weight.
@@ -51,25 +49,22 @@ class ScheduleResult(msgspec.Struct):
     """What was chosen for a request, and how it came about.
 
     :ivar passed: how many hosts passed the filters
-    :ivar finalists: the best of them
+    :ivar finalists: the best of them, with their weights
     :ivar query: what the request filters asked of hosts
     """
 
     assignments: list[Assignment]
     funnel: Funnel
     passed: int
-    finalists: list[Finalist]
+    finalists: list[dict[str, Any]]
     query: str
 
-    def explanation(self, table: HostTable) -> dict[str, Any]:
-        """Return the funnel and the finalists with their weights.
-
-        :param table: of the same hosts as when it was chosen
-        """
+    def explanation(self) -> dict[str, Any]:
+        """Return the funnel and the finalists with their weights."""
         return {
             **self.funnel.to_dict(),
             'passed': self.passed,
-            'finalists': [one.to_dict(table) for one in self.finalists],
+            'finalists': self.finalists,
             'query': self.query,
         }
 
@@ -178,16 +173,12 @@ def _as_placed(
     uuid: str, selection: Selection, request: Request
 ) -> PlacedInstance:
     """Return what the index of instances keeps of one that is placed."""
-    properties = request.image.properties if request.image else None
-    image = _NO_IMAGE
-    if properties:
-        image = frozenset((key, str(v)) for key, v in properties.items())
     return PlacedInstance(
         uuid,
         selection.host,
         selection.node,
         request.project_id,
         request.flavor.flavorid,
-        image,
+        request.image_pairs,
         claimed=True,
     )

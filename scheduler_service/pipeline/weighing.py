@@ -22,27 +22,29 @@ from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
 
 class Opinion(NamedTuple):
-    """A weigher that may change the order of hosts for some request.
+    """A weigher that may tell hosts apart for some request.
 
     :ivar factor: sign x multiplier, a float or float64[n] where it differs
         by host
+    :ivar column: raw weights of all hosts, kept true under load, [n]; None
+        where they depend on the request
     """
 
     weigher: Weigher
     factor: Any
+    column: Any
 
 
-class RawWeights(NamedTuple):
-    """What one weigher says of all hosts, for one request.
+class Term(NamedTuple):
+    """One weigher's part in the weights of a request.
 
-    :ivar raw: float64[n], inside the weigher's bounds
-    :ivar shared: whether requests with other wishes get the same
+    :ivar raw: raw weights of all hosts, inside the weigher's bounds, [n];
+        None: they are asked for each time
     """
 
     weigher: Weigher
     factor: Any
-    raw: Floats
-    shared: bool
+    raw: Any
 
 
 class Weighing:
@@ -55,29 +57,85 @@ class Weighing:
         self._settings = settings
         self._key = ('opinions', id(self))
 
+    def plan(self, table: HostTable, request: Request) -> list[Term]:
+        """Return the weighers that have an opinion on the request.
+
+        What stays the same for all of its instances is worked out.
+
+        :raises FilterFault: a weigher failed
+        """
+        terms = []
+        for weigher, factor, raw in self._opinions_on(table):
+            if raw is None:
+                key = self._weight_key(weigher, table, request)
+                if key is None:
+                    continue
+                if key is not EACH_TIME:
+                    raw = self._kept_weights(weigher, key, table, request)
+                    if raw is None:
+                        continue
+            terms.append(Term(weigher, factor, raw))
+        return terms
+
+    def _weight_key(
+        self, weigher: Weigher, table: HostTable, request: Request
+    ) -> Any:
+        try:
+            return weigher.weight_key(table, request, self._settings)
+        except Exception as fault:
+            raise _error(weigher, fault) from fault
+
+    def _kept_weights(
+        self, weigher: Weigher, key: Any, table: HostTable, request: Request
+    ) -> Floats | None:
+        """Return raw weights that stay, None where all are equal."""
+
+        def work() -> Floats | None:
+            raw = raw_weights(
+                weigher, table, slice(None), request, self._settings
+            )
+            if raw is None or not len(raw) or raw.min() == raw.max():
+                return None
+            return raw
+
+        raw: Floats | None = table.topology.memoize(
+            ('raw weights', weigher.name, key), work
+        )
+        return raw
+
     def rank(
-        self, table: HostTable, mask: Mask, count: int, request: Request
+        self,
+        table: HostTable,
+        mask: Mask,
+        count: int,
+        request: Request,
+        terms: Sequence[Term] | None = None,
     ) -> Ranking | None:
         """Return the ranking of the hosts of *mask*, bool[n].
 
         :param count: how many of them are true
+        :param terms: as :meth:`plan` returned them
         :return: None where there are none
         :raises FilterFault: a weigher failed
         """
         if not count:
             return None
-        if count == len(table):
-            return self._rank(table, np.arange(count), True, request)
-        return self.rank_rows(table, np.flatnonzero(mask), request)
-
-    def rank_rows(
-        self, table: HostTable, rows: Rows, request: Request
-    ) -> Ranking:
-        """Return the ranking of some rows, at least one, ascending."""
-        return self._rank(table, rows, False, request)
+        if terms is None:
+            terms = self.plan(table, request)
+        if count < len(table):
+            return self._rank(
+                table, np.flatnonzero(mask), False, request, terms
+            )
+        rows = table.topology.memoize('every row', lambda: np.arange(count))
+        return self._rank(table, rows, True, request, terms)
 
     def _rank(
-        self, table: HostTable, rows: Rows, every: bool, request: Request
+        self,
+        table: HostTable,
+        rows: Rows,
+        every: bool,
+        request: Request,
+        terms: Sequence[Term],
     ) -> Ranking:
         """Add what each weigher says; one host alone is not weighed.
 
@@ -85,25 +143,29 @@ class Weighing:
         """
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
-        if len(rows) > 1:
-            index: Any = slice(None) if every else rows
-            for weigher, factor in self.opinions(table):
-                raw = self._raw_of(weigher, table, index, request)
-                part = None
-                if raw is not None:
-                    if not isinstance(factor, float):
-                        factor = factor[index]
-                    part = weighted(weigher, factor, raw)
-                if part is not None:
-                    parts.append((weigher.name, part))
-                    totals = _added(totals, part, len(parts))
+        index: Any = slice(None) if every else rows
+        for weigher, factor, raw in terms if len(rows) > 1 else ():
+            if raw is None:
+                weights = raw_weights(
+                    weigher, table, index, request, self._settings
+                )
+                if weights is None:
+                    continue
+            else:
+                weights = raw if every else raw.take(rows)
+            if not isinstance(factor, float):
+                factor = factor[index]
+            part = weighted(weigher, factor, weights)
+            if part is not None:
+                parts.append((weigher.name, part))
+                totals = _added(totals, part, len(parts))
         if totals is None:
             totals = np.zeros(len(rows))
         return Ranking(rows, totals, parts)
 
-    def opinions(self, table: HostTable) -> list[Opinion]:
+    def _opinions_on(self, table: HostTable) -> list[Opinion]:
         """Return the weighers whose multiplier is not 0 on these hosts."""
-        opinions: list[Opinion] = table.topology.memoize(
+        opinions: list[Opinion] = table.load.memoize(
             self._key, lambda: list(self._opinions(table))
         )
         return opinions
@@ -111,61 +173,34 @@ class Weighing:
     def _opinions(self, table: HostTable) -> Iterator[Opinion]:
         for weigher in self.weighers:
             multiplier = _multiplier(weigher, table, self._settings)
-            if multiplier is not None:
-                yield Opinion(weigher, weigher.sign * multiplier)
-
-    def raw_weights(
-        self, table: HostTable, request: Request
-    ) -> list[RawWeights]:
-        """Return the raw weights of all hosts, by weigher."""
-        weights = []
-        for weigher, factor in self.opinions(table):
-            raw = self._raw_of(weigher, table, slice(None), request)
-            if raw is not None:
-                shared = isinstance(weigher, ColumnWeigher)
-                weights.append(RawWeights(weigher, factor, raw, shared))
-        return weights
-
-    def _raw_of(
-        self, weigher: Weigher, table: HostTable, index: Any, request: Request
-    ) -> Floats | None:
-        """Return raw weights of some rows; what is known is looked up."""
-        settings = self._settings
-        try:
+            if multiplier is None:
+                continue
+            column = None
             if isinstance(weigher, ColumnWeigher):
-                column = weigher.column(table, settings)
-                return column if isinstance(index, slice) else column[index]
-            key = weigher.weight_key(table, request, settings)
-        except Exception as fault:
-            raise _fault(weigher, fault) from fault
-        if key is None:
-            return None
-        if key is EACH_TIME:
-            return raw_weights(weigher, table, index, request, settings)
-        memo = table.topology.memoize(
-            ('raw weights', weigher.name, key),
-            lambda: _unless_equal(
-                raw_weights(weigher, table, slice(None), request, settings)
-            ),
-        )
-        raw: Floats | None = memo
-        if raw is None or isinstance(index, slice):
-            return raw
-        of_rows: Floats = raw.take(index)
-        return of_rows
+                column = weigher.column(table, self._settings)
+            yield Opinion(weigher, weigher.sign * multiplier, column)
 
 
-def weighted(weigher: Weigher, factor: Any, raw: Floats) -> Floats | None:
+def weighted(weigher: Weigher, factor: Any, raw: Any) -> Floats | None:
     """Return factor x normalised weight, [m]; None where all are equal."""
     low = raw.min() if weigher.minval is None else weigher.minval
     high = raw.max() if weigher.maxval is None else weigher.maxval
+    part: Floats | None = normalised(raw, low, high, factor)
+    return part
+
+
+def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
+    """Return factor x normalised weight, float64[m].
+
+    None where nobody differs. In this order of operations the best weighs
+    exactly its multiplier.
+    """
     if high == low:
         return None
-    # In this order the best weighs exactly its multiplier.
-    part: Floats = (raw - low if low else raw) / (high - low)
+    part = (raw - low if low else raw) / (high - low)
     if not isinstance(factor, float):
-        part = part * factor
-    elif factor != 1.0:
+        return part * factor
+    if factor != 1.0:
         part *= factor
     return part
 
@@ -193,10 +228,8 @@ def raw_weights(
     """
     try:
         raw = weigher.weigh(table, rows, request, settings)
-    except errors.SchedulerError:
-        raise
     except Exception as fault:
-        raise _fault(weigher, fault) from fault
+        raise _error(weigher, fault) from fault
     if raw is None or (weigher.minval is None and weigher.maxval is None):
         return raw
     if weigher.minval is not None:
@@ -206,7 +239,7 @@ def raw_weights(
     return raw
 
 
-def _fault(weigher: Weigher, fault: Exception) -> errors.SchedulerError:
+def _error(weigher: Weigher, fault: Exception) -> errors.SchedulerError:
     """Return a fault of a weigher as an error that names it."""
     if isinstance(fault, errors.SchedulerError):
         return fault
@@ -215,13 +248,6 @@ def _fault(weigher: Weigher, fault: Exception) -> errors.SchedulerError:
         filter=weigher.name,
         fault=type(fault).__name__,
     )
-
-
-def _unless_equal(raw: Floats | None) -> Floats | None:
-    """Return None for weights that can never tell two hosts apart."""
-    if raw is None or not len(raw) or raw.min() == raw.max():
-        return None
-    return raw
 
 
 def _multiplier(weigher: Weigher, table: HostTable, settings: Settings) -> Any:

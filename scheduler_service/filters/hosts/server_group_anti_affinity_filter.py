@@ -31,7 +31,8 @@ class ServerGroupAntiAffinityFilter(RowFilter):
             return None
         most = group.max_server_per_host
         counts = members_by_host(table, group)
-        own = hosts_of(table, request.instance_uuids[:1])
+        placing = request.placing
+        own = hosts_of(table, [placing]) if placing else set()
         full = [
             host
             for host, count in counts.items()

@@ -13,6 +13,9 @@ from scheduler_service.filters.hosts import (
     OneHostFilter,
     all_filters,
 )
+from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
+    ServerGroupAntiAffinityFilter,
+)
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.settings import Settings
@@ -335,8 +338,45 @@ def test_adding_a_filter_never_adds_a_host():
 def test_weights_of_finalists_are_in_the_explanation():
     chain = pipeline(weighers=BUILT_IN)
     overlay = Overlay(table(FOUR))
-    explained = choose(chain, overlay=overlay).explanation(overlay.table)
+    explained = choose(chain, overlay=overlay).explanation()
     best = explained['finalists'][0]
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0
     assert best['weight'] == pytest.approx(sum(best['weights'].values()))
+
+
+def test_instances_of_one_request_keep_apart_when_the_group_is_strict():
+    """However much better one host is than the others."""
+    group = '11111111-1111-4111-8111-111111111111'
+    hosts = table(
+        {
+            'hosts': [
+                {'host': 'large', 'memory_mb': 100_000},
+                {'host': 'small', 'memory_mb': 1000},
+            ],
+            'server_groups': [
+                {
+                    'uuid': group,
+                    'name': 'g',
+                    'project_id': 'p',
+                    'policy': 'anti-affinity',
+                }
+            ],
+        }
+    )
+    chain = HostPipeline(
+        [ServerGroupAntiAffinityFilter()],
+        [RAMWeigher()],
+        Settings(),
+    )
+    request = documents.request(
+        {
+            'num_instances': 2,
+            'flavor': {'memory_mb': 1},
+            'instance_group': group,
+        }
+    ).with_ids()
+    result = chain.select(Overlay(hosts), request, random.Random(1))
+    assert sorted(
+        one.placement.selected.host for one in result.assignments
+    ) == ['large', 'small']

@@ -46,11 +46,11 @@ def test_query_is_in_the_syntax_of_a_placement_query():
 
 def test_isolated_aggregates_are_left_out_of_the_candidates():
     settings = Settings(enable_isolated_aggregate_filtering=True)
-    choice, overlay = choose(settings)
+    choice, _ = choose(settings)
     assert [one.placement.selected.host for one in choice.assignments] == [
         'plain'
     ]
-    told = choice.explanation(overlay.table)
+    told = choice.explanation()
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}
     assert (counts['aggregates']['start'], counts['aggregates']['end']) == (
