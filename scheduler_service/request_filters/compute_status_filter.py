@@ -1,4 +1,4 @@
-"""compute_status_filter."""
+"""The request filter compute_status_filter."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from scheduler_service.settings import Settings
 
 
 class ComputeStatusFilter(RequestFilter):
-    """Forbids hosts that are marked as disabled by their trait."""
+    """Forbids hosts with the trait ``COMPUTE_STATUS_DISABLED``.
+
+    Compute services set it on hosts that are disabled.
+    """
 
     name = 'compute_status_filter'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Forbid the trait, always."""
+        """Forbid the trait for every request."""
         scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')

@@ -1,4 +1,4 @@
-"""isolate_aggregates."""
+"""The request filter isolate_aggregates."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.settings import Settings
 
 _TRAIT_PREFIX = 'trait:'
+_REQUIRED = 'required'
 
 
 class IsolateAggregates(RequestFilter):
-    """Keeps requests off aggregates that are isolated by traits.
+    """Keeps requests off aggregates that are reserved by traits.
 
-    An aggregate with any ``trait:NAME=required`` that neither flavor nor
-    image requires is forbidden.
+    An aggregate with the metadata ``trait:NAME=required`` is forbidden unless
+    the flavor or the image requires the trait; with several such keys, unless
+    all of these traits are required.
     """
 
     name = 'isolate_aggregates'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
@@ -32,35 +34,42 @@ class IsolateAggregates(RequestFilter):
             return
         required = _required_traits(request)
         scope.forbidden_aggregates |= {
-            one.uuid
-            for one in aggregates.values()
-            if any(
-                value == 'required'
-                and key.startswith(_TRAIT_PREFIX)
-                and key[len(_TRAIT_PREFIX) :] not in required
-                for key, value in one.metadata.items()
-            )
+            aggregate.uuid
+            for aggregate in aggregates.values()
+            if not _reserving_traits(aggregate) <= required
         }
 
 
+def _reserving_traits(aggregate: Aggregate) -> set[str]:
+    """Return the traits that a request needs to use an aggregate."""
+    return {
+        key.removeprefix(_TRAIT_PREFIX)
+        for key, value in aggregate.metadata.items()
+        if value == _REQUIRED and key.startswith(_TRAIT_PREFIX)
+    }
+
+
 def _required_traits(request: Request) -> set[str]:
-    """Return traits that flavor (numbered groups too) or image require."""
-    found = set()
+    """Return the traits that the flavor or the image requires.
+
+    The flavor's may be in numbered groups: ``trait1:NAME``.
+    """
+    traits = set()
     for key, value in request.flavor.extra_specs.items():
         scope, colon, name = key.partition(':')
         group = scope.removeprefix('trait')
         if (
-            value == 'required'
+            value == _REQUIRED
             and colon
             and scope.startswith('trait')
             and (not group or (group.isascii() and group.isdigit()))
         ):
-            found.add(name)
-    found.update(
-        key[len(_TRAIT_PREFIX) :]
+            traits.add(name)
+    traits.update(
+        key.removeprefix(_TRAIT_PREFIX)
         for key, value in request.image_properties.items()
-        if key.startswith(_TRAIT_PREFIX) and value == 'required'
+        if key.startswith(_TRAIT_PREFIX) and value == _REQUIRED
     )
-    # A trait without a name is nobody's.
-    found.discard('')
-    return found
+    # No request can require the trait with the empty name.
+    traits.discard('')
+    return traits

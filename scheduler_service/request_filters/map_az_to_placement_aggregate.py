@@ -1,4 +1,4 @@
-"""map_az_to_placement_aggregate."""
+"""The request filter map_az_to_placement_aggregate."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from scheduler_service.settings import Settings
 
 
 class MapAzToPlacementAggregate(RequestFilter):
-    """Narrows to the aggregates of the availability zone asked for."""
+    """Keeps a request on the aggregates of its availability zone.
+
+    A zone that no aggregate has adds nothing.
+    """
 
     name = 'map_az_to_placement_aggregate'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Require one of the zone's aggregates, if it has any."""
+        """Require one of the aggregates of the requested zone."""
         zone = request.availability_zone
         if not zone or not settings.query_placement_for_availability_zone:
             return
-        found = aggregate_uuids(
-            one
-            for one in aggregates.values()
-            if one.metadata.get('availability_zone') == zone
+        uuids = aggregate_uuids(
+            aggregate
+            for aggregate in aggregates.values()
+            if aggregate.metadata.get('availability_zone') == zone
         )
-        if found:
-            scope.required_aggregates.append(found)
+        if uuids:
+            scope.required_aggregates.append(uuids)

@@ -1,4 +1,4 @@
-"""require_image_type_support."""
+"""The request filter require_image_type_support."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class RequireImageTypeSupport(RequestFilter):
 
     name = 'require_image_type_support'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Require the format's trait."""
-        form = request.image.disk_format if request.image else None
-        if form and settings.query_placement_for_image_type_support:
-            scope.required_traits.add(f'COMPUTE_IMAGE_TYPE_{trait_name(form)}')
+        """Require the trait of the format, ``COMPUTE_IMAGE_TYPE_QCOW2``."""
+        disk_format = request.image.disk_format if request.image else None
+        if disk_format and settings.query_placement_for_image_type_support:
+            trait = f'COMPUTE_IMAGE_TYPE_{trait_name(disk_format)}'
+            scope.required_traits.add(trait)

@@ -1,4 +1,4 @@
-"""require_tenant_aggregate."""
+"""The request filter require_tenant_aggregate."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _METADATA_PREFIX = 'filter_tenant_id'
 
 
 class RequireTenantAggregate(RequestFilter):
-    """Keeps a project to its own aggregates, where it has any.
+    """Keeps the instances of a project on the project's own aggregates.
 
-    Those with a metadata key that starts with ``filter_tenant_id`` and has
-    the project's id as its whole value.
+    Those are aggregates with a metadata key that starts with
+    ``filter_tenant_id`` and has the project's id as its whole value. A
+    project without any may use all hosts, or none with
+    ``placement_aggregate_required_for_tenants``.
     """
 
     name = 'require_tenant_aggregate'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
@@ -33,15 +35,17 @@ class RequireTenantAggregate(RequestFilter):
     ) -> None:
         """Require one of the project's aggregates.
 
-        :raises RequestFilterFailed: it has none, and needs one
+        :raises RequestFilterFailed: the project has none, and needs one
         """
         if not settings.limit_tenants_to_placement_aggregate:
             return
-        own = aggregate_uuids(
-            one for one in aggregates.values() if _is_for(one, request)
+        uuids = aggregate_uuids(
+            aggregate
+            for aggregate in aggregates.values()
+            if _is_reserved_for(aggregate, request.project_id)
         )
-        if own:
-            scope.required_aggregates.append(own)
+        if uuids:
+            scope.required_aggregates.append(uuids)
         elif settings.placement_aggregate_required_for_tenants:
             raise errors.RequestFilterFailed(
                 'No valid host was found. No hosts available for tenant',
@@ -50,8 +54,8 @@ class RequireTenantAggregate(RequestFilter):
             )
 
 
-def _is_for(aggregate: Aggregate, request: Request) -> bool:
+def _is_reserved_for(aggregate: Aggregate, project_id: str | None) -> bool:
     return any(
-        key.startswith(_METADATA_PREFIX) and value == request.project_id
+        key.startswith(_METADATA_PREFIX) and value == project_id
         for key, value in aggregate.metadata.items()
     )

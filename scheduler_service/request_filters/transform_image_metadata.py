@@ -1,4 +1,4 @@
-"""transform_image_metadata."""
+"""The request filter transform_image_metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.request_filters.support.trait_names import trait_name
 from scheduler_service.settings import Settings
 
-_PREFIXES = {
+_TRAIT_PREFIXES = {
     'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS_',
     'hw_disk_bus': 'COMPUTE_STORAGE_BUS_',
     'hw_video_model': 'COMPUTE_GRAPHICS_MODEL_',
@@ -21,21 +21,26 @@ _PREFIXES = {
 
 
 class TransformImageMetadata(RequestFilter):
-    """Requires the traits that the image's properties stand for."""
+    """Requires hosts with the devices that the image's properties name.
+
+    The properties ``hw_cdrom_bus``, ``hw_disk_bus``, ``hw_video_model``,
+    ``hw_vif_model``, ``hw_architecture``, ``hw_emulation_architecture`` and
+    ``hw_viommu_model`` each stand for a trait.
+    """
 
     name = 'transform_image_metadata'
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Require one trait for each property that has one."""
+        """Require the trait of each property that the image has."""
         if not settings.image_metadata_prefilter:
             return
-        for name, prefix in _PREFIXES.items():
+        for name, prefix in _TRAIT_PREFIXES.items():
             value = request.image_properties.get(name)
             if value:
                 scope.required_traits.add(prefix + trait_name(value))

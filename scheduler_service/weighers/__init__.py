@@ -1,4 +1,4 @@
-"""Weighers: listed in one table."""
+"""Weighers of hosts: one module each, listed in one table."""
 
 from __future__ import annotations
 

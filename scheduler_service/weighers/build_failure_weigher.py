@@ -1,4 +1,4 @@
-"""BuildFailureWeigher."""
+"""The weigher BuildFailureWeigher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class BuildFailureWeigher(Weigher):
-    """Shuns hosts with failed builds, normalised, however few they are."""
+    """Avoids hosts with failed builds.
+
+    Failures are normalised like any weight, so the host with the most of
+    them loses the whole multiplier, however few they are.
+    """
 
     multiplier_option = 'build_failure_weight_multiplier'
     sign = -1.0
@@ -23,7 +27,7 @@ class BuildFailureWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return the count of failed builds."""
+        """Return the number of failed builds."""
         weights: Floats = table.number('failed_builds')[rows] * 1.0
         return weights
 

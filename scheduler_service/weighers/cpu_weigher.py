@@ -1,4 +1,4 @@
-"""CPUWeigher."""
+"""The weigher CPUWeigher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from scheduler_service.weighers.base import ColumnWeigher
 
 
 class CPUWeigher(ColumnWeigher):
-    """Prefers hosts with more vCPUs left of ``vcpus x ratio``, at least 0."""
+    """Prefers hosts with more vCPUs left.
+
+    ``vcpus x cpu_allocation_ratio - vcpus_used``; a negative result counts
+    as 0.
+    """
 
     multiplier_option = 'cpu_weight_multiplier'
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return vCPUs left under the ratio."""
+        """Return the vCPUs left under the allocation ratio, at least 0."""
 
         def make() -> Formula:
             limit = table.capacity('VCPU', settings)

@@ -1,4 +1,4 @@
-"""CrossCellWeigher."""
+"""The weigher CrossCellWeigher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """Prefers the cell that a move starts in, where it may leave it."""
+    """Prefers hosts in the cell that the request names.
+
+    A move that may cross cells names the cell that the instance is in. Other
+    requests are not weighed.
+    """
 
     multiplier_option = 'cross_cell_move_weight_multiplier'
 
@@ -24,22 +28,22 @@ class CrossCellWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return 1 in the preferred cell, -1 in others."""
-        wanted = request.requested_destination
-        if wanted is None or not wanted.allow_cross_cell_move:
+        """Return 1 for hosts in the preferred cell, -1 for others."""
+        destination = request.requested_destination
+        if destination is None or not destination.allow_cross_cell_move:
             return None
-        if not wanted.cell:
+        if not destination.cell:
             return None
         cells = table.coded['cell_uuid']
-        same = cells.codes == cells.code(wanted.cell)
-        weights: Floats = np.where(same, 1.0, -1.0)[rows]
+        in_cell = cells.codes == cells.code(destination.cell)
+        weights: Floats = np.where(in_cell, 1.0, -1.0)[rows]
         return weights
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the preferred cell."""
-        wanted = request.requested_destination
-        if wanted is None or not wanted.allow_cross_cell_move:
+        """Return the preferred cell, None for none."""
+        destination = request.requested_destination
+        if destination is None or not destination.allow_cross_cell_move:
             return None
-        return wanted.cell or None
+        return destination.cell or None

@@ -1,4 +1,4 @@
-"""DiskWeigher."""
+"""The weigher DiskWeigher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from scheduler_service.weighers.base import ColumnWeigher
 
 
 class DiskWeigher(ColumnWeigher):
-    """Prefers hosts with more free disk, in MB; negative counts as 0."""
+    """Prefers hosts with more free disk.
+
+    ``local_gb - local_gb_used``, or ``disk_available_least`` where that is
+    less, in MB and without the allocation ratio; a negative result counts as
+    0.
+    """
 
     multiplier_option = 'disk_weight_multiplier'
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return free disk."""
+        """Return the free disk in MB, at least 0."""
 
         def make() -> Formula:
             free = table.free_disk_formula()

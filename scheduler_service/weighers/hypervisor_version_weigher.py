@@ -1,4 +1,4 @@
-"""HypervisorVersionWeigher."""
+"""The weigher HypervisorVersionWeigher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class HypervisorVersionWeigher(Weigher):
-    """Prefers newer hypervisors."""
+    """Prefers hosts with newer hypervisors."""
 
     multiplier_option = 'hypervisor_version_weight_multiplier'
 
@@ -24,9 +24,11 @@ class HypervisorVersionWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return the version, 0 where a host does not say."""
+        """Return the version as a number, 0 where a host reports none."""
         versions = table.coded['hypervisor_version']
-        by_value = np.array([v or 0 for v in versions.values], np.float64)
+        by_value = np.array(
+            [version or 0 for version in versions.values], np.float64
+        )
         weights: Floats = versions.expand(by_value)[rows]
         return weights
 

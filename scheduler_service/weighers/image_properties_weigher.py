@@ -1,4 +1,4 @@
-"""ImagePropertiesWeigher."""
+"""The weigher ImagePropertiesWeigher."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class ImagePropertiesWeigher(Weigher):
-    """Prefers hosts whose instances have images of like properties.
+    """Prefers hosts whose instances have images with the same properties.
 
-    Counts, over the instances of a host, the properties that the image to
-    boot has with the same value; with ``image_props_weight_setting`` those
-    listed alone, each by its ratio.
+    For each instance of a host, counts the properties that its image and the
+    requested image have with the same value. With
+    ``image_props_weight_setting`` only the listed properties count, each
+    times its ratio. Only properties that compute services know are compared.
     """
 
     multiplier_option = 'image_props_weight_multiplier'
@@ -30,35 +31,37 @@ class ImagePropertiesWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Visit the instances, not the hosts."""
+        """Return the sum over the instances of each host."""
+        # An option of 0, the default, spares the loop over all instances,
+        # even where aggregates set a multiplier of their own.
         if settings.image_props_weight_multiplier == 0.0:
             return None
-        wanted = {
+        requested = {
             (key, str(value))
             for key, value in request.image_properties.items()
             if key in KNOWN
         }
-        if not wanted:
+        if not requested:
             return None
         listed = dict(ratios(settings.image_props_weight_setting))
         sums: dict[str, float] = {}
-        for one in table.instances:
-            alike = one.image & wanted
-            if alike:
-                worth = sum(
-                    listed.get(key, 0.0) if listed else 1.0 for key, _ in alike
+        for instance in table.instances:
+            common = instance.image & requested
+            if common:
+                sums[instance.host] = sums.get(instance.host, 0.0) + sum(
+                    listed.get(key, 0.0) if listed else 1.0
+                    for key, _ in common
                 )
-                sums[one.host] = sums.get(one.host, 0.0) + worth
         weights = np.zeros(len(table))
-        for host, worth in sums.items():
-            weights[table.rows_of_host(host)] = worth
-        chosen: Floats = weights[rows]
-        return chosen
+        for host, weight in sums.items():
+            weights[table.rows_of_host(host)] = weight
+        selected: Floats = weights[rows]
+        return selected
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None where no image or no multiplier is set."""
+        """Return None without an image or a multiplier."""
         if settings.image_props_weight_multiplier == 0.0:
             return None
         return EACH_TIME if request.image_properties else None

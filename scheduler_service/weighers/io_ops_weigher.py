@@ -1,4 +1,4 @@
-"""IoOpsWeigher."""
+"""The weigher IoOpsWeigher."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from scheduler_service.weighers.base import ColumnWeigher
 
 
 class IoOpsWeigher(ColumnWeigher):
-    """Weighs by I/O operations; by default fewer are better."""
+    """Weighs hosts by their I/O operations.
+
+    The default multiplier is negative: hosts with fewer operations are
+    preferred.
+    """
 
     multiplier_option = 'io_ops_weight_multiplier'
     minval = 0.0

@@ -1,4 +1,4 @@
-"""MetricsWeigher."""
+"""The weigher MetricsWeigher."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class MetricsWeigher(Weigher):
-    """Weighs by the metrics of ``[metrics] weight_setting``.
+    """Weighs hosts by the metrics of ``[metrics] weight_setting``.
 
-    The sum of value x ratio. A host that lacks one fails the request if
-    ``required``; else its weight is ``weight_of_unavailable``, unless ratio
-    or multiplier is 0: then the metric counts nothing.
+    The weight is the sum of value times ratio. Where a host does not report
+    one of the metrics, the request fails with ``required``; without it the
+    host's weight is ``weight_of_unavailable``, or, where the ratio or the
+    multiplier is 0, the metric is left out of the sum.
     """
 
     multiplier_option = 'metrics_weight_multiplier'
@@ -32,28 +33,29 @@ class MetricsWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Add the columns up.
+        """Add up the columns of the metrics.
 
-        :raises ComputeHostMetricNotFound: a host lacks one that is required
+        :raises ComputeHostMetricNotFound: a host among *rows* does not
+            report a required metric
         """
-        wanted = ratios(settings.metrics_weight_setting)
-        if not wanted:
+        setting = ratios(settings.metrics_weight_setting)
+        if not setting:
             return None
         weights = np.zeros(len(table))
         unavailable = np.zeros(len(table), np.bool_)
-        chosen = np.zeros(len(table), np.bool_)
-        chosen[rows] = True
-        for name, ratio in wanted:
+        weighed = np.zeros(len(table), np.bool_)
+        weighed[rows] = True
+        for name, ratio in setting:
             column = metric(table, name)
-            missing = chosen & ~column.there
+            missing = weighed & ~column.there
             if missing.any() and settings.metrics_required:
                 raise _not_found(table, int(missing.argmax()), name)
             weights += np.where(column.there, column.value, 0.0) * ratio
             if ratio * settings.metrics_weight_multiplier != 0.0:
                 unavailable |= missing
         weights[unavailable] = settings.metrics_weight_of_unavailable
-        found: Floats = weights[rows]
-        return found
+        selected: Floats = weights[rows]
+        return selected
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -65,6 +67,7 @@ class MetricsWeigher(Weigher):
 def _not_found(
     table: HostTable, row: int, name: str
 ) -> errors.ComputeHostMetricNotFound:
+    """Return the error for a host that does not report a metric."""
     host, node = table.host_at(row), table.node_at(row)
     return errors.ComputeHostMetricNotFound(
         f'Host {host} ({node}) does not report the metric {name}',

@@ -1,4 +1,4 @@
-"""NumInstancesWeigher."""
+"""The weigher NumInstancesWeigher."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from scheduler_service.weighers.base import ColumnWeigher
 
 
 class NumInstancesWeigher(ColumnWeigher):
-    """Weighs by instances: a positive multiplier packs, a negative spreads."""
+    """Weighs hosts by their number of instances.
+
+    A positive multiplier packs instances, a negative one spreads them. The
+    default is 0.
+    """
 
     multiplier_option = 'num_instances_weight_multiplier'
 

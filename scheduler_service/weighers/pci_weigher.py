@@ -1,4 +1,4 @@
-"""PCIWeigher."""
+"""The weigher PCIWeigher."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Rows, Weigher
 
-_MOST = 100.0
+_MAX_WEIGHT = 100.0
+_MAX_DEVICES = 99.0
 
 
 class PCIWeigher(Weigher):
-    """Prefers hosts with fewer free PCI devices, to keep the others free."""
+    """Prefers hosts with fewer free PCI devices.
+
+    That keeps hosts with devices free for the requests that need them. The
+    weight is 100 less the number of free devices, of which 99 count at most.
+    """
 
     multiplier_option = 'pci_weight_multiplier'
 
@@ -29,10 +34,13 @@ class PCIWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return 100 less the devices free, at most 99 of them."""
+        """Return 100 less the free devices, 1 to 100."""
         pools = decoded(table, 'pci_device_pools')
-        free = np.array([_free(one) for one in pools.values], np.float64)
-        weights: Floats = pools.expand(_MOST - np.minimum(free, _MOST - 1))
+        free = np.array(
+            [_free_devices(value) for value in pools.values], np.float64
+        )
+        by_value = _MAX_WEIGHT - np.minimum(free, _MAX_DEVICES)
+        weights: Floats = pools.expand(by_value)
         return weights[rows]
 
     def weight_key(
@@ -42,5 +50,6 @@ class PCIWeigher(Weigher):
         return ()
 
 
-def _free(pools: Any) -> int:
+def _free_devices(pools: Any) -> int:
+    """Return how many devices a host's pools have."""
     return sum(int(pool.get('count') or 0) for pool in pools or ())

@@ -1,4 +1,4 @@
-"""RAMWeigher."""
+"""The weigher RAMWeigher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from scheduler_service.weighers.base import ColumnWeigher
 
 
 class RAMWeigher(ColumnWeigher):
-    """Prefers hosts with more free memory, in MB; negative counts as 0."""
+    """Prefers hosts with more free memory.
+
+    ``memory_mb - memory_mb_used``, without the allocation ratio; a negative
+    result counts as 0.
+    """
 
     multiplier_option = 'ram_weight_multiplier'
     minval = 0.0
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return free memory."""
+        """Return the free memory in MB, at least 0."""
 
         def make() -> Formula:
             ram = table.resources['MEMORY_MB']

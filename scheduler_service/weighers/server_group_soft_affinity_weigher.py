@@ -1,4 +1,4 @@
-"""ServerGroupSoftAffinityWeigher."""
+"""The weigher ServerGroupSoftAffinityWeigher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_service.weighers.support.server_group_weigher import (
 
 
 class ServerGroupSoftAffinityWeigher(ServerGroupWeigher):
-    """Prefers hosts with more members of a ``soft-affinity`` group."""
+    """Prefers hosts with more members of a ``soft-affinity`` server group."""
 
     multiplier_option = 'soft_affinity_weight_multiplier'
     policy = 'soft-affinity'

@@ -1,4 +1,4 @@
-"""ServerGroupSoftAntiAffinityWeigher."""
+"""The weigher ServerGroupSoftAntiAffinityWeigher."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from scheduler_service.weighers.support.server_group_weigher import (
 
 
 class ServerGroupSoftAntiAffinityWeigher(ServerGroupWeigher):
-    """Prefers hosts with fewer members of a ``soft-anti-affinity`` group."""
+    """Prefers hosts with fewer members of the server group.
+
+    The group's policy has to be ``soft-anti-affinity``.
+    """
 
     multiplier_option = 'soft_anti_affinity_weight_multiplier'
     policy = 'soft-anti-affinity'
-    each = -1.0
+    weight_per_member = -1.0

@@ -1,4 +1,4 @@
-"""Host filters, listed in one table."""
+"""Host filters: one module each, listed in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AggregateCoreFilter."""
+"""The host filter AggregateCoreFilter."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from scheduler_service.settings import Settings
 
 
 class AggregateCoreFilter(AggregateRatioMixin, CoreFilter):
-    """CoreFilter with ``cpu_allocation_ratio`` from aggregates' metadata.
+    """CoreFilter with ``cpu_allocation_ratio`` from aggregate metadata.
 
-    The least of several values; one that is no number, or none at all: the
-    host's own ratio.
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
     """
 
     ratio_key = 'cpu_allocation_ratio'
 
     def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
-        """Return hosts without figures, and those whose ratio is ``nan``.
+        """Return hosts that report no vCPUs, and those whose ratio is nan.
 
-        A ratio that cannot be compared lets the host pass.
+        The rule rejects hosts where ``remaining < requested``, and that is
+        false for nan.
         """
-        without = self.total(table) == 0
-        exempt: Mask = without | np.isnan(self.limit(table, settings))
+        exempt: Mask = (self.total(table) == 0) | np.isnan(
+            self.limit(table, settings)
+        )
         return exempt

@@ -1,4 +1,4 @@
-"""AggregateDiskFilter."""
+"""The host filter AggregateDiskFilter."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from scheduler_service.settings import Settings
 
 
 class AggregateDiskFilter(AggregateRatioMixin, DiskFilter):
-    """DiskFilter with ``disk_allocation_ratio`` from aggregates' metadata.
+    """DiskFilter with ``disk_allocation_ratio`` from aggregate metadata.
 
-    The least of several values; one that is no number, or none at all: the
-    host's own ratio.
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
     """
 
     ratio_key = 'disk_allocation_ratio'
 
-    def left_formula(self, table: HostTable, settings: Settings) -> Formula:
-        """Return the limit less what is not free of the disk, MB."""
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used``, in MB."""
         limit, total = self.limit(table, settings), self.total(table)
         free = table.free_disk_formula()
         return lambda rows: limit[rows] - (total[rows] - free(rows))

@@ -1,4 +1,4 @@
-"""AggregateNumInstancesFilter."""
+"""The host filter AggregateNumInstancesFilter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from scheduler_service.filters.support.count import AggregateLimitMixin
 
 
 class AggregateNumInstancesFilter(AggregateLimitMixin, NumInstancesFilter):
-    """NumInstancesFilter, ``max_instances_per_host`` from aggregates.
+    """NumInstancesFilter with the limit from aggregate metadata.
 
-    The least of several values; one that is no whole number, or none at all:
-    the option.
+    The metadata key is ``max_instances_per_host``. The least value counts
+    where several aggregates of a host set one. Where none does, or one of
+    the values is not a whole number, the option counts.
     """

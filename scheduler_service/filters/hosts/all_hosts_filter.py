@@ -1,4 +1,4 @@
-"""AllHostsFilter."""
+"""The host filter AllHostsFilter."""
 
 from __future__ import annotations
 

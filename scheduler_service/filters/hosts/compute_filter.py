@@ -1,4 +1,4 @@
-"""ComputeFilter."""
+"""The host filter ComputeFilter."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from scheduler_service.settings import Settings
 
 
 class ComputeFilter(ComparisonFilter):
-    """Passes hosts that are enabled and up."""
+    """Passes hosts that are enabled and up.
+
+    Operators enable and disable hosts; a host is up as long as its
+    heartbeats arrive.
+    """
 
     once = True
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Ask that operator and heartbeat both say yes."""
+        """Compare the column of hosts that are enabled and up."""
         return (Comparison(table.available(), np.equal, True),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say which of the two it is, with the operator's reason."""
+        """Say that the host is down, or disabled with the reason given."""
         if table.number('enabled')[row]:
             return 'the host is down'
-        why = table.coded['disabled_reason'].at(row)
-        return (
-            f'the host is disabled ({why})'
-            if why
-            else ('the host is disabled')
-        )
+        disabled_reason = table.coded['disabled_reason'].at(row)
+        if disabled_reason:
+            return f'the host is disabled ({disabled_reason})'
+        return 'the host is disabled'

@@ -1,4 +1,4 @@
-"""DifferentHostFilter."""
+"""The host filter DifferentHostFilter."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from scheduler_service.settings import Settings
 
 
 class DifferentHostFilter(RowFilter):
-    """Leaves out hosts with any instance that ``different_host`` names."""
+    """Rejects hosts that have any instance named by ``different_host``.
+
+    The hint holds the uuid of one instance or a list of them. Instances that
+    are not known do not matter.
+    """
 
     once = True
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the few instances are."""
-        named = instances_of_hint(request, 'different_host')
-        if not named:
+        """Reject the hosts of the named instances."""
+        uuids = instances_of_hint(request, 'different_host')
+        if not uuids:
             return None
-        hosts = hosts_of(table, named)
-        return RowSet(table.rows_of_hosts(hosts), passes=False)
+        rows = table.rows_of_hosts(hosts_of(table, uuids))
+        return RowSet(rows, passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that one is there."""
-        return 'an instance of the hint different_host is on this host'
+        """Say that a named instance is on the host."""
+        return 'an instance named by the hint different_host is on this host'

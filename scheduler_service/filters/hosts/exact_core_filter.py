@@ -1,4 +1,4 @@
-"""ExactCoreFilter."""
+"""The host filter ExactCoreFilter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scheduler_service.filters.support.exact_capacity import (
     ExactCapacityFilter,
 )
 from scheduler_service.model import Request
+from scheduler_service.settings import Settings
 
 
 class ExactCoreFilter(ExactCapacityFilter):
@@ -22,12 +23,15 @@ class ExactCoreFilter(ExactCapacityFilter):
 
     unit = 'vCPUs'
 
-    def asked(self, request: Request) -> int:
+    def requested(self, request: Request) -> int:
         """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
     def free(self, table: HostTable) -> Any:
-        """Return vCPUs less those used; NaN where there are no figures."""
+        """Return the vCPUs that are not used, float64[n].
+
+        NaN where a host reports no vCPUs: it equals no requested amount.
+        """
 
         def make() -> Formula:
             columns = table.resources['VCPU']
@@ -37,3 +41,11 @@ class ExactCoreFilter(ExactCapacityFilter):
             )
 
         return table.load_column(('exactly free', 'VCPU'), 'VCPU', make)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Give both amounts, or say that the host reports no vCPUs."""
+        if table.resources['VCPU'].total[row] <= 0:
+            return 'the host reports no vCPUs'
+        return super().reason(table, row, request, settings)

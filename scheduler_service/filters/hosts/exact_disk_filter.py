@@ -1,4 +1,4 @@
-"""ExactDiskFilter."""
+"""The host filter ExactDiskFilter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from scheduler_service.model import Request
 
 
 class ExactDiskFilter(ExactCapacityFilter):
-    """Passes hosts with exactly root, ephemeral and swap free, in MB."""
+    """Passes hosts with exactly the requested disk free.
+
+    Requested are root, ephemeral and swap together, in MB.
+    """
 
     unit = 'MB of disk'
 
-    def asked(self, request: Request) -> int:
-        """Return root, ephemeral and swap in MB."""
+    def requested(self, request: Request) -> int:
+        """Return root, ephemeral and swap together, in MB."""
         return request.disk_mb
 
     def free(self, table: HostTable) -> Any:
-        """Return free disk in MB."""
+        """Return the free disk in MB, float64[n]."""
         return table.free_disk_mb()

@@ -1,4 +1,4 @@
-"""ExactRamFilter."""
+"""The host filter ExactRamFilter."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ExactRamFilter(ExactCapacityFilter):
 
     unit = 'MB'
 
-    def asked(self, request: Request) -> int:
+    def requested(self, request: Request) -> int:
         """Return the flavor's memory."""
         return request.flavor.memory_mb
 
     def free(self, table: HostTable) -> Any:
-        """Return memory less what is used, MB."""
+        """Return the memory that is not used in MB, [n]."""
         return table.unused('MEMORY_MB')

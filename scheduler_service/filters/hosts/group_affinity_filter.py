@@ -1,4 +1,4 @@
-"""GroupAffinityFilter."""
+"""The host filter GroupAffinityFilter."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from scheduler_service.settings import Settings
 
 
 class GroupAffinityFilter(RowFilter):
-    """Passes hosts that have a member of the group of the hint ``group``.
+    """Passes hosts that have a member of the group named by ``group``.
 
-    A group without members on any host passes everywhere.
+    The hint holds the uuid or the name of a server group, whose policy does
+    not matter. Every host passes where no member is on any host.
     """
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the members are."""
+        """Pass the hosts of the members."""
         hosts = hosts_of_hinted_group(table, request)
         if not hosts:
             return None
@@ -29,5 +30,7 @@ class GroupAffinityFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that none is here."""
-        return f'no member of the group {request.hint("group")} is here'
+        """Say that no member is on the host."""
+        return (
+            f'no member of the group {request.hint("group")} is on this host'
+        )

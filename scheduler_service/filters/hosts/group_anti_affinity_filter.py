@@ -1,4 +1,4 @@
-"""GroupAntiAffinityFilter."""
+"""The host filter GroupAntiAffinityFilter."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from scheduler_service.settings import Settings
 
 
 class GroupAntiAffinityFilter(RowFilter):
-    """Leaves out hosts with a member of the group of the hint ``group``."""
+    """Rejects hosts that have a member of the group named by ``group``.
+
+    The hint holds the uuid or the name of a server group, whose policy does
+    not matter.
+    """
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the members are."""
+        """Reject the hosts of the members."""
         hosts = hosts_of_hinted_group(table, request)
         if not hosts:
             return None
@@ -26,5 +30,5 @@ class GroupAntiAffinityFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that one is here."""
-        return f'a member of the group {request.hint("group")} is here'
+        """Say that a member is on the host."""
+        return f'a member of the group {request.hint("group")} is on this host'

@@ -1,4 +1,4 @@
-"""IoOpsFilter."""
+"""The host filter IoOpsFilter."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from scheduler_service.filters.support.count import CountFilter
 
 
 class IoOpsFilter(CountFilter):
-    """Passes hosts with fewer I/O operations than ``max_io_ops_per_host``."""
+    """Passes hosts with fewer I/O operations than ``max_io_ops_per_host``.
+
+    An I/O operation is an instance that is being built, resized, rebuilt,
+    rescued, unshelved, or saved as an image or backup.
+    """
 
     column = 'num_io_ops'
     option = 'max_io_ops_per_host'
-    what = 'I/O operations'
+    unit = 'I/O operations'

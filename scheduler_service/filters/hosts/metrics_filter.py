@@ -1,4 +1,4 @@
-"""MetricsFilter."""
+"""The host filter MetricsFilter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from scheduler_service.settings import Settings, ratios
 
 
 class MetricsFilter(HostFilter):
-    """Passes hosts that report every metric of the ``weight_setting``."""
+    """Passes hosts that report every metric of ``weight_setting``.
+
+    The option is in the group ``[metrics]``; ratios do not matter here.
+    """
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the columns of who reports what."""
-        names = [name for name, _ in ratios(settings.metrics_weight_setting)]
+        """AND the columns that say which hosts report each metric."""
+        names = _metric_names(settings)
         if not names:
             return None
         passed = np.ones(len(table), np.bool_)
@@ -31,16 +34,20 @@ class MetricsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the metrics that are needed."""
+        """Return the setting, None where no metric is configured."""
         return settings.metrics_weight_setting or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name what is missing."""
+        """Name the metrics that the host does not report."""
         missing = [
             name
-            for name, _ in ratios(settings.metrics_weight_setting)
+            for name in _metric_names(settings)
             if not metric(table, name).there[row]
         ]
-        return f'the host does not report {", ".join(missing)}'
+        return f'the host does not report the metrics {", ".join(missing)}'
+
+
+def _metric_names(settings: Settings) -> list[str]:
+    return [name for name, _ in ratios(settings.metrics_weight_setting)]

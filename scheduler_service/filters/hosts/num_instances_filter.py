@@ -1,4 +1,4 @@
-"""NumInstancesFilter."""
+"""The host filter NumInstancesFilter."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class NumInstancesFilter(CountFilter):
 
     column = 'num_instances'
     option = 'max_instances_per_host'
-    what = 'instances'
+    unit = 'instances'

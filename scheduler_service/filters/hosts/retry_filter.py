@@ -1,4 +1,4 @@
-"""RetryFilter."""
+"""The host filter RetryFilter."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from scheduler_service.settings import Settings
 
 
 class RetryFilter(RowFilter):
-    """Leaves out the nodes that were tried before for the same request.
+    """Rejects the nodes that were already tried for the same request.
 
-    Exactly the pairs of host and node that ``retry.hosts`` lists.
+    ``retry.hosts`` lists them as pairs of host and node; another node of the
+    same host passes.
     """
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the few that were tried."""
+        """Look up the rows of the listed pairs."""
         if request.retry is None or not request.retry.hosts:
             return None
-        tried = (
+        nodes = (
             table.row_of_node(host, node) for host, node in request.retry.hosts
         )
-        rows = [row for row in tried if row is not None]
+        rows = [row for row in nodes if row is not None]
         return RowSet(np.unique(np.array(rows, np.intp)), passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that it was tried."""
-        return 'the host was tried before for this request'
+        """Say that the host was already tried."""
+        return 'the host was already tried for this request'

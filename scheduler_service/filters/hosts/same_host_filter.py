@@ -1,4 +1,4 @@
-"""SameHostFilter."""
+"""The host filter SameHostFilter."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from scheduler_service.settings import Settings
 
 
 class SameHostFilter(RowFilter):
-    """Passes hosts with any instance that ``same_host`` names."""
+    """Passes hosts that have any instance named by ``same_host``.
+
+    The hint holds the uuid of one instance or a list of them. Where none of
+    them is known, every host fails.
+    """
 
     once = True
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the few instances are."""
-        named = instances_of_hint(request, 'same_host')
-        if not named:
+        """Pass the hosts of the named instances."""
+        uuids = instances_of_hint(request, 'same_host')
+        if not uuids:
             return None
-        hosts = hosts_of(table, named)
-        return RowSet(table.rows_of_hosts(hosts), passes=True)
+        rows = table.rows_of_hosts(hosts_of(table, uuids))
+        return RowSet(rows, passes=True)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that none is there."""
-        return 'no instance of the hint same_host is on this host'
+        """Say that no named instance is on the host."""
+        return 'no instance named by the hint same_host is on this host'

@@ -1,4 +1,4 @@
-"""ServerGroupAffinityFilter."""
+"""The host filter ServerGroupAffinityFilter."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from scheduler_service.settings import Settings
 
 
 class ServerGroupAffinityFilter(RowFilter):
-    """Passes hosts with members of an ``affinity`` group, once it has any."""
+    """Keeps the members of an ``affinity`` server group on their hosts.
+
+    Passes hosts that have a member. Every host passes as long as no member
+    is on any host, and where the group has another policy.
+    """
 
     policy = 'affinity'
 
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the members are."""
+        """Pass the hosts of the members."""
         group = group_of(table, request)
         if group is None or group.policy != self.policy:
             return None
@@ -32,7 +36,10 @@ class ServerGroupAffinityFilter(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say where the group is."""
+        """Name hosts of the members, five at most."""
         group = group_of(table, request)
         hosts = sorted(members_by_host(table, group)) if group else []
-        return f'the server group is on {", ".join(hosts[:5])}'
+        return (
+            f'the members of the server group are on {", ".join(hosts[:5])}, '
+            'not on this host'
+        )

@@ -1,4 +1,4 @@
-"""ServerGroupAntiAffinityFilter."""
+"""The host filter ServerGroupAntiAffinityFilter."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from scheduler_service.settings import Settings
 
 
 class ServerGroupAntiAffinityFilter(RowFilter):
-    """Leaves out hosts with enough members of an ``anti-affinity`` group.
+    """Keeps the members of an ``anti-affinity`` server group apart.
 
-    Enough is ``max_server_per_host``, 1 if not said. A host that has the
-    very instance which is to be placed passes.
+    Rejects hosts that have ``max_server_per_host`` members or more, 1 where
+    the rule is not set. A host that already has the instance to be placed
+    passes. Every host passes where the group has another policy.
     """
 
     policy = 'anti-affinity'
@@ -25,30 +26,28 @@ class ServerGroupAntiAffinityFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up where the members are."""
+        """Reject the hosts that have the most members allowed."""
         group = group_of(table, request)
         if group is None or group.policy != self.policy:
             return None
-        most = group.max_server_per_host
-        counts = members_by_host(table, group)
         placing = request.placing
-        own = hosts_of(table, [placing]) if placing else set()
-        full = [
+        own_hosts = hosts_of(table, [placing]) if placing else set()
+        full_hosts = [
             host
-            for host, count in counts.items()
-            if count >= most and host not in own
+            for host, count in members_by_host(table, group).items()
+            if count >= group.max_server_per_host and host not in own_hosts
         ]
-        return RowSet(table.rows_of_hosts(full), passes=False)
+        return RowSet(table.rows_of_hosts(full_hosts), passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give both figures."""
+        """Give the number of members and the most that are allowed."""
         group = group_of(table, request)
         if group is None:
             return 'does not pass'
         count = members_by_host(table, group)[table.host_at(row)]
         return (
-            f'{count} members of the server group are here, at most '
-            f'{group.max_server_per_host} may be'
+            f'members of the server group on this host: {count}, at most '
+            f'{group.max_server_per_host} allowed'
         )

@@ -1,7 +1,6 @@
 """What several host filters share: base classes, mixins and calculations.
 
-The modules here hold no plug-in. A filter of its own folder imports from
-here, never from another filter.
+No module in this package is a plug-in. Each is named by what it holds.
 """
 
 # The base class of host filters lies in the package that also lists the

@@ -1,6 +1,8 @@
-"""AggregateCoreFilter, AggregateRamFilter and AggregateDiskFilter's ratio."""
+"""Capacity filters whose allocation ratio aggregates may set."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,50 +16,54 @@ from scheduler_service.settings import Settings
 
 
 class AggregateRatioMixin(CapacityFilter):
-    """Mixed in before a capacity filter: aggregates may set the ratio.
+    """Comes before a capacity filter in the bases of a class.
 
-    :cvar ratio_key: metadata key; the least of several values counts, and
-        one that is no number makes the host's own ratio hold
+    The allocation ratio of a host is then the least that its aggregates
+    state in their metadata. The host's own ratio counts where they state
+    none, and where one of several values is not a number.
+
+    :cvar ratio_key: metadata key of the ratio
     """
 
-    ratio_key = ''
+    ratio_key: ClassVar[str] = ''
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the limit under the aggregates' ratio where there is one."""
-        own = super().limit(table, settings)
+        """Return the limit under the ratio of the aggregates, float64[n]."""
+        own_limit = super().limit(table, settings)
         stated = ratio_by_aggregate(table, self.ratio_key)
         if stated is None:
-            return own
+            return own_limit
 
-        def work() -> Floats:
+        def limits() -> Floats:
             total = np.asarray(self.total(table), np.float64)
-            none = np.isneginf(stated)
-            ratio = np.where(none, 1.0, stated)
+            unstated = np.isneginf(stated)
+            ratio = np.where(unstated, 1.0, stated)
+            # 0 x inf gives nan, which compares false like any other nan.
             with np.errstate(invalid='ignore'):
-                return np.where(none, own, total * ratio)
+                return np.where(unstated, own_limit, total * ratio)
 
         default = settings.default_ratio(self.resource)
         limit: Floats = table.topology.memoize(
-            ('aggregate limit', self.name, default), work
+            ('aggregate limit', self.name, default), limits
         )
         return limit
 
     def ratios(
         self, table: HostTable, settings: Settings
     ) -> tuple[str, Floats] | None:
-        """Return the ratios that a claim has to be checked under."""
+        """Return (resource class, float64[n]): the ratios for claims."""
         stated = ratio_by_aggregate(table, self.ratio_key)
         if stated is None:
             return None
         default = settings.default_ratio(self.resource)
 
-        def work() -> Floats:
+        def claim_ratios() -> Floats:
             own = np.nan_to_num(table.resources[self.resource].ratio, nan=0.0)
             own = np.where(own == 0.0, default, own)
-            bad = np.isneginf(stated) | np.isnan(stated)
-            return np.where(bad, own, stated)
+            unusable = np.isneginf(stated) | np.isnan(stated)
+            return np.where(unusable, own, stated)
 
         ratios: Floats = table.topology.memoize(
-            ('claim ratio', self.name, default), work
+            ('claim ratio', self.name, default), claim_ratios
         )
         return self.resource, ratios

@@ -1,4 +1,4 @@
-"""The arithmetic that the capacity filters share."""
+"""The base class of filters that compare free capacity with a request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from scheduler_service.settings import Settings
 
 
 class CapacityFilter(ComparisonFilter, abc.ABC):
-    """Passes hosts where limit - used >= what is asked.
+    """Passes hosts where ``limit - used`` is at least what is requested.
 
-    A subclass names the class, the figures and the unit.
+    The limit is the host's total times its allocation ratio. Without
+    ``allow_self_overcommit`` the total, too, has to be at least what is
+    requested. A subclass names the resource class and the amounts.
 
-    :cvar resource: resource class that is looked at
-    :cvar limit_name: under which name the limit is reported
-    :cvar unit: of the amounts
+    :cvar resource: resource class that is compared, such as ``VCPU``
+    :cvar limit_name: key under which :meth:`limits` reports the limit
+    :cvar unit: unit of all amounts, as reasons show it
     """
 
     resource: ClassVar[str] = ''
@@ -35,59 +37,65 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     unit: ClassVar[str] = ''
 
     @abc.abstractmethod
-    def asked(self, request: Request) -> int:
-        """Return the amount asked, in the filter's unit."""
+    def requested(self, request: Request) -> int:
+        """Return the requested amount, in the filter's unit."""
 
     def total(self, table: HostTable) -> Any:
         """Return the size of each host, int64[n], in the filter's unit."""
         return table.resources[self.resource].total
 
     def used(self, table: HostTable) -> Any:
-        """Return what is used of each host, [n], in the filter's unit."""
+        """Return the used amount of each host, [n], in the filter's unit."""
         return table.resources[self.resource].used
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
-        """Return how much of each host may be used, float64[n]."""
+        """Return how much of each host may be used in all, float64[n]."""
         return table.capacity(self.resource, settings)
 
-    def left_formula(self, table: HostTable, settings: Settings) -> Formula:
-        """Return the formula of how much of a host's limit is not used."""
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used`` of some rows, float64."""
         limit, used = self.limit(table, settings), self.used(table)
         return lambda rows: limit[rows] - used[rows]
 
-    def left(self, table: HostTable, settings: Settings) -> Floats:
-        """Return how much of each host's limit is not used, float64[n]."""
-        left: Floats = self.left_formula(table, settings)(slice(None))
-        return left
+    def remaining(self, table: HostTable, settings: Settings) -> Floats:
+        """Return ``limit - used`` of each host, float64[n].
+
+        Negative where more is used than the limit allows.
+        """
+        formula = self.remaining_formula(table, settings)
+        remaining: Floats = formula(slice(None))
+        return remaining
 
     def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
-        """Return hosts that pass whatever is asked, bool[n]; None: nobody."""
+        """Return hosts that pass any request, bool[n]; None: no host."""
         return None
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare what is left with what is asked."""
-        asked = self.asked(request)
+        """Compare what remains of each host with the requested amount."""
+        requested = self.requested(request)
         ratio = settings.default_ratio(self.resource)
-        left = table.load_column(
-            (self.name, 'left', ratio),
+        remaining = table.load_column(
+            (self.name, 'remaining', ratio),
             self.resource,
             lambda: self._exempting(
-                table, settings, self.left_formula(table, settings)
+                table, settings, self.remaining_formula(table, settings)
             ),
         )
-        room = Comparison(left, np.greater_equal, asked)
+        has_room = Comparison(remaining, np.greater_equal, requested)
         if settings.allow_self_overcommit:
-            return (room,)
-        size = table.load_column(
-            (self.name, 'size', ratio),
+            return (has_room,)
+        total = table.load_column(
+            (self.name, 'total', ratio),
             self.resource,
             lambda: self._exempting(
                 table, settings, lambda rows: self.total(table)[rows] * 1.0
             ),
         )
-        return room, Comparison(size, np.greater_equal, asked)
+        return has_room, Comparison(total, np.greater_equal, requested)
 
     def _exempting(
         self, table: HostTable, settings: Settings, formula: Formula
@@ -101,30 +109,41 @@ class CapacityFilter(ComparisonFilter, abc.ABC):
     def miss(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
-        """Return what each host lacks."""
-        lacks = self.asked(request) - self.left(table, settings)
+        """Return what each host lacks, float64[n], and the unit."""
+        requested = self.requested(request)
+        lacks = requested - self.remaining(table, settings)
         if not settings.allow_self_overcommit:
-            lacks = np.maximum(lacks, self.asked(request) - self.total(table))
+            lacks = np.maximum(lacks, requested - self.total(table))
         return lacks, self.unit
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give the figures of one host."""
+        """Give the requested amount, and the host's limit and use."""
+        requested = self.requested(request)
+        total = self.total(table)[row]
+        if not settings.allow_self_overcommit and requested > total:
+            return (
+                f'{requested} {self.unit} requested, more than the '
+                f'{figure(total)} that the host has in all'
+            )
         limit = self.limit(table, settings)[row]
         used = self.used(table)[row]
         return (
-            f'{self.asked(request)} {self.unit} asked, '
-            f'{figure(limit - used)} left of {figure(limit)} '
-            f'({figure(used)} used)'
+            f'{requested} {self.unit} requested, {figure(limit - used)} free '
+            f'(limit {figure(limit)}, {figure(used)} used)'
         )
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Whether a claim of *amount* is what this filter looks at."""
-        return self.asked(request) == amount
+        """Say whether the filter compares the amount that a claim takes.
+
+        :param amount: what the claim takes of the resource class, in the
+            unit of the class
+        """
+        return self.requested(request) == amount
 
     def limits(
         self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Report the limit, so that the host can check it again."""
+        """Report the limit, so that the host itself can check it again."""
         return {self.limit_name: float(self.limit(table, settings)[row])}

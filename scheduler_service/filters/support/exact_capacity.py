@@ -1,10 +1,10 @@
-"""The comparison that the exact capacity filters share."""
+"""The base class of filters that require exactly the free capacity."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,27 +19,39 @@ from scheduler_service.settings import Settings
 
 
 class ExactCapacityFilter(ComparisonFilter, abc.ABC):
-    """Passes hosts that have exactly what is asked for left."""
+    """Passes hosts where exactly the requested amount is free.
 
-    unit = ''
+    Allocation ratios do not count: free is the total less what is used.
+
+    :cvar unit: unit of the amounts, as reasons show it
+    """
+
+    unit: ClassVar[str] = ''
 
     @abc.abstractmethod
-    def asked(self, request: Request) -> int:
-        """Return the amount asked."""
+    def requested(self, request: Request) -> int:
+        """Return the requested amount, in the filter's unit."""
 
     @abc.abstractmethod
     def free(self, table: HostTable) -> Any:
-        """Return what is free of each host, [n], kept true under load."""
+        """Return the free amount of each host, [n], in the filter's unit.
+
+        A column that is kept up to date with the load.
+        """
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
         """Compare for equality."""
-        return (Comparison(self.free(table), np.equal, self.asked(request)),)
+        requested = self.requested(request)
+        return (Comparison(self.free(table), np.equal, requested),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Give both figures."""
+        """Give the requested and the free amount."""
         free = figure(self.free(table)[row])
-        return f'exactly {self.asked(request)} {self.unit} asked, {free} free'
+        return (
+            f'exactly {self.requested(request)} {self.unit} must be free, '
+            f'{free} are'
+        )

@@ -1,7 +1,8 @@
-"""Host attributes by name, as columns: what capabilities and queries read.
+"""Host attributes by name, as columns.
 
-A column is an array of numbers or a :class:`DictionaryColumn`; for the
-latter a predicate runs once per distinct value.
+Extra specs of capabilities and JSON queries name attributes of a host. A
+column is an array of numbers, or a :class:`DictionaryColumn`, on which a
+predicate runs once per distinct value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler_service.columns.dictionary import DictionaryColumn
+from scheduler_service.columns.dictionary import DictionaryColumn, Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.settings import Settings
@@ -48,14 +49,19 @@ _DOCUMENTS = frozenset(
     )
 )
 _COUNTS = frozenset(('num_instances', 'num_io_ops', 'failed_builds'))
-_MOVING = frozenset(
+_LOAD = frozenset(
     ('vcpus_used', 'free_ram_mb', 'free_disk_mb', 'disk_mb_used')
 )
 Column = Any
 
 
+def follows_load(name: str) -> bool:
+    """Say whether an attribute changes with the load of a host."""
+    return name in _COUNTS or name in _LOAD
+
+
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
-    """Return the column of an attribute, None where hosts have no such.
+    """Return the column of an attribute, None where hosts have no such one.
 
     int64[n], float64[n] or a DictionaryColumn of plain values.
     """
@@ -65,18 +71,16 @@ def column(table: HostTable, name: str, settings: Settings) -> Column | None:
         return decoded(table, name)
     if name in _COUNTS:
         return table.number(name)
-    return _figure(table, name, settings)
+    if name == 'service':
+        return _services(table)
+    return _numbers(table, name, settings)
 
 
-def moves(name: str) -> bool:
-    """Whether an attribute moves with the load of a host."""
-    return name in _COUNTS or name in _MOVING
-
-
-def _figure(table: HostTable, name: str, settings: Settings) -> Column | None:
+def _numbers(table: HostTable, name: str, settings: Settings) -> Column | None:
+    """Return int64[n] or float64[n] of capacity and use, None if unknown."""
     if name in _RESOURCES:
-        resource, which = _RESOURCES[name]
-        return getattr(table.resources[resource], which)
+        resource, field = _RESOURCES[name]
+        return getattr(table.resources[resource], field)
     if name in _RATIOS:
         resource = _RATIOS[name]
         stated = np.nan_to_num(table.resources[resource].ratio, nan=0.0)
@@ -89,30 +93,28 @@ def _figure(table: HostTable, name: str, settings: Settings) -> Column | None:
         return table.free_disk_mb().astype(np.int64)
     if name == 'disk_mb_used':
         return table.resources['DISK_GB'].used * 1024
-    if name == 'service':
-        return _services(table)
     return None
 
 
 def _services(table: HostTable) -> DictionaryColumn:
-    """Return what the service record of each host says."""
+    """Return the service record of each host, a mapping."""
     reasons = table.coded['disabled_reason']
     rows = zip(
         table.number('enabled').tolist(), reasons.codes.tolist(), strict=True
     )
-    coded = DictionaryColumn.of(rows)
-    values = tuple(
+    encoded = DictionaryColumn.of(rows)
+    services = tuple(
         {
             'disabled': not enabled,
             'disabled_reason': reasons.values[code],
         }
-        for enabled, code in coded.values
+        for enabled, code in encoded.values
     )
-    return DictionaryColumn(coded.codes, values)
+    return DictionaryColumn(encoded.codes, services)
 
 
-def is_known(table: HostTable, name: str, settings: Settings) -> Any:
-    """Return bool[n]: whether hosts have an attribute or a stat of a name."""
+def has_attribute(table: HostTable, name: str, settings: Settings) -> Mask:
+    """Return bool[n]: whether each host has an attribute or stat."""
     if column(table, name, settings) is not None:
         return np.ones(len(table), np.bool_)
     return decoded(table, 'stats').mask_where(
@@ -120,24 +122,24 @@ def is_known(table: HostTable, name: str, settings: Settings) -> Any:
     )
 
 
-def as_coded(values: Column) -> DictionaryColumn:
-    """Return a column as distinct values with codes."""
+def as_dictionary_column(values: Column) -> DictionaryColumn:
+    """Return a column of either kind in dictionary encoding."""
     if isinstance(values, DictionaryColumn):
         return values
     distinct, codes = np.unique(values, return_inverse=True)
     return DictionaryColumn(codes.astype(np.int32), tuple(distinct.tolist()))
 
 
-def step(value: Any, name: str) -> Any:
-    """Return a step into a value: text is read as JSON, mappings indexed.
+def value_at(value: Any, key: str) -> Any:
+    """Return what a mapping has under *key*; text is first parsed as JSON.
 
-    :raises LookupError: there is nothing under the name
+    :raises LookupError: there is nothing under the key
     """
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
         except msgspec.DecodeError:
-            raise LookupError(name) from None
-    if isinstance(value, dict) and value.get(name) is not None:
-        return value[name]
-    raise LookupError(name)
+            raise LookupError(key) from None
+    if isinstance(value, dict) and value.get(key) is not None:
+        return value[key]
+    raise LookupError(key)

@@ -1,4 +1,4 @@
-"""The queries of JsonFilter, on the values of one host."""
+"""The query language of JsonFilter, evaluated on the values of one host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 MAX_DEPTH = 32
 MAX_PARTS = 2000
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     '=': operator.eq,
     '<': operator.lt,
     '>': operator.gt,
@@ -18,8 +18,9 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Query:
-    """One query, bounded in size and depth.
+    """A query, bounded in size and depth.
 
+    :ivar variables: the variables it names, such as ``$free_ram_mb``, sorted
     :raises ValueError: it is too large or nested too deeply
     """
 
@@ -28,90 +29,101 @@ class Query:
         self._query = query
         self.variables = sorted(set(variables(query)))
 
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Say whether it is true for a host's attributes.
+    def matches(self, values: Mapping[str, Any]) -> bool:
+        """Say whether the query is true.
 
-        :raises KeyError: there is no such operator
-        :raises TypeError: values do not compare
+        :param values: attributes of a host by name, without the ``$``
+        :raises KeyError: it names an operator that does not exist
+        :raises TypeError: it compares values of different types
         """
-        found = self._process(self._query, values)
-        if isinstance(found, list):
-            return any(found)
-        return bool(found)
+        result = self._evaluate(self._query, values)
+        if isinstance(result, list):
+            return any(result)
+        return bool(result)
 
-    def _process(self, query: Any, values: Mapping[str, Any]) -> Any:
+    def _evaluate(self, query: Any, values: Mapping[str, Any]) -> Any:
         if not query:
             return True
-        work = _OPERATORS[query[0]]
-        args = []
-        for arg in query[1:]:
-            if isinstance(arg, list):
-                arg = self._process(arg, values)
-            elif isinstance(arg, str):
-                arg = _resolve(arg, values)
-            if arg is not None:
-                args.append(arg)
-        return work(args)
+        apply = _OPERATORS[query[0]]
+        arguments = []
+        for argument in query[1:]:
+            if isinstance(argument, list):
+                argument = self._evaluate(argument, values)
+            elif isinstance(argument, str):
+                argument = _resolve(argument, values)
+            if argument is not None:
+                arguments.append(argument)
+        return apply(arguments)
 
 
 def _resolve(text: str, values: Mapping[str, Any]) -> Any:
-    """Return a text, or the value of a variable; None where there is none."""
+    """Return a text, or the value of a variable; None where it has none."""
     if not text:
         return None
     if not text.startswith('$'):
         return text
-    name, *steps = text[1:].split('.')
+    name, *keys = text[1:].split('.')
     value = values.get(name)
-    for step in steps:
+    for key in keys:
         if value is None:
             return None
-        value = value.get(step)
+        value = value.get(key)
     return value
 
 
-def _comparing(check: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
-    def work(args: list[Any]) -> bool:
-        return len(args) > 1 and all(check(args[0], one) for one in args[1:])
+def _comparison(
+    compare: Callable[[Any, Any], Any],
+) -> Callable[[list[Any]], Any]:
+    """Return an operator that compares its first argument with each other."""
 
-    return work
+    def apply(arguments: list[Any]) -> bool:
+        first, others = arguments[:1], arguments[1:]
+        return bool(others) and all(
+            compare(first[0], other) for other in others
+        )
+
+    return apply
 
 
-def _is_in(args: list[Any]) -> bool:
-    return len(args) > 1 and args[0] in args[1:]
+def _is_in(arguments: list[Any]) -> bool:
+    return len(arguments) > 1 and arguments[0] in arguments[1:]
 
 
 _OPERATORS: dict[str, Callable[[list[Any]], Any]] = {
-    **{sign: _comparing(check) for sign, check in COMPARE.items()},
+    **{sign: _comparison(compare) for sign, compare in COMPARISONS.items()},
     'in': _is_in,
     'and': all,
     'or': any,
-    'not': lambda args: [not one for one in args],
+    'not': lambda arguments: [not argument for argument in arguments],
 }
 
 
 def variables(query: Any) -> Iterator[str]:
-    """Yield the variables that a query names."""
+    """Yield the variables that a query names, with their ``$``."""
     if isinstance(query, list):
-        for one in query[1:]:
-            if isinstance(one, str) and one.startswith('$'):
-                yield one
+        for argument in query[1:]:
+            if isinstance(argument, str) and argument.startswith('$'):
+                yield argument
             else:
-                yield from variables(one)
+                yield from variables(argument)
 
 
 def _check_size(query: Any) -> None:
-    """Refuse a query that would cost too much.
+    """Refuse a query that would take too long to evaluate.
 
     :raises ValueError: it is too large or nested too deeply
     """
     level, parts = [query], 0
     for _ in range(MAX_DEPTH):
         level = [
-            one for part in level if isinstance(part, list) for one in part
+            argument
+            for part in level
+            if isinstance(part, list)
+            for argument in part
         ]
         parts += len(level)
         if not level:
             return
         if parts > MAX_PARTS:
             raise ValueError(f'a query has at most {MAX_PARTS} parts')
-    raise ValueError(f'a query is nested at most {MAX_DEPTH} deep')
+    raise ValueError(f'a query is nested at most {MAX_DEPTH} levels deep')

@@ -17,25 +17,32 @@ def group_of(table: HostTable, request: Request) -> ServerGroup | None:
 
 
 def members_by_host(table: HostTable, group: ServerGroup) -> Counter[str]:
-    """Return how many members of a group each service host has."""
-    found = (table.instances.get(uuid) for uuid in group.members)
+    """Return how many members of a group each service host has.
+
+    An instance that moves counts on both of its hosts.
+    """
+    members = (table.instances.get(uuid) for uuid in group.members)
     return Counter(
-        host for one in found if one is not None for host in one.hosts
+        host
+        for member in members
+        if member is not None
+        for host in member.hosts
     )
 
 
 def hosts_of_hinted_group(table: HostTable, request: Request) -> set[str]:
-    """Return hosts of the members of the group that the hint names.
+    """Return the hosts of the members of the group that the hint names.
 
-    By uuid, or by name: of several with one name, all.
+    The hint ``group`` holds the uuid or the name of a server group; where
+    several groups have the name, the members of all of them count.
     """
-    named = request.hint('group')
-    if not isinstance(named, str):
+    hint = request.hint('group')
+    if not isinstance(hint, str):
         return set()
     groups = [
         group
         for group in table.groups.values()
-        if named in (group.uuid, group.name)
+        if hint in (group.uuid, group.name)
     ]
     members = [uuid for group in groups for uuid in group.members]
     return hosts_of(table, members)

@@ -1,4 +1,4 @@
-"""The uuids of aggregates, as placement queries name them."""
+"""The uuids of aggregates, which a scope names them by."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from scheduler_service.model import Aggregate
 
 def aggregate_uuids(aggregates: Iterable[Aggregate]) -> frozenset[str]:
     """Return the uuids of some aggregates."""
-    return frozenset(one.uuid for one in aggregates)
+    return frozenset(aggregate.uuid for aggregate in aggregates)

@@ -1,10 +1,10 @@
-"""How values of properties are written in the names of traits."""
+"""How values of properties are spelled in the names of traits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def trait_name(text: Any) -> str:
-    """Return a value as it stands in the names of traits."""
-    return str(text).upper().replace('-', '_')
+def trait_name(value: Any) -> str:
+    """Return a value as names of traits spell it: ``RAW_ISO``."""
+    return str(value).upper().replace('-', '_')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,10 +16,14 @@ from scheduler_service.weighers.base import Rows, Weigher
 
 
 class ServerGroupWeigher(Weigher):
-    """Weighs by members of the request's server group on the host."""
+    """Weighs hosts by the members of the request's server group on them.
 
-    policy = ''
-    each = 1.0
+    :cvar policy: policy of the server groups that are weighed
+    :cvar weight_per_member: raw weight of one member
+    """
+
+    policy: ClassVar[str] = ''
+    weight_per_member: ClassVar[float] = 1.0
 
     def weigh(
         self,
@@ -27,20 +32,22 @@ class ServerGroupWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return the members' count, of the group's own policy alone."""
+        """Return the members times their weight; None for other policies."""
         group = table.groups.get(request.instance_group or '')
         if group is None or group.policy != self.policy:
             return None
-        found = (table.instances.get(uuid) for uuid in group.members)
-        counts = Counter(one.host for one in found if one is not None)
+        members = (table.instances.get(uuid) for uuid in group.members)
+        counts = Counter(
+            member.host for member in members if member is not None
+        )
         weights = np.zeros(len(table))
         for host, count in counts.items():
-            weights[table.rows_of_host(host)] = self.each * count
-        chosen: Floats = weights[rows]
-        return chosen
+            weights[table.rows_of_host(host)] = self.weight_per_member * count
+        selected: Floats = weights[rows]
+        return selected
 
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None where the request joins no group."""
+        """Return None where the request has no server group."""
         return EACH_TIME if request.instance_group else None

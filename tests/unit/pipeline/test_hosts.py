@@ -267,7 +267,7 @@ def test_host_report_gives_every_verdict():
         {
             'filter': 'RamFilter',
             'passes': False,
-            'reason': '1500 MB asked, 1000 left of 1000 (0 used)',
+            'reason': '1500 MB requested, 1000 free (limit 1000, 0 used)',
         }
     ]
     with pytest.raises(errors.HostNotFound):
