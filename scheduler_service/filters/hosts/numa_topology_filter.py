@@ -72,6 +72,6 @@ class NUMATopologyFilter(HostFilter):
         guest = numa.guest_topology(request)
         guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
         return (
-            f'cells of (CPUs, MB) {guest_cells} do not fit the '
-            f'{len(host.get("cells") or ())} NUMA cells of the host'
+            f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
+            f'the host ({len(host.get("cells") or ())})'
         )
