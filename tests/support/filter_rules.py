@@ -103,7 +103,8 @@ def instance_type(world, host):
         there = metadata.get(key)
         foreign = colon and not ours
         if foreign and there is None:
-            if not forced and '*' in alternatives(asked):
+            wanted = alternatives(asked)
+            if not forced and '*' in wanted and '~' not in wanted:
                 return False
             continue
         if not satisfied(asked, there, forced):

@@ -14,7 +14,7 @@ from typing import Any
 from scheduler_service.model import documents
 from scheduler_service.request_filters import Scope
 from scheduler_service.settings import Settings
-from scheduler_service.testing import table, verdicts
+from scheduler_service.testing import filter_results, table
 
 GROUP = '22222222-0000-4000-8000-000000000001'
 
@@ -76,10 +76,11 @@ def passing(
 
     :raises FilterFault: the filter raised an exception
     """
-    passes = verdicts(
+    results = filter_results(
         host_filter, document, request or {}, Settings(**settings)
     )
-    return [host for host, passed in passes.items() if passed]
+    names = dict.fromkeys(host['host'] for host in document['hosts'])
+    return [name for name in names if results.get(name, True)]
 
 
 def has_opinion(
@@ -89,9 +90,15 @@ def has_opinion(
     **settings: Any,
 ) -> bool:
     """Say whether a filter looks at the hosts at all for a request."""
-    parsed = documents.request(request or {}).with_ids()
-    mask = host_filter.mask(table(document), parsed, Settings(**settings))
-    return mask is not None
+    arguments = (
+        table(document),
+        documents.request(request or {}).with_ids(),
+        Settings(**settings),
+    )
+    has_mask = host_filter.mask(*arguments) is not None
+    # A key of None promises that there is no mask.
+    assert host_filter.mask_key(*arguments) is not None or not has_mask
+    return has_mask
 
 
 def reason(
@@ -122,9 +129,12 @@ def raw_weights(
     """Return the raw weight of each host, None where it has no opinion."""
     hosts = table(document)
     parsed = documents.request(request or {}).with_ids()
-    weights = weigher.weigh(hosts, slice(None), parsed, Settings(**settings))
+    values = Settings(**settings)
+    weights = weigher.weigh(hosts, slice(None), parsed, values)
     if weights is None:
         return None
+    # A key of None promises that there are no weights.
+    assert weigher.weight_key(hosts, parsed, values) is not None
     names = [hosts.host_at(row) for row in range(len(hosts))]
     return dict(zip(names, weights.tolist(), strict=True))
 

@@ -97,6 +97,14 @@ def test_a_spec_of_another_scope_counts_where_metadata_has_it(
     assert passes({'hw:cpu_policy': 'shared'}, metadata) is expected
 
 
+@pytest.mark.parametrize(
+    ('requirement', 'expected'),
+    [('shared', True), ('*', False), ('<or> * <or> ~', True)],
+)
+def test_a_spec_of_another_scope_may_require_the_key(requirement, expected):
+    assert passes({'hw:cpu_policy': requirement}) is expected
+
+
 def test_forced_metadata_of_another_scope_is_required_of_the_flavor():
     forced = {'hw:cpu_policy': 'shared', **FORCE}
     assert not passes({}, forced)

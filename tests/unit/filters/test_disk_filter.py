@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
-from scheduler_service.model import documents
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support.plugins import inventory, passing, reason
@@ -76,7 +75,6 @@ def test_the_limit_is_reported_in_gb():
     limits = DiskFilter().limits(
         table(host(disk_allocation_ratio=1.5)),
         0,
-        documents.request({}),
         Settings(),
     )
     assert limits == {'disk_gb': 15.0}

@@ -17,7 +17,3 @@ def test_the_weight_is_the_number_of_failures():
 def test_failures_count_against_a_host_with_a_large_multiplier():
     assert BuildFailureWeigher.sign == -1.0
     assert BuildFailureWeigher().multiplier(Settings()) == 1_000_000.0
-
-
-def test_it_has_no_opinion_where_no_build_failed():
-    assert raw_weights(BuildFailureWeigher(), inventory(a={}, b={})) is None

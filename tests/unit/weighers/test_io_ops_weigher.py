@@ -14,7 +14,3 @@ def test_the_weight_is_the_number_of_operations():
 
 def test_by_default_fewer_operations_are_better():
     assert IoOpsWeigher().multiplier(Settings()) == -1.0
-
-
-def test_it_has_no_opinion_where_no_host_has_any():
-    assert raw_weights(IoOpsWeigher(), inventory(a={}, b={})) is None

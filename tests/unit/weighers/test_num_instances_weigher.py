@@ -19,7 +19,3 @@ def test_the_weight_is_the_number_of_instances():
 
 def test_it_is_off_by_default():
     assert NumInstancesWeigher().multiplier(Settings()) == 0.0
-
-
-def test_it_has_no_opinion_where_no_host_has_any():
-    assert raw_weights(NumInstancesWeigher(), inventory(a={}, b={})) is None
