@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from scheduler_service.filters.host_filter import (
+    AdaptedHostFilter,
+    HostFilter,
+    OneHostFilter,
+)
+from scheduler_service.filters.host_state import HostState
 from scheduler_service.filters.hosts.aggregate_core_filter import (
     AggregateCoreFilter,
 )
@@ -37,11 +43,6 @@ from scheduler_service.filters.hosts.all_hosts_filter import (
 )
 from scheduler_service.filters.hosts.availability_zone_filter import (
     AvailabilityZoneFilter,
-)
-from scheduler_service.filters.hosts.base import (
-    AdaptedHostFilter,
-    HostFilter,
-    OneHostFilter,
 )
 from scheduler_service.filters.hosts.compute_capabilities_filter import (
     ComputeCapabilitiesFilter,
@@ -118,7 +119,6 @@ from scheduler_service.filters.hosts.simple_cidr_affinity_filter import (
 from scheduler_service.filters.hosts.type_affinity_filter import (
     TypeAffinityFilter,
 )
-from scheduler_service.filters.support.host_state import HostState
 
 BUILT_IN: tuple[type[HostFilter], ...] = (
     AggregateCoreFilter,
