@@ -9,41 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import Repeated, Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.model import Placement
 from scheduler_service.store import claims
 
 # Long enough that a claim costs little each, short enough that the database
 # has something to do while the next portion is selected.
 _PORTION = 32
 NextJobs = Callable[[], Sequence[HostJob]]
-
-
-class Outcomes(Protocol):
-    """Where the outcomes of a batch go."""
-
-    def selected(self, scheduled: ScheduledJob) -> None:
-        """Finish a job that has what was selected for it."""
-
-    def repeated(self, job: HostJob, placements: list[Placement]) -> None:
-        """Finish a job whose instances hold their claims already."""
-
-    def record(self, scheduled: ScheduledJob) -> None:
-        """Record what a job got, and why."""
-
-    def refused(self, job: HostJob, error: errors.SchedulerError) -> None:
-        """Finish a job with an error."""
-
-    def claim_lost(self, job: HostJob) -> None:
-        """Count a claim that was lost; the job may be finished by that."""
 
 
 class _Portion(NamedTuple):
@@ -68,7 +49,7 @@ class SchedulingBatch:
         snapshots: SnapshotCache,
         selector: Selector,
         sender: ClaimSender,
-        outcomes: Outcomes,
+        replies: HostReplies,
         health: Health,
         fresh: bool,
         next_jobs: NextJobs,
@@ -77,7 +58,7 @@ class SchedulingBatch:
         self._snapshots = snapshots
         self._selector = selector
         self._sender = sender
-        self._outcomes = outcomes
+        self._replies = replies
         self._health = health
         self._fresh = fresh
         self._next_jobs = next_jobs
@@ -166,7 +147,9 @@ class SchedulingBatch:
                 scheduled.append(selected)
                 self._uuids.update(uuids)
             elif selected is not None:
-                self._outcomes.repeated(job, selected.placements)
+                self._replies.repeat(
+                    job, self._overlay.table, selected.placements
+                )
         self._health.time('choose', time.perf_counter() - start)
         return scheduled
 
@@ -178,7 +161,7 @@ class SchedulingBatch:
             if not self._selector.requery_extenders(job, table):
                 self._refused.append((job, error))
         except errors.SchedulerError as error:
-            self._outcomes.refused(job, error)
+            self._replies.refuse(job, error)
         return None
 
     def _is_claimed(self, portion: _Portion) -> bool:
@@ -202,9 +185,9 @@ class SchedulingBatch:
         scheduled, pending = portion
         # Replies first: the snapshot is brought up to date as they travel.
         for one in scheduled:
-            self._outcomes.selected(one)
+            self._replies.finish(one)
         for one in scheduled:
-            self._outcomes.record(one)
+            self._replies.record(one)
         if pending is None:
             return
         if any(one.job.move for one in scheduled):
@@ -221,12 +204,12 @@ class SchedulingBatch:
         several = sum(one.job.claim for one in scheduled) > 1
         for one in scheduled:
             if one.job.claim and not (several and self._claim_alone(one)):
-                self._outcomes.claim_lost(one.job)
+                self._replies.count_lost_claim(one.job)
                 if not one.job.future.done():
                     self._again.append(one.job)
                 continue
-            self._outcomes.selected(one)
-            self._outcomes.record(one)
+            self._replies.finish(one)
+            self._replies.record(one)
         if several:
             self._snapshots.refresh()
 
@@ -253,4 +236,4 @@ class SchedulingBatch:
             self._again += [job for job, _ in self._refused]
             return
         for job, error in self._refused:
-            self._outcomes.refused(job, error)
+            self._replies.refuse(job, error)

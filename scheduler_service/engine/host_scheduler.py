@@ -12,7 +12,7 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.engine.batch import NextJobs, SchedulingBatch
-from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
+from scheduler_service.engine.claiming import ClaimSender
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
@@ -20,9 +20,7 @@ from scheduler_service.engine.jobs import ExplainJob, HostJob
 from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.model import Placement
 from scheduler_service.pipeline import HostPipeline, explain
-from scheduler_service.store.claims import lifecycle
 
 
 class HostScheduler:
@@ -40,26 +38,34 @@ class HostScheduler:
         retries: int,
         health: Health,
     ) -> None:
+        settings = pipeline.settings
         self.pipeline = pipeline
+        self.replies = HostReplies(
+            snapshots.store, recorder, health, retries, settings.max_attempts
+        )
         self._snapshots = snapshots
         self._health = health
         self._rng = rng
-        self._retries = retries
-        self._replies = HostReplies(recorder, health)
         self._selector = Selector(snapshots, pipeline, rng)
         policies = {one.policy for one in pipeline.filters if one.policy}
         self._sender = ClaimSender(
-            snapshots, pipeline.settings, frozenset(policies), health
+            snapshots, settings, frozenset(policies), health
         )
 
-    @property
-    def extenders(self) -> ExtenderDispatcher | None:
-        """What asks extenders; None where there are none."""
-        return self._selector.extenders
+    def extend(self, extenders: ExtenderDispatcher) -> None:
+        """Have extenders asked, and bind what is claimed."""
+        self._selector.extenders = self.replies.extenders = extenders
 
-    @extenders.setter
-    def extenders(self, dispatcher: ExtenderDispatcher) -> None:
-        self._selector.extenders = dispatcher
+    @property
+    def waits_for_extenders(self) -> bool:
+        """Whether jobs are with extenders and will come back."""
+        extenders = self.replies.extenders
+        return extenders is not None and extenders.has_pending
+
+    def close(self) -> None:
+        """Schedule nothing more."""
+        if self.replies.extenders is not None:
+            self.replies.extenders.stop()
 
     def schedule(
         self, jobs: Sequence[HostJob], next_jobs: NextJobs = tuple
@@ -77,96 +83,13 @@ class HostScheduler:
                 self._snapshots,
                 self._selector,
                 self._sender,
-                self,
+                self.replies,
                 self._health,
                 fresh,
                 next_jobs,
             )
             waiting = batch.run(waiting)
             fresh, next_jobs = True, tuple
-
-    def close(self) -> None:
-        """Schedule nothing more."""
-        if self.extenders is not None:
-            self.extenders.stop()
-
-    def selected(self, scheduled: ScheduledJob) -> None:
-        """Finish a job, once an extender has bound what it is to bind."""
-        job, placements = scheduled.job, scheduled.placements
-        self._bind(
-            job,
-            scheduled.table,
-            placements,
-            lambda: self._replies.finish(
-                job, placements, scheduled.result, scheduled.table
-            ),
-        )
-
-    def repeated(self, job: HostJob, placements: list[Placement]) -> None:
-        """Finish a job whose instances hold their claims already."""
-        snapshot = self._snapshots.snapshot
-        assert snapshot is not None
-        self._bind(
-            job,
-            snapshot.hosts,
-            placements,
-            lambda: self._replies.finish(job, placements),
-        )
-
-    def record(self, scheduled: ScheduledJob) -> None:
-        """Record what a job got, and why."""
-        self._replies.record(
-            scheduled.job,
-            scheduled.placements,
-            scheduled.result,
-            scheduled.table,
-        )
-
-    def refused(self, job: HostJob, error: errors.SchedulerError) -> None:
-        """Finish a job with an error, count it, and record why."""
-        self._replies.refuse(job, error)
-
-    def claim_lost(self, job: HostJob) -> None:
-        """Count a lost claim; give up on a job that lost too often."""
-        job.attempts += 1
-        if job.attempts > self._retries:
-            error = errors.MaxRetriesExceeded(
-                'Every attempt lost its claim to another request '
-                f'({self._retries} retries)',
-                request_id=job.request.request_id,
-                attempts=job.attempts,
-            )
-            self.refused(job, error)
-
-    def _bind(
-        self,
-        job: HostJob,
-        table: HostTable,
-        placements: list[Placement],
-        on_bound: Any,
-    ) -> None:
-        """Have an extender bind placements, if one is to; then go on."""
-        extenders = self.extenders
-        if (
-            extenders is None
-            or not job.claim
-            or not extenders.binds(job.request)
-        ):
-            on_bound()
-            return
-
-        def on_failed(error: errors.SchedulerError) -> None:
-            uuids = [one.instance_uuid for one in placements]
-            self._snapshots.store.write(
-                lambda writer: lifecycle.release(writer, uuids)
-            )
-            if len(job.excluded_hosts) >= self.pipeline.settings.max_attempts:
-                self.refused(job, error)
-                return
-            job.extender_scores = None
-            extenders.requeue(job)
-
-        extenders.bind(job, table, placements, on_bound, on_failed)
 
     def explain(self, job: ExplainJob) -> None:
         """Say what every filter says of the hosts; nothing is claimed.

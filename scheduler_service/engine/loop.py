@@ -82,7 +82,11 @@ class EngineLoop:
     def _run(self) -> None:
         while True:
             jobs = self._queue.take(self._options.batch_size, _IDLE_S)
-            if not jobs and self._queue.closed and not self._extenders_busy:
+            if (
+                not jobs
+                and self._queue.closed
+                and not self._hosts.waits_for_extenders
+            ):
                 return
             try:
                 self._health.check_queue(
@@ -97,12 +101,6 @@ class EngineLoop:
                     return
             except Exception as fault:
                 self._isolate(jobs, fault)
-
-    @property
-    def _extenders_busy(self) -> bool:
-        """Whether jobs are with extenders and will come back."""
-        extenders = self._hosts.extenders
-        return extenders is not None and extenders.has_pending
 
     def _decide(self, batch: list[Job]) -> None:
         """Give every job of a batch its result, kind by kind.

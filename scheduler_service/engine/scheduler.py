@@ -120,13 +120,15 @@ class Scheduler:
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extenders = ExtenderDispatcher(
-            extenders,
-            self._hosts.pipeline,
-            options,
-            self.health,
-            lambda job: self._queue.requeue([job]),
-            self._hosts.refused,
+        self._hosts.extend(
+            ExtenderDispatcher(
+                extenders,
+                self._hosts.pipeline,
+                options,
+                self.health,
+                lambda job: self._queue.requeue([job]),
+                self._hosts.replies.refuse,
+            )
         )
 
     def start(self) -> bool:

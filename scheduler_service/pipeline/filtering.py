@@ -8,8 +8,7 @@ visit hosts one by one. Any thread may call this, each on its own table.
 from __future__ import annotations
 
 import enum
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,20 +43,10 @@ class Form(enum.IntEnum):
     ONE_HOST = 3
 
 
-class Step(NamedTuple):
-    """One filter on its way through a request.
-
-    :ivar key: of the mask, where it is kept
-    :ivar verdict: a mask, comparisons, or a set of rows; None: nothing to
-        say, or not asked yet
-    :ivar each_time: whether the mask is asked for with every instance
-    """
-
-    filter: HostFilter
-    form: Form
-    key: Any
-    verdict: Any
-    each_time: bool
+# One filter on its way through a request: the filter, its form, its verdict
+# (None: nothing to say, or not asked yet), and whether it is asked for with
+# every instance. A plain tuple: a request has some twenty of them.
+Step = tuple[HostFilter, Form, Any, bool]
 
 
 class Passed(NamedTuple):
@@ -97,11 +86,9 @@ class Filtering:
         masks = tuple(one for one in filters if one.vectorised)
         slow = tuple(one for one in filters if not one.vectorised)
         every = (*MANDATORY_FILTERS, *masks, *room, *slow)
-        self._all = [(one, _form(one)) for one in every]
-        self._forced = [
-            (one, _form(one)) for one in (*MANDATORY_FILTERS, *room)
-        ]
-        self._rebuild = [pair for pair in self._all if pair[0].rebuild]
+        self._all = [_question(one) for one in every]
+        self._forced = [_question(one) for one in (*MANDATORY_FILTERS, *room)]
+        self._rebuild = [one for one in self._all if one[0].rebuild]
 
     def plan(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.
@@ -110,43 +97,39 @@ class Filtering:
 
         :raises FilterFault: a filter failed
         """
-        return list(self._steps(table, request))
-
-    def _steps(self, table: HostTable, request: Request) -> Iterator[Step]:
-        filters = self._all
-        if request.forced and not request.scheduler_hints.get(
-            '_nova_check_type'
-        ):
-            filters = self._forced
+        questions = self._all
+        if request.forced and not request.hint('_nova_check_type'):
+            questions = self._forced
         elif request.is_rebuild:
-            filters = self._rebuild
+            questions = self._rebuild
         settings = self._settings
-        mask_of = table.topology.mask
-        for one, form in filters:
-            key: Any = None
-            verdict: Any = None
-            each_time = form == Form.ONE_HOST
-            filter_: Any = one
-            try:
-                if form == Form.COMPARISONS:
-                    verdict = filter_.comparisons(table, request, settings)
-                elif form == Form.ROWS:
-                    verdict = filter_.row_set(table, request, settings)
-                elif form == Form.MASK:
-                    key = one.mask_key(table, request, settings)
-                    each_time = key is EACH_TIME
-                    if key is not None and not each_time:
-                        verdict = mask_of(
-                            (one.name, key),
-                            functools.partial(
-                                one.mask, table, request, settings
-                            ),
-                        )
-            except Exception as fault:
-                raise _error(one, fault) from fault
-            if form == Form.COMPARISONS and not verdict:
-                verdict = None
-            yield Step(one, form, key, verdict, each_time)
+        steps: list[Step] = []
+        try:
+            for one, form, ask in questions:
+                verdict = (
+                    None if ask is None else ask(table, request, settings)
+                )
+                each_time = ask is None
+                if form == Form.MASK and verdict is not None:
+                    each_time = verdict is EACH_TIME
+                    verdict = self._kept_mask(one, verdict, table, request)
+                elif form == Form.COMPARISONS and not verdict:
+                    verdict = None
+                steps.append((one, form, verdict, each_time))
+        except Exception as fault:
+            raise _error(one, fault) from fault
+        return steps
+
+    def _kept_mask(
+        self, one: HostFilter, key: Any, table: HostTable, request: Request
+    ) -> Mask | None:
+        """Return the mask under a filter's key; None: every host passes."""
+        if key is EACH_TIME:
+            return None
+        settings = self._settings
+        return table.topology.mask(
+            (one.name, key), lambda: one.mask(table, request, settings)
+        )
 
     def plan_again(
         self, table: HostTable, request: Request, steps: Sequence[Step]
@@ -155,12 +138,14 @@ class Filtering:
 
         Filters that run once for a request are not asked again.
         """
-        return [
-            step._replace(verdict=self._ask(step, table, request, None))
-            if step.form == Form.ROWS and not step.filter.once
-            else step
-            for step in steps
-        ]
+        again: list[Step] = []
+        for step in steps:
+            one, form, _, each_time = step
+            if form == Form.ROWS and not one.once:
+                verdict = self._ask(one, form, table, request, None)
+                step = one, form, verdict, each_time
+            again.append(step)
+        return again
 
     def run(
         self,
@@ -178,18 +163,18 @@ class Filtering:
         left = len(table)
         passed = np.ones(left, np.bool_)
         counts = funnel.counts
-        for step in steps:
-            before, verdict = left, step.verdict
-            if step.each_time:
-                verdict = self._ask(step, table, request, passed)
+        for one, form, verdict, each_time in steps:
+            before = left
+            if each_time:
+                verdict = self._ask(one, form, table, request, passed)
             if verdict is not None:
-                _and(passed, step.form, verdict)
+                _and(passed, form, verdict)
                 left = int(np.count_nonzero(passed))
-            elif step.filter.name[0].islower():
+            elif one.name[0].islower():
                 # Those that every request passes are counted where they
                 # have something to say.
                 continue
-            counts.append((step.filter.name, before, left))
+            counts.append((one.name, before, left))
             if not left:
                 break
         return Passed(passed, left)
@@ -211,18 +196,16 @@ class Filtering:
             written to
         :param changed: rows whose load changed since
         """
-        for step in steps:
-            if step.form == Form.COMPARISONS and step.verdict is not None:
-                for comparison in step.verdict:
+        for one, form, verdict, each_time in steps:
+            if each_time and not one.once:
+                verdict = self._ask(one, form, table, request, passed)
+            if verdict is None or (form == Form.MASK and not each_time):
+                continue
+            if form == Form.COMPARISONS:
+                for comparison in verdict:
                     passed[changed] &= comparison.at(changed)
-            elif step.form == Form.ROWS or (
-                step.each_time and not step.filter.once
-            ):
-                verdict = step.verdict
-                if step.each_time:
-                    verdict = self._ask(step, table, request, passed)
-                if verdict is not None:
-                    _and(passed, step.form, verdict)
+            else:
+                _and(passed, form, verdict)
         return Passed(passed, int(np.count_nonzero(passed)))
 
     def results(
@@ -236,44 +219,50 @@ class Filtering:
         every = np.ones(len(table), np.bool_)
         roomy = every
         results = []
-        for step in self._steps(table, request):
-            mask, verdict = every.copy(), step.verdict
-            if step.each_time:
-                verdict = self._ask(step, table, request, every)
+        for one, form, verdict, each_time in self.plan(table, request):
+            mask = every.copy()
+            if each_time:
+                verdict = self._ask(one, form, table, request, every)
             if verdict is not None:
-                _and(mask, step.form, verdict)
-            if isinstance(step.filter, CapacityFilter):
+                _and(mask, form, verdict)
+            if isinstance(one, CapacityFilter):
                 roomy = roomy & mask
-            elif step.filter is self.resources:
+            elif one is self.resources:
                 mask |= ~roomy
-            results.append(FilterResult(step.filter, mask))
+            results.append(FilterResult(one, mask))
         return results
 
     def _ask(
         self,
-        step: Step,
+        one: Any,
+        form: Form,
         table: HostTable,
         request: Request,
         among: Mask | None,
     ) -> Any:
         """Return a filter's verdict now."""
-        one: Any = step.filter
         try:
-            if step.form == Form.ROWS:
+            if form == Form.ROWS:
                 return one.row_set(table, request, self._settings)
-            if step.form == Form.ONE_HOST:
+            if form == Form.ONE_HOST:
                 return one.passing(table, request, among)
             return one.mask(table, request, self._settings)
         except Exception as fault:
             raise _error(one, fault) from fault
 
 
-def _form(one: HostFilter) -> Form:
+def _question(one: HostFilter) -> tuple[HostFilter, Form, Any]:
+    """Return a filter, its form, and what it is asked to plan a request.
+
+    That is None for a filter that is asked when hosts are left.
+    """
     if isinstance(one, ComparisonFilter):
-        return Form.COMPARISONS
+        return one, Form.COMPARISONS, one.comparisons
     if isinstance(one, RowFilter):
-        return Form.ROWS
-    return Form.ONE_HOST if isinstance(one, OneHostFilter) else Form.MASK
+        return one, Form.ROWS, one.row_set
+    if isinstance(one, OneHostFilter):
+        return one, Form.ONE_HOST, None
+    return one, Form.MASK, one.mask_key
 
 
 def _error(one: HostFilter, fault: Exception) -> errors.SchedulerError:

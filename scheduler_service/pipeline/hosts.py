@@ -19,7 +19,6 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
-from scheduler_service.pipeline.cache import RankingCache
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
@@ -46,7 +45,6 @@ class HostPipeline:
 
     :param check_room: whether hosts need room for what a claim takes; off
         where no claim will follow and the filters alone decide
-    :param cache: keeps rankings; None: every request passes over all hosts
     """
 
     def __init__(
@@ -55,13 +53,11 @@ class HostPipeline:
         weighers: Sequence[Weigher],
         settings: Settings,
         check_room: bool = True,
-        cache: RankingCache | None = None,
     ) -> None:
         self.settings = settings
         self.filters = tuple(filters)
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
-        self._cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
@@ -97,16 +93,9 @@ class HostPipeline:
     ) -> ScheduleResult:
         table = overlay.table
         search = HostSearch(
-            self._filtering,
-            self._weighing,
-            self._cache,
-            self.settings,
-            table,
-            request,
-            spread,
-            bonuses,
+            self._filtering, self._weighing, table, request, bonuses
         )
-        ranking = search.first()
+        ranking = search.ranking()
         if ranking is None:
             raise self._refusal(table, request, search.funnel, 0)
         count, finalists = ranking.count, ranking.finalists(table)
@@ -175,5 +164,8 @@ class HostPipeline:
         self, table: HostTable, mask: Mask, request: Request
     ) -> Ranking | None:
         """Weigh the hosts of *mask*, bool[n]; None where there are none."""
-        count = int(np.count_nonzero(mask))
-        return self._weighing.rank(table, mask, count, request)
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return None
+        terms = self._weighing.plan(table, request)
+        return self._weighing.rank_rows(table, rows, request, terms)

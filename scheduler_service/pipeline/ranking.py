@@ -29,21 +29,17 @@ class Ranking:
     """Hosts that passed the filters, and their weights.
 
     :ivar rows: int64[m], rows of the table, ascending
-    :ivar totals: float64[m], sums of multiplier x normalised weight
+    :ivar totals: float64[m], sums of multiplier x normalised weight; minus
+        infinity for hosts that did not pass
     :ivar parts: (weigher, float64[m]) of those that had an opinion
-    :ivar passed: how many hosts passed, where rows are only the best of them
+    :ivar count: how many hosts passed
     """
 
     rows: Rows
     totals: Floats
     parts: list[tuple[str, Floats]]
-    passed: int | None = None
+    count: int
     _order: list[int] = dataclasses.field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        """How many hosts passed the filters."""
-        return len(self.rows) if self.passed is None else self.passed
 
     def best(self, count: int) -> list[int]:
         """Return the *count* best rows, best first; ties in row order."""
@@ -88,9 +84,9 @@ class Ranking:
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""
-        count = min(count, len(self.totals))
+        count = min(count, self.count)
         if count > len(self._order):
-            most = min(FINALISTS, len(self.totals))
+            most = min(FINALISTS, self.count)
             self._order = best_of(self.totals, max(count, most))
         return self._order[:count]
 

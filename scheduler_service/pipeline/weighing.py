@@ -109,7 +109,7 @@ class Weighing:
         mask: Mask,
         count: int,
         request: Request,
-        terms: Sequence[Term] | None = None,
+        terms: Sequence[Term],
     ) -> Ranking | None:
         """Return the ranking of the hosts of *mask*, bool[n].
 
@@ -120,48 +120,69 @@ class Weighing:
         """
         if not count:
             return None
-        if terms is None:
-            terms = self.plan(table, request)
-        if count < len(table):
-            return self._rank(
-                table, np.flatnonzero(mask), False, request, terms
-            )
-        rows = table.topology.memoize('every row', lambda: np.arange(count))
-        return self._rank(table, rows, True, request, terms)
+        if 2 * count > len(table) > 1:
+            ranking = self._rank_all(table, mask, count, terms)
+            if ranking is not None:
+                return ranking
+        return self.rank_rows(table, np.flatnonzero(mask), request, terms)
 
-    def _rank(
-        self,
-        table: HostTable,
-        rows: Rows,
-        every: bool,
-        request: Request,
-        terms: Sequence[Term],
-    ) -> Ranking:
-        """Add what each weigher says; one host alone is not weighed.
+    def _rank_all(
+        self, table: HostTable, mask: Mask, count: int, terms: Sequence[Term]
+    ) -> Ranking | None:
+        """Rank over whole columns, which costs less than to gather most.
 
-        :param every: whether *rows* are all of the table's
+        :return: None where that is not possible: a weigher has to be asked,
+            or a host that did not pass is at the end of a range
         """
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
-        index: Any = slice(None) if every else rows
+        for weigher, factor, raw in terms:
+            ends = None if raw is None else _ends(weigher, raw, mask)
+            if ends is None:
+                return None
+            part = normalised(raw, *ends, factor)
+            if part is not None:
+                parts.append((weigher.name, part))
+                totals = _added(totals, part, len(parts))
+        if totals is None:
+            totals = np.zeros(len(table))
+        if count < len(table):
+            if len(parts) == 1:
+                totals = totals.copy()
+            totals[~mask] = -np.inf
+        rows = table.topology.memoize(
+            'every row', lambda: np.arange(len(table))
+        )
+        return Ranking(rows, totals, parts, count)
+
+    def rank_rows(
+        self,
+        table: HostTable,
+        rows: Rows,
+        request: Request,
+        terms: Sequence[Term],
+    ) -> Ranking:
+        """Add what each weigher says; one host alone is not weighed."""
+        totals: Floats | None = None
+        parts: list[tuple[str, Floats]] = []
         for weigher, factor, raw in terms if len(rows) > 1 else ():
-            if raw is None:
+            if raw is not None:
+                weights = raw.take(rows)
+            else:
                 weights = raw_weights(
-                    weigher, table, index, request, self._settings
+                    weigher, table, rows, request, self._settings
                 )
                 if weights is None:
                     continue
-            else:
-                weights = raw if every else raw.take(rows)
             if not isinstance(factor, float):
-                factor = factor[index]
+                factor = factor[rows]
             part = weighted(weigher, factor, weights)
             if part is not None:
                 parts.append((weigher.name, part))
                 totals = _added(totals, part, len(parts))
         if totals is None:
             totals = np.zeros(len(rows))
-        return Ranking(rows, totals, parts)
+        return Ranking(rows, totals, parts, len(rows))
 
     def _opinions_on(self, table: HostTable) -> list[Opinion]:
         """Return the weighers whose multiplier is not 0 on these hosts."""
@@ -179,6 +200,26 @@ class Weighing:
             if isinstance(weigher, ColumnWeigher):
                 column = weigher.column(table, self._settings)
             yield Opinion(weigher, weigher.sign * multiplier, column)
+
+
+def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:
+    """Return the range of raw weights of the hosts of *mask*.
+
+    None where a host outside of it is at one of the ends.
+    """
+    low: Any = weigher.minval
+    high: Any = weigher.maxval
+    if low is None:
+        at = raw.argmin()
+        if not mask[at]:
+            return None
+        low = raw[at]
+    if high is None:
+        at = raw.argmax()
+        if not mask[at]:
+            return None
+        high = raw[at]
+    return low, high
 
 
 def weighted(weigher: Weigher, factor: Any, raw: Any) -> Floats | None:

@@ -125,9 +125,9 @@ def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
         values = np.zeros(len(table)) if raw is None else raw
         return dict(zip(hosts, values.tolist(), strict=True))
     mask = np.ones(len(table), np.bool_)
-    ranking = Weighing(weighers, settings).rank(
-        table, mask, len(table), request
-    )
+    weighing = Weighing(weighers, settings)
+    terms = weighing.plan(table, request)
+    ranking = weighing.rank(table, mask, len(table), request, terms)
     assert ranking is not None
     return {
         'weights': dict(zip(hosts, ranking.totals.tolist(), strict=True)),
