@@ -15,13 +15,11 @@ function install_scheduler_service {
 function configure_scheduler_service {
     local conf=$SCHEDULER_SERVICE_CONF
     sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_CONF_DIR"
-    sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_LOCK_DIR"
     cp "$SCHEDULER_SERVICE_DIR/etc/scheduler_service/scheduler_service.conf" \
         "$conf"
     iniset "$conf" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
     iniset "$conf" database connection \
         "$(database_connection_url scheduler_service)"
-    iniset "$conf" oslo_concurrency lock_path "$SCHEDULER_SERVICE_LOCK_DIR"
     iniset_rpc_backend scheduler_service "$conf"
 }
 
@@ -53,7 +51,7 @@ function stop_scheduler_service {
 
 # Remove what configuring wrote.
 function cleanup_scheduler_service {
-    sudo rm -rf "$SCHEDULER_SERVICE_CONF_DIR" "$SCHEDULER_SERVICE_LOCK_DIR"
+    sudo rm -rf "$SCHEDULER_SERVICE_CONF_DIR"
 }
 
 if is_service_enabled scheduler-service; then

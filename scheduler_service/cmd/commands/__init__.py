@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler_service.cmd.daemon import open_store
 from scheduler_service.store.connection import Store, Writer
+
+if TYPE_CHECKING:
+    from scheduler_service.rpc.client import SchedulerClient
 
 
 @contextlib.contextmanager
@@ -22,6 +25,19 @@ def opened(conf: Any) -> Iterator[Store]:
         yield store
     finally:
         store.dispose()
+
+
+@contextlib.contextmanager
+def open_client(conf: Any) -> Iterator[SchedulerClient]:
+    """Give a client of the daemons that the options name."""
+    from scheduler_service.rpc import transport
+    from scheduler_service.rpc.client import SchedulerClient
+
+    bus = transport.for_command(conf)
+    try:
+        yield SchedulerClient(conf, bus, topic=conf.scheduler.topic)
+    finally:
+        bus.cleanup()
 
 
 def read(conf: Any, query: Callable[[Any], Any]) -> Any:

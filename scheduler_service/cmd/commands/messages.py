@@ -6,7 +6,13 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import opened, read, when, write
+from scheduler_service.cmd.commands import (
+    open_client,
+    opened,
+    read,
+    when,
+    write,
+)
 from scheduler_service.store import suspects
 
 
@@ -29,16 +35,16 @@ def show(args: Any, conf: Any) -> None:
 
 def retry(args: Any, conf: Any) -> None:
     """Cast one again, and forget that it was put aside."""
-    from scheduler_service.rpc.client import SchedulerClient
-
     with opened(conf) as store:
         with store.reading() as conn:
             found = suspects.show(conn, args.message_id)
         message = found['message']
         if not isinstance(message, dict) or 'args' not in message:
             raise errors.InvalidRequest('the message was not kept whole')
-        client = SchedulerClient(conf, topic=conf.scheduler.topic)
-        client.tell(message['context'], message['method'], **message['args'])
+        with open_client(conf) as client:
+            client.tell(
+                message['context'], message['method'], **message['args']
+            )
         store.write(lambda writer: suspects.drop(writer, args.message_id))
     print('It was cast again; its caller does not wait for it any more.')
 

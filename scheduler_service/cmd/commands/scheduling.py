@@ -13,7 +13,7 @@ import oslo_messaging
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import opened
+from scheduler_service.cmd.commands import open_client, opened
 from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs
 from scheduler_service.engine.factory import build
@@ -39,8 +39,8 @@ def select(args: Any, conf: Any) -> int:
 def _select(args: Any, conf: Any, document: Any) -> Any:
     if args.local:
         return _local_select(args, conf, document)
-    with _told():
-        return SchedulerClient(conf).select_destinations(
+    with _client(conf) as client:
+        return client.select_destinations(
             _CONTEXT,
             _object(document),
             claim=not args.dry_run,
@@ -65,10 +65,8 @@ def _explain(args: Any, conf: Any, document: Any) -> int:
             future = scheduler.explain(request, args.host)
             answer = plain(future.result(_LIMIT_S))
     else:
-        with _told():
-            answer = SchedulerClient(conf).explain(
-                _CONTEXT, _object(document), args.host
-            )
+        with _client(conf) as client:
+            answer = client.explain(_CONTEXT, _object(document), args.host)
     if args.format != 'table':
         output.document(answer, args.format)
         return 0
@@ -96,8 +94,8 @@ def zone(args: Any, conf: Any) -> int:
 def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
     if args.local:
         return _local_zone(args, conf, document, context)
-    with _told():
-        return SchedulerClient(conf).schedule_zone(
+    with _client(conf) as client:
+        return client.schedule_zone(
             context,
             _object(document),
             keep=not args.dry_run,
@@ -125,15 +123,15 @@ def release(args: Any, conf: Any) -> None:
         with local(conf) as scheduler:
             released = scheduler.release(args.instance).result(_LIMIT_S)
     else:
-        with _told():
-            released = SchedulerClient(conf).release(_CONTEXT, args.instance)
+        with _client(conf) as client:
+            released = client.release(_CONTEXT, args.instance)
     print(f'{len(released)} of {len(args.instance)} held a claim.')
 
 
 def ping(args: Any, conf: Any) -> None:
     """Ask a daemon how it is."""
-    with _told():
-        answer = SchedulerClient(conf).ping(_CONTEXT)
+    with _client(conf) as client:
+        answer = client.ping(_CONTEXT)
     output.listing([answer], list(answer), args.format)
 
 
@@ -156,10 +154,14 @@ def local(conf: Any) -> Iterator[Scheduler]:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Say what a person can do where no daemon answers."""
+def _client(conf: Any) -> Iterator[SchedulerClient]:
+    """Give a client of the daemons that the options name.
+
+    :raises ServiceBusy: no daemon or no broker answers, and what to do
+    """
     try:
-        yield
+        with open_client(conf) as client:
+            yield client
     except oslo_messaging.MessagingTimeout:
         raise errors.ServiceBusy(
             'No daemon answered; is one running? '
