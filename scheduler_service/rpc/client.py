@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
+from oslo_config import cfg
 
+from scheduler_service.conf import scheduler as options
 from scheduler_service.rpc import transport as transports
 from scheduler_service.rpc.context import ContextSerializer
 
@@ -35,8 +38,10 @@ class SchedulerClient:
       delete_instance_info, sync_instance_info, update_aggregates,
       delete_aggregate
 
-    :param conf: oslo.config object with ``transport_url``; its
-        ``[upgrade_levels] scheduler``, where registered, caps the version
+    :param conf: oslo.config object that has been parsed, :data:`cfg.CONF` or
+        another; what the client reads of it is registered here:
+        ``transport_url`` and its driver's options, and ``[upgrade_levels]
+        scheduler``, which caps the version
     :param transport: a transport to use instead of one made from *conf*
     :param timeout: of calls, in seconds; None: ``rpc_response_timeout``
     """
@@ -50,12 +55,14 @@ class SchedulerClient:
         timeout: float | None = None,
     ) -> None:
         self.transport = transport or transports.for_client(conf)
-        levels = conf.get('upgrade_levels') or {}
+        _register_version_cap(conf)
         self._client = oslo_messaging.get_rpc_client(
             self.transport,
             oslo_messaging.Target(topic=topic, version=_FIRST),
             serializer=ContextSerializer(),
-            version_cap=version_cap or levels.get('scheduler') or VERSION,
+            version_cap=version_cap
+            or conf.upgrade_levels.scheduler
+            or VERSION,
             timeout=timeout,
         )
 
@@ -226,6 +233,15 @@ class SchedulerClient:
 
     def _cast(self, context: Any, method: str, **args: Any) -> None:
         self._client.cast(context, method, **args)
+
+
+def _register_version_cap(conf: Any) -> None:
+    """Register ``[upgrade_levels] scheduler``.
+
+    A compute service has an option of this name and meaning itself.
+    """
+    with contextlib.suppress(cfg.DuplicateOptError):
+        conf.register_opts(options.UPGRADE_OPTS, group=options.UPGRADE_GROUP)
 
 
 def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
