@@ -346,7 +346,7 @@ def full_disk(
     time.sleep(1)
     return {
         'answers': len(answered),
-        'said': min(cloud.said('the broker takes no answers'), 1),
+        'said': min(cloud.said('the broker accepts no replies'), 1),
         'wrong': dict(failed),
         'books': cloud.books(),
     }

@@ -70,8 +70,8 @@ class Daemon:
         bus = transport.for_server(self.conf, self._url)
         news = transport.for_notifications(self.conf, self._url)
         self._transports = [bus, news]
-        self.scheduler.health.check(self._replier.look)
-        self.scheduler.health.check(lambda: self._listen(bus))
+        self.scheduler.health.add_check(self._replier.look)
+        self.scheduler.health.add_check(lambda: self._listen(bus))
         notifier = new_notifier(self.conf, news, f'scheduler.{self.name}')
         reader = ArgumentParser(self.conf.scheduler.request_max_bytes)
         asking = SchedulerEndpoint(
@@ -154,10 +154,10 @@ class Daemon:
         """Say whether requests and heartbeats can come."""
         hears = getattr(bus._driver, 'hears', None)
         if hears is None or hears():
-            self.scheduler.health.well('broker')
+            self.scheduler.health.recover('broker')
         else:
-            self.scheduler.health.suffer(
-                'broker', 'the broker does not answer'
+            self.scheduler.health.degrade(
+                'broker', 'broker unreachable', 'Broker reachable again'
             )
             self.scheduler.reporter.deaf()
 

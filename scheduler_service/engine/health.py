@@ -1,12 +1,15 @@
-"""How the daemon is: counters, times, and what it suffers from.
+"""The daemon's condition: counters, durations, sizes, and what is degraded.
 
-Any thread may write here; pages and pings read. What is suffered from is
-said in one line when it changes, and again now and then while it lasts.
+Owns all of these numbers. Any thread may call any method; the lock is held
+for the few instructions of one update or one copy. The thread of
+``host_state_writer`` calls :meth:`Health.log_changes` about twice a second,
+so that each change is logged once, whoever noticed it.
 """
 
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import logging
 import threading
 import time
@@ -14,7 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from scheduler_service import errors
+
 LOG = logging.getLogger(__name__)
+DATABASE = 'database'
+_QUEUE = 'queue'
+_BATCHES = 'batches'
+# A batch that takes longer counts as a degradation.
+_SLOW_BATCH_S = 1.0
+# What stays degraded is logged again after this time.
 _REPEAT_S = 30.0
 # Upper ends of the buckets of times, in seconds.
 BUCKETS = (
@@ -23,12 +34,22 @@ BUCKETS = (
 )  # fmt: skip
 # Upper ends of the buckets of sizes.
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0)
+# Counter -> its name before the rename; both are reported for one release.
+RENAMED_COUNTERS = {
+    'host_reports_rejected': 'reports_refused',
+    'hosts_marked_down': 'hosts_silent',
+    'hosts_marked_up': 'hosts_risen',
+    'requests_expired': 'requests_late',
+    'requests_quarantined': 'requests_put_aside',
+}
 
 
 class Distribution:
     """How often values fell into each bucket.
 
+    :ivar bounds: upper ends of the buckets, ascending
     :ivar counts: one more than bounds, the last for larger values
+    :ivar total: sum of all values
     """
 
     __slots__ = ('bounds', 'counts', 'total')
@@ -44,16 +65,38 @@ class Distribution:
         self.total += value
 
 
-class Health:
-    """Counters by (name, label), distributions, and sufferings by cause."""
+@dataclasses.dataclass(slots=True)
+class _Degradation:
+    """Something that does not work as it should.
 
-    def __init__(self) -> None:
+    :ivar text: what is wrong, as it is logged
+    :ivar recovered: sentence for the log once it works again
+    :ivar since: clock time at which it was first noticed
+    :ivar level: logging level of its lines
+    :ivar logged_at: clock time of its last line in the log; None before one
+    """
+
+    text: str
+    recovered: str
+    since: float
+    level: int
+    logged_at: float | None = None
+
+
+class Health:
+    """Counters by (name, label), distributions, and degradations by cause.
+
+    :param clock: monotonic seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._times: dict[tuple[str, str], Distribution] = {}
-        self._causes: dict[str, str] = {}
-        self._since = 0.0
-        self._said: tuple[float, frozenset[str]] = (0.0, frozenset())
+        self._distributions: dict[tuple[str, str], Distribution] = {}
+        self._causes: dict[str, _Degradation] = {}
+        # Cause -> what it was and the line that log_changes() is to write.
+        self._ended: dict[str, tuple[_Degradation, str]] = {}
         self._checks: list[Callable[[], None]] = []
 
     def count(self, name: str, label: str = '', by: int = 1) -> None:
@@ -62,51 +105,39 @@ class Health:
             self._counts[name, label] += by
 
     def time(self, stage: str, seconds: float) -> None:
-        """Count how long a stage of a request took."""
-        self._put('stage', stage, seconds, BUCKETS)
+        """Add to the distribution of how long a stage of a request takes."""
+        self._observe('stage', stage, seconds, BUCKETS)
 
     def size(self, what: str, value: int) -> None:
-        """Count how large something was."""
-        self._put('size', what, float(value), SIZES)
+        """Add to the distribution of how large something is."""
+        self._observe('size', what, float(value), SIZES)
 
-    def _put(
+    def _observe(
         self, kind: str, label: str, value: float, bounds: tuple[float, ...]
     ) -> None:
         with self._lock:
-            found = self._times.get((kind, label))
-            if found is None:
-                found = self._times[kind, label] = Distribution(bounds)
-            found.add(value)
-
-    def suffer(self, cause: str, text: str) -> None:
-        """Note that something is wrong, until it is well."""
-        with self._lock:
-            if not self._causes:
-                self._since = time.monotonic()
-            self._causes[cause] = text
-
-    def well(self, cause: str) -> None:
-        """Note that something is not wrong any more."""
-        if cause in self._causes:
-            with self._lock:
-                self._causes.pop(cause, None)
-
-    @property
-    def sufferings(self) -> list[str]:
-        """What is wrong now, a few words each."""
-        with self._lock:
-            return [self._causes[cause] for cause in sorted(self._causes)]
+            known = self._distributions.get((kind, label))
+            if known is None:
+                known = Distribution(bounds)
+                self._distributions[kind, label] = known
+            known.add(value)
 
     def counters(self) -> dict[str, Any]:
-        """Return counts by name; those with labels as a dict of them."""
-        found: dict[str, Any] = {}
+        """Return counts by name; those with labels as a dict of them.
+
+        Renamed counters are there under their old names too.
+        """
+        counts: dict[str, Any] = {}
         with self._lock:
             for (name, label), count in sorted(self._counts.items()):
                 if label:
-                    found.setdefault(name, {})[label] = count
+                    counts.setdefault(name, {})[label] = count
                 else:
-                    found[name] = count
-        return found
+                    counts[name] = count
+        for name, old_name in RENAMED_COUNTERS.items():
+            if name in counts:
+                counts[old_name] = counts[name]
+        return counts
 
     def distributions(
         self,
@@ -114,28 +145,151 @@ class Health:
         """Return (bounds, counts, total) by (kind, label)."""
         with self._lock:
             return {
-                key: (one.bounds, list(one.counts), one.total)
-                for key, one in self._times.items()
+                key: (known.bounds, list(known.counts), known.total)
+                for key, known in self._distributions.items()
             }
 
-    def check(self, look: Callable[[], None]) -> None:
-        """Have *look* called before anything is said."""
-        self._checks.append(look)
+    def degrade(
+        self,
+        cause: str,
+        text: str,
+        recovered: str = '',
+        level: int = logging.WARNING,
+    ) -> None:
+        """Record that something is wrong, until :meth:`recover`.
 
-    def say(self) -> None:
-        """Log what is suffered from, where that is news."""
-        for look in self._checks:
-            look()
-        now = time.monotonic()
+        :param cause: what it is known by, one word
+        :param text: what is wrong, for the log and for ``ping``
+        :param recovered: sentence for the log once it is over
+        :param level: logging level
+        """
         with self._lock:
-            causes = frozenset(self._causes)
-            text = '; '.join(self._causes[one] for one in sorted(causes))
-            at, before = self._said
-            if causes == before and (not causes or now - at < _REPEAT_S):
+            known = self._causes.get(cause)
+            if known is None and cause in self._ended:
+                # It came back before its end was logged: nothing ended.
+                known, _ = self._ended.pop(cause)
+            if known is None:
+                known = _Degradation(text, '', self._clock(), level)
+            known.text = text
+            known.recovered = recovered or f'Recovered: {cause},'
+            self._causes[cause] = known
+
+    def recover(self, cause: str, details: str = '') -> None:
+        """Record that something is not wrong any more.
+
+        :param details: more for the line in the log
+        """
+        if cause not in self._causes:
+            return
+        with self._lock:
+            known = self._causes.pop(cause, None)
+            if known is None or known.logged_at is None:
                 return
-            self._said = now, causes
-            lasted = now - self._since
-        if causes:
-            LOG.warning('Suffering: %s', text)
+            lasted = self._clock() - known.since
+            line = f'{known.recovered} after {lasted:.0f} s'
+            if details:
+                line += f'; {details}'
+            self._ended[cause] = known, line
+
+    @property
+    def degraded(self) -> list[str]:
+        """What is wrong now, a few words each."""
+        with self._lock:
+            return [self._causes[cause].text for cause in sorted(self._causes)]
+
+    def add_check(self, check: Callable[[], None]) -> None:
+        """Have *check* called before each look at what changed.
+
+        It calls :meth:`degrade` or :meth:`recover`.
+        """
+        self._checks.append(check)
+
+    def log_changes(self) -> None:
+        """Log what is newly degraded, what recovered, and what lasts."""
+        for check in self._checks:
+            check()
+        self._log()
+
+    def _log(self) -> None:
+        with self._lock:
+            now = self._clock()
+            lines = [
+                (logging.WARNING, line) for _, line in self._ended.values()
+            ]
+            self._ended.clear()
+            for cause in sorted(self._causes):
+                known = self._causes[cause]
+                if known.logged_at is None:
+                    lines.append((known.level, f'Degraded: {known.text}'))
+                elif now - known.logged_at >= _REPEAT_S:
+                    lasted = now - known.since
+                    text = f'Still degraded after {lasted:.0f} s: {known.text}'
+                    lines.append((known.level, text))
+                else:
+                    continue
+                known.logged_at = now
+        for level, line in lines:
+            LOG.log(level, '%s', line)
+
+    @property
+    def database_reachable(self) -> bool:
+        """Whether the database answered when the engine last asked."""
+        return DATABASE not in self._causes
+
+    def database_failed(
+        self, error: errors.StoreUnavailable, retry_s: float
+    ) -> None:
+        """Record, and log at once, that the database does not answer.
+
+        :param retry_s: seconds until it is asked again
+        """
+        if self.database_reachable:
+            self.count('database_lost')
+        self.degrade(
+            DATABASE,
+            f'database unreachable{_reason(error)}; '
+            f'retrying every {retry_s:g} s',
+            'Database reachable again',
+            logging.ERROR,
+        )
+        self._log()
+
+    def database_answered(self, waiting: int) -> None:
+        """Record, and log at once, that the database answers again.
+
+        :param waiting: requests that waited for it
+        """
+        if self.database_reachable:
+            return
+        were = 'request was' if waiting == 1 else 'requests were'
+        self.recover(DATABASE, f'{waiting} {were} waiting' if waiting else '')
+        self._log()
+
+    def check_queue(self, length: int, limit: int) -> None:
+        """Record whether the request queue is more than half full."""
+        if length > limit // 2:
+            self.degrade(
+                _QUEUE,
+                f'{length} requests are queued, at most {limit} are accepted',
+                'Request queue less than half full again',
+            )
         else:
-            LOG.warning('Well again after %.0f s', lasted)
+            self.recover(_QUEUE)
+
+    def check_batch(self, seconds: float) -> None:
+        """Record whether the last batch took too long."""
+        if seconds > _SLOW_BATCH_S:
+            self.degrade(
+                _BATCHES,
+                f'the last batch of requests took {seconds:.1f} s',
+                f'Batches take less than {_SLOW_BATCH_S:g} s again',
+            )
+        else:
+            self.recover(_BATCHES)
+
+
+def _reason(error: errors.StoreUnavailable) -> str:
+    """Return the driver's words in brackets; empty where there are none."""
+    sentence = 'The database does not answer'
+    text = str(error.args[0]).removeprefix(sentence).strip(' .:')
+    return f' ({text})' if text else ''

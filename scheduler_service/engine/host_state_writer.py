@@ -129,7 +129,7 @@ class HostStateWriter:
             stopping = self._wait()
             self._try(self._flush)
             self._try(self._watch)
-            self._health.say()
+            self._health.log_changes()
 
     def _wait(self) -> bool:
         """Wait for the next turn; whether it is the last."""
@@ -186,7 +186,7 @@ class HostStateWriter:
             risen = self._again(work)
             if risen:
                 LOG.info('%d hosts are up again', risen)
-                self._health.count('hosts_risen', by=risen)
+                self._health.count('hosts_marked_up', by=risen)
         told.beats.clear()
 
     def _one_by_one(
@@ -199,7 +199,7 @@ class HostStateWriter:
             raise
         except Exception as fault:
             if len(reports) == 1:
-                self._health.count('reports_refused')
+                self._health.count('host_reports_rejected')
                 LOG.warning(
                     'A report of host %s cannot be kept: %s',
                     reports[0].host,
@@ -272,7 +272,7 @@ class HostStateWriter:
         )
         if down:
             LOG.warning('%d hosts fell silent and count as down', down)
-            self._health.count('hosts_silent', by=down)
+            self._health.count('hosts_marked_down', by=down)
 
     def _expire(self) -> None:
         limit = self._options.claim_timeout

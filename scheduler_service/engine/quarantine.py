@@ -56,7 +56,7 @@ class Quarantine:
         except errors.StoreUnavailable:
             return
         if not may:
-            self._health.count('requests_put_aside')
+            self._health.count('requests_quarantined')
             LOG.error(
                 'Message %s (%s) is put aside: it was delivered more than '
                 '%d times and never done; see "scheduler-manage message"',

@@ -35,7 +35,6 @@ from scheduler_service.engine.queue import (
     ZoneJob,
 )
 from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.sayings import Sayings
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.zones import ZoneScheduler
 from scheduler_service.extender.config import Extender
@@ -100,7 +99,6 @@ class Scheduler:
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
         )
-        self._sayings = Sayings(self.health, options.inbox_size)
         self._stopping = threading.Event()
         self._batches = self._jobs = 0
 
@@ -129,10 +127,10 @@ class Scheduler:
             try:
                 self._keeper.load()
             except errors.StoreUnavailable as error:
-                self._sayings.away(error)
+                self.health.database_failed(error, _AWAY_S)
                 self._stopping.wait(_AWAY_S)
             else:
-                self._sayings.back()
+                self.health.database_answered(len(self._inbox))
                 self._recorder.start()
                 self.reporter.start()
                 self._thread.start()
@@ -274,10 +272,12 @@ class Scheduler:
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,
             'waiting': len(self._inbox),
-            'database': 'away' if self._sayings.is_away else 'up',
+            'database': 'up' if self.health.database_reachable else 'away',
             'batches': self._batches,
             'requests': self._jobs,
-            'suffering': self.health.sufferings,
+            'degraded': self.health.degraded,
+            # The name before the rename, kept for one release.
+            'suffering': self.health.degraded,
             'counters': self.health.counters(),
         }
 
@@ -317,11 +317,13 @@ class Scheduler:
             if not jobs and self._inbox.closed and not self._asking:
                 return
             try:
-                self._sayings.waiting(len(self._inbox))
+                self.health.check_queue(
+                    len(self._inbox), self._options.inbox_size
+                )
                 self._work(jobs)
-                self._sayings.back()
+                self.health.database_answered(len(jobs) + len(self._inbox))
             except errors.StoreUnavailable as error:
-                self._sayings.away(error)
+                self.health.database_failed(error, _AWAY_S)
                 self._put_back(jobs)
                 if self._stopping.wait(_AWAY_S):
                     return
@@ -359,7 +361,7 @@ class Scheduler:
         kept = []
         for job in jobs:
             if job.late():
-                self.health.count('requests_late')
+                self.health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
                 kept.append(job)
@@ -390,7 +392,7 @@ class Scheduler:
         for job in jobs:
             if isinstance(job, ExplainJob):
                 self._hosts.explain(job)
-        self._sayings.took(time.monotonic() - start)
+        self.health.check_batch(time.monotonic() - start)
 
     def _change_claims(self, job: ClaimsJob) -> None:
         if job.future.done():

@@ -29,18 +29,20 @@ class Ready:
     def on_get(self, req: Any, resp: Any) -> None:
         """Look at each."""
         status = self._scheduler.status()
-        suffering = ' '.join(status['suffering'])
+        degraded = ' '.join(status['degraded'])
         age = status['snapshot_age']
         checks = {
             'snapshot': age is not None and age < _OLD_S,
             'database': status['database'] == 'up',
-            'bus': 'broker' not in suffering,
+            'bus': 'broker' not in degraded,
         }
         resp.media = {
             'ready': all(checks.values()),
             **{name: 'ok' if good else 'bad' for name, good in checks.items()},
             'snapshot_age': age,
-            'suffering': status['suffering'],
+            'degraded': status['degraded'],
+            # The name before the rename, kept for one release.
+            'suffering': status['degraded'],
         }
         if not all(checks.values()):
             resp.status = falcon.HTTP_503

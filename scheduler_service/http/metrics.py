@@ -48,10 +48,12 @@ class _Collector:
             'scheduler_snapshot_age_seconds', 'Age of the snapshot',
             value=status['snapshot_age'] or 0.0,
         )  # fmt: skip
-        yield core.GaugeMetricFamily(
-            'scheduler_sufferings', 'Things that are wrong',
-            value=len(status['suffering']),
-        )  # fmt: skip
+        # scheduler_sufferings is the name before the rename, kept for one
+        # release.
+        for name in ('scheduler_degraded', 'scheduler_sufferings'):
+            yield core.GaugeMetricFamily(
+                name, 'Things that are wrong', value=len(status['degraded'])
+            )
         for name, found in status['counters'].items():
             yield _counter(name, found)
         yield from self._histograms()

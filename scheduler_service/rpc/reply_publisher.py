@@ -70,10 +70,10 @@ class ReplyPublisher:
         oldest = min(list(self._started.values()), default=None)
         stuck = oldest is not None and time.monotonic() - oldest > _STUCK_S
         if stuck:
-            text = f'the broker takes no answers, {self._busy} wait'
-            self._health.suffer('answers', text)
+            text = f'the broker accepts no replies, {self._busy} are waiting'
+            self._health.degrade('replies', text, 'Replies are sent again')
         else:
-            self._health.well('answers')
+            self._health.recover('replies')
 
     def stop(self, timeout: float) -> bool:
         """Finish what waits and end; whether all was delivered."""

@@ -147,7 +147,7 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         database = ready_store(base)
         server.kill(signal.SIGINT)
         daemon = launch(database, rabbitmq[1], on(topic))
-        daemon.wait_for('The database does not answer')
+        daemon.wait_for('Degraded: database unreachable')
         server.relaunch()
         daemon.wait_for('Ready: 4 hosts')
         asking = connect(rabbitmq[1], topic, timeout=60)
@@ -166,13 +166,13 @@ def test_waits_for_a_database_that_comes_back_and_says_so_once(
         server.relaunch()
         thread.join(40)
         assert len(answers) == 1
-        assert daemon.count('The database does not answer') == 2
+        assert daemon.count('Degraded: database unreachable') == 2
         # It is said after the answer, and read by a thread of the test's.
         end = time.monotonic() + 10
-        while daemon.count('The database is back') < 2:
+        while daemon.count('Database reachable again') < 2:
             assert time.monotonic() < end
             time.sleep(0.05)
-        assert daemon.count('The database is back') == 2
+        assert daemon.count('Database reachable again') == 2
         assert daemon.end() == 0
 
 

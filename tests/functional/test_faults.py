@@ -69,7 +69,7 @@ def test_a_message_that_ends_its_daemon_is_put_aside(
     running.wait_for('is put aside')
     bad = [one for one in outcomes if not isinstance(one, dict)]
     assert bad == ['RequestPutAside']
-    assert asking.ping(CONTEXT)['counters']['requests_put_aside'] == 1
+    assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1
     store = Store.connect(database)
     with store.reading() as conn:
         (kept,) = suspects.listing(conn)

@@ -166,7 +166,7 @@ class TestTold:
         assert host(service.store, 'good-1')
         assert host(service.store, 'bad') is None
         counters = service.client.ping(CONTEXT)['counters']
-        assert counters['reports_refused'] == 1
+        assert counters['host_reports_rejected'] == 1
 
 
 class TestLife:

@@ -94,7 +94,7 @@ class TestHealth:
 
     def test_not_ready_is_503(self, make_face):
         face = make_face()
-        face.service.daemon.scheduler._sayings.is_away = True
+        face.service.daemon.scheduler.health.degrade('database', 'gone')
         status, ready = face.ask('GET', '/readyz')
         assert (status, ready['database']) == (503, 'bad')
 
