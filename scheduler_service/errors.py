@@ -71,8 +71,8 @@ class SchedulerError(Exception):
         }
 
 
-def declared(fault: BaseException) -> SchedulerError:
-    """Return a fault as an error that callers may see."""
+def as_scheduler_error(fault: BaseException) -> SchedulerError:
+    """Return an exception as an error that callers may see."""
     if isinstance(fault, SchedulerError):
         return fault
     return SchedulerError(f'Internal error: {fault}')

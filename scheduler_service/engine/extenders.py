@@ -160,7 +160,7 @@ class ExtenderDispatcher:
                 self._refuse(job, error)
             except Exception as fault:
                 LOG.exception('Asking extenders failed')
-                self._refuse(job, errors.declared(fault))
+                self._refuse(job, errors.as_scheduler_error(fault))
             finally:
                 with self._lock:
                     self._parked -= 1

@@ -240,7 +240,7 @@ class HostStateWriter:
             raise
         except Exception as fault:
             LOG.warning('Something told cannot be kept: %s', fault)
-            event.future.set_exception(errors.declared(fault))
+            event.future.set_exception(errors.as_scheduler_error(fault))
         else:
             event.future.set_result(answer)
 

@@ -27,6 +27,8 @@ from scheduler_service.engine.hosts import HostScheduler
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import (
+    BatchFuture,
+    BatchItem,
     ClaimsJob,
     ExplainJob,
     HostJob,
@@ -38,7 +40,13 @@ from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.zones import ZoneScheduler
 from scheduler_service.extender.config import Extender
-from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.model import (
+    Entry,
+    Request,
+    SelectEntry,
+    ZoneEntry,
+    ZoneRequest,
+)
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store import decisions, lifecycle
 from scheduler_service.store.connection import Store, Writer
@@ -202,9 +210,25 @@ class Scheduler:
             )
         )
 
-    def put_all(self, jobs: Sequence[Job]) -> None:
-        """Decide jobs together; each one's future holds what came of it."""
+    def schedule_many(
+        self,
+        entries: Sequence[Entry],
+        caller: RequestContext,
+        deadline: float | None = None,
+    ) -> Future[list[BatchItem]]:
+        """Schedule entries together; an error for one leaves the others.
+
+        :return: a future of one finished item for each entry, in order
+        """
+        batch = BatchFuture(len(entries))
+        jobs: list[Job] = []
+        for entry, item in zip(entries, batch.each, strict=True):
+            if isinstance(entry, errors.SchedulerError):
+                item.set_exception(entry)
+            else:
+                jobs.append(_job_of(entry, caller, deadline, item))
         self._inbox.put_all(jobs)
+        return batch.whole
 
     def explain(
         self,
@@ -336,7 +360,7 @@ class Scheduler:
         # Whatever was under way for it is read anew.
         self._keeper.drop()
         if len(jobs) == 1:
-            jobs[0].fail(errors.declared(fault))
+            jobs[0].fail(errors.as_scheduler_error(fault))
             return
         left = [job for job in jobs if not job.future.done()]
         for job in left:
@@ -408,3 +432,22 @@ class Scheduler:
             if job.late():
                 job.fail(errors.StoreUnavailable())
         self._inbox.put_back([job for job in jobs if not job.future.done()])
+
+
+def _job_of(
+    entry: SelectEntry | ZoneEntry,
+    caller: RequestContext,
+    deadline: float | None,
+    item: BatchItem,
+) -> Job:
+    """Return the job of one of many entries."""
+    if isinstance(entry, SelectEntry):
+        return HostJob(
+            future=item, request=entry.request.with_ids(), deadline=deadline
+        )
+    return ZoneJob(
+        future=item,
+        zone=entry.zone.with_ids(),
+        caller=caller,
+        deadline=deadline,
+    )

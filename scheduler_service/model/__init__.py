@@ -25,10 +25,13 @@ from scheduler_service.model.reply import (
 )
 from scheduler_service.model.request import (
     Destination,
+    Entry,
     Flavor,
     Image,
     Request,
     Retry,
+    SelectEntry,
+    ZoneEntry,
     ZoneRequest,
 )
 
@@ -39,6 +42,7 @@ __all__ = [
     'Aggregate',
     'Attributes',
     'Destination',
+    'Entry',
     'Flavor',
     'Host',
     'HostReport',
@@ -54,8 +58,10 @@ __all__ = [
     'Request',
     'Resource',
     'Retry',
+    'SelectEntry',
     'Selection',
     'ServerGroup',
+    'ZoneEntry',
     'ZoneRequest',
     'plain',
 ]

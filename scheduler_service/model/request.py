@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from scheduler_service import errors
 from scheduler_service.model.inventory import (
     Attributes,
     Count,
@@ -235,6 +236,22 @@ class ZoneRequest(Document):
             id=self.id or str(made),
             request_id=self.request_id or f'req-{uuid.uuid4()}',
         )
+
+
+class SelectEntry(NamedTuple):
+    """An entry of schedule_many that wants hosts, which are claimed."""
+
+    request: Request
+
+
+class ZoneEntry(NamedTuple):
+    """An entry of schedule_many that wants a pool, which is stored."""
+
+    zone: ZoneRequest
+
+
+# An error stands for an entry that could not be parsed.
+Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 
 def _is_amount(value: str) -> bool:

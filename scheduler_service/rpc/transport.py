@@ -97,7 +97,7 @@ def _prepare_driver(conf: Any, url: Any) -> None:
     path = lockutils.get_lock_path(conf)
     if path and conf is not cfg.CONF:
         cfg.CONF.set_default('lock_path', path, 'oslo_concurrency')
-    if url.transport not in ('rabbit', rabbit.NAME):
+    if url.transport not in ('rabbit', rabbit.NAME, rabbit.OLD_NAME):
         return
     conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
     wanted = conf.oslo_messaging_rabbit.use_queue_manager

@@ -190,7 +190,7 @@ class TestWaiting:
         managed = [{'name': FPGA}]
         with extenders.extender(answer) as server:
             service = ask(one(server, managedResources=managed))
-            service.client.ask(
+            service.client.call(
                 CONTEXT, 'update_host_state', hosts=[
                     {'host': 'compute-1',
                      'resources': {'CUSTOM_FPGA': {'total': 9}}}],

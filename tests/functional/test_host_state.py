@@ -50,7 +50,7 @@ def state_of(store: Store, uuid: str) -> Any:
 
 class TestTold:
     def test_reports_reach_the_store_and_the_decisions(self, service):
-        service.client.tell(
+        service.client.cast(
             CONTEXT, 'update_host_state', hosts=[
                 {'host': 'compute-4', 'memory_mb_used': 8100},
                 {'host': 'compute-9', 'vcpus': 8, 'memory_mb': 32000,
@@ -75,29 +75,29 @@ class TestTold:
         placed = answer['placements'][0]
         uuid_, name = placed['instance_uuid'], placed['selected']['host']
         assert state_of(service.store, uuid_) == 'claimed'
-        ask = service.client.ask
-        changed = ask(
+        call = service.client.call
+        changed = call(
             CONTEXT, 'update_instance_info', host_name=name,
             instance_info={'uuid': uuid_.upper(), 'task_state': 'spawning'},
         )  # fmt: skip
         assert changed == 1
         assert state_of(service.store, uuid_) == 'confirmed'
-        assert ask(CONTEXT, 'delete_instance_info', host_name=name,
+        assert call(CONTEXT, 'delete_instance_info', host_name=name,
                    instance_uuid=uuid_) == [uuid_]  # fmt: skip
         assert state_of(service.store, uuid_) is None
         assert host(service.store, name).memory_mb_used == 0
 
     def test_sync_and_aggregates(self, service):
-        ask = service.client.ask
+        call = service.client.call
         one = str(uuid.uuid4())
         told = {'host_name': 'compute-2', 'instance_uuids': [one]}
-        assert ask(CONTEXT, 'sync_instance_info', **told) == [one]
-        assert ask(CONTEXT, 'sync_instance_info', **told) == []
+        assert call(CONTEXT, 'sync_instance_info', **told) == [one]
+        assert call(CONTEXT, 'sync_instance_info', **told) == []
         documents = [{'id': 5, 'name': 'new', 'hosts': ['compute-3'],
                       'metadata': {'availability_zone': 'south'}}]  # fmt: skip
         put = {'aggregates': documents}
-        assert ask(CONTEXT, 'update_aggregates', **put) == 1
-        assert ask(CONTEXT, 'update_aggregates', **put) == 0
+        assert call(CONTEXT, 'update_aggregates', **put) == 1
+        assert call(CONTEXT, 'update_aggregates', **put) == 0
 
         def answer():
             return service.client.select_destinations(
@@ -107,7 +107,7 @@ class TestTold:
 
         time.sleep(0.3)
         assert answer()['placements'][0]['selected']['host'] == 'compute-3'
-        assert ask(CONTEXT, 'delete_aggregate', aggregate=5) == 1
+        assert call(CONTEXT, 'delete_aggregate', aggregate=5) == 1
         time.sleep(0.3)
         with pytest.raises(errors.NoValidHost):
             answer()
@@ -132,7 +132,7 @@ class TestTold:
             ('update_instance_info',
              {'host_name': 'a',
               'instance_info': {'uuid': str(uuid.uuid4()), 'host': 'b'}},
-             'is told of another host'),
+             "is on 'b'"),
             ('delete_aggregate', {'aggregate': {'id': 'x'}}, 'an id'),
             ('delete_aggregate', {'aggregate': {'id': True}}, 'an id'),
             ('sync_instance_info', {'host_name': 'a'}, 'instance_uuids'),
@@ -143,7 +143,7 @@ class TestTold:
     ):
         service = make_service()
         with pytest.raises(errors.InvalidRequest) as caught:
-            service.client.ask(CONTEXT, method, **args)
+            service.client.call(CONTEXT, method, **args)
         assert text in str(caught.value.args[0])
 
     def test_one_bad_report_does_not_hold_up_the_others(
@@ -158,7 +158,7 @@ class TestTold:
             return write(writer, reports)
 
         monkeypatch.setattr(host_state_writer.host_reports, 'write', fails)
-        service.client.tell(
+        service.client.cast(
             CONTEXT, 'update_host_state',
             hosts=[{'host': 'good-1'}, {'host': 'bad'}, {'host': 'good-2'}],
         )  # fmt: skip
@@ -224,7 +224,7 @@ class TestSilence:
         other.start()
 
         def beat(*hosts: str) -> None:
-            service.client.ask(CONTEXT, 'heartbeat', hosts=list(hosts))
+            service.client.call(CONTEXT, 'heartbeat', hosts=list(hosts))
 
         def passed(scheduler: Any) -> int:
             report = scheduler.explain(
@@ -256,7 +256,7 @@ class TestSilence:
 
     def test_nobody_is_silent_while_nobody_listened(self, make_service):
         service = make_service(scheduler__service_down_time=1.0)
-        service.client.ask(CONTEXT, 'heartbeat', hosts=['compute-1'])
+        service.client.call(CONTEXT, 'heartbeat', hosts=['compute-1'])
         until(
             lambda: service.daemon.scheduler.reporter._gathered.beats == set()
         )

@@ -221,7 +221,7 @@ class TestRefusals:
         newer = service.client._client.prepare(
             version='1.9', version_cap='1.9'
         )
-        with pytest.raises(errors.InvalidRequest, match=r'1\.9 is asked'):
+        with pytest.raises(errors.InvalidRequest, match=r'1\.9 is not served'):
             newer.call(CONTEXT, 'ping')
 
     def test_the_cap_keeps_a_client_from_newer_versions(self, service):
