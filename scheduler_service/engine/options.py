@@ -9,7 +9,7 @@ import dataclasses
 class EngineOptions:
     """How the engine works; seconds and counts."""
 
-    inbox_size: int = 1000
+    request_queue_size: int = 1000
     batch_size: int = 64
     claim_retries: int = 8
     snapshot_max_age: float = 0.2

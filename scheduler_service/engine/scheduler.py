@@ -80,7 +80,7 @@ class Scheduler:
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
         self._options = options
-        self._inbox = RequestQueue(options.inbox_size)
+        self._inbox = RequestQueue(options.request_queue_size)
         self._keeper = SnapshotCache(store, options.snapshot_max_age)
         self._recorder = DecisionRecorder(store, options.decisions_kept)
         self._hosts = HostScheduler(
@@ -342,7 +342,7 @@ class Scheduler:
                 return
             try:
                 self.health.check_queue(
-                    len(self._inbox), self._options.inbox_size
+                    len(self._inbox), self._options.request_queue_size
                 )
                 self._work(jobs)
                 self.health.database_answered(len(jobs) + len(self._inbox))

@@ -229,8 +229,8 @@ def test_says_that_the_tables_are_missing(launch, tmp_path):
     assert daemon.end(signal.SIGINT) == 0
 
 
-def test_a_full_inbox_refuses_at_once(make_service):
-    service = make_service(scheduler__inbox_size=1)
+def test_a_full_request_queue_refuses_at_once(make_service):
+    service = make_service(scheduler__request_queue_size=1)
     inbox = service.daemon.scheduler._inbox
     with inbox._changed:
         # Nobody takes while the lock is held; the first fills the inbox.
