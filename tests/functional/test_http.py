@@ -83,11 +83,20 @@ class TestHealth:
         status, text = face.ask('GET', '/metrics')
         assert status == 200
         for line in (
+            'scheduler_service_requests_total{outcome="chosen"} 1.0',
+            'scheduler_service_requests_total{outcome="NoValidHost"} 1.0',
+            'scheduler_service_filter_rejections_total{filter="RamFilter"}',
+            'scheduler_service_hosts_up 4.0',
+            'scheduler_service_requests_waiting 0.0',
+            'scheduler_service_stage_duration_seconds_count{stage="claim"} 1',
+            'scheduler_service_batch_size_bucket{le="1.0"}',
+            # The names before, for one release.
             'scheduler_requests_total{outcome="chosen"} 1.0',
             'scheduler_requests_total{outcome="NoValidHost"} 1.0',
             'scheduler_filter_rejections_total{filter="RamFilter"} 1.0',
             'scheduler_hosts_up 4.0',
             'scheduler_stage_seconds_count{stage="claim"} 1.0',
+            'scheduler_waiting 0.0',
             'scheduler_size_bucket{le="1.0",what="batch"}',
         ):
             assert line in text, text
