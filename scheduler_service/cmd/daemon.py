@@ -164,7 +164,7 @@ class Daemon:
             self.scheduler.health.degrade(
                 'broker', 'broker unreachable', 'Broker reachable again'
             )
-            self.scheduler.reporter.deaf()
+            self.scheduler.reporter.reset_liveness()
 
     def stop(self) -> bool:
         """Stop consuming, finish the requests that were consumed.

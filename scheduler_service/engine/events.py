@@ -1,4 +1,9 @@
-"""What hosts and operators tell, gathered so that it is written in bulk."""
+"""What hosts and operators report, and the buffer that it waits in.
+
+An event is filled in by the thread that received it and written by the
+thread of ``host_state_writer``; its future is how the two meet.
+``ReportBuffer`` takes no lock: its owner does.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +19,19 @@ from scheduler_service.store.connection import Writer
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Event:
-    """Something told, and the future that is done when it is kept."""
+    """A change to be written.
+
+    :ivar future: gets what :meth:`write` returns, once it is committed
+    """
 
     future: Future[Any] = dataclasses.field(default_factory=Future)
 
     def write(self, writer: Writer) -> Any:
-        """Keep it; return what is answered."""
+        """Write it; return what the reporter gets as its reply."""
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class InstancesSeen(Event):
+class UpdateInstances(Event):
     """Instances that hosts have now, each with its host."""
 
     instances: list[Instance]
@@ -34,8 +42,8 @@ class InstancesSeen(Event):
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class InstancesGone(Event):
-    """Instances that a host has not any more."""
+class DeleteInstances(Event):
+    """Instances that a host no longer has."""
 
     host: str
     uuids: list[str]
@@ -46,8 +54,8 @@ class InstancesGone(Event):
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class InstancesSynced(Event):
-    """All instances that a host has."""
+class SyncInstances(Event):
+    """All instances that a host has; it has no others."""
 
     host: str
     uuids: list[str]
@@ -58,8 +66,8 @@ class InstancesSynced(Event):
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class AggregatesPut(Event):
-    """Aggregates as they are now."""
+class UpdateAggregates(Event):
+    """Aggregates to add, or to replace by id."""
 
     aggregates: list[Aggregate]
 
@@ -69,8 +77,8 @@ class AggregatesPut(Event):
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
-class AggregateGone(Event):
-    """An aggregate that is no more."""
+class DeleteAggregate(Event):
+    """An aggregate to remove."""
 
     id: int
 
@@ -79,49 +87,56 @@ class AggregateGone(Event):
         return writing.remove_aggregates(writer, [self.id])
 
 
-class Gathered:
-    """What was told since the last time it was written.
+class ReportBuffer:
+    """What was received and is not written yet.
 
-    Reports of one host are one; the newest figure of each counts.
+    :ivar reports: (service host, node) -> its reports, merged into one: the
+        newest value of each field
+    :ivar heartbeats: service hosts to mark as alive
+    :ivar events: in the order they came
     """
 
     def __init__(self) -> None:
         self.reports: dict[tuple[str, str], HostReport] = {}
-        self.beats: set[str] = set()
+        self.heartbeats: set[str] = set()
         self.events: list[Event] = []
 
     def __bool__(self) -> bool:
-        return bool(self.reports or self.beats or self.events)
+        return bool(self.reports or self.heartbeats or self.events)
 
     def __len__(self) -> int:
-        return len(self.reports) + len(self.beats) + len(self.events)
+        return len(self.reports) + len(self.heartbeats) + len(self.events)
 
     def add_reports(self, reports: Sequence[HostReport]) -> None:
-        """Add reports; whoever reports lives."""
-        for one in reports:
-            key = one.host, one.node
-            self.reports[key] = one.over(self.reports.get(key))
-            self.beats.add(one.host)
+        """Add reports; a host that reports is alive."""
+        for report in reports:
+            key = report.host, report.node
+            self.reports[key] = report.over(self.reports.get(key))
+            self.heartbeats.add(report.host)
 
-    def merge(self, newer: Gathered) -> None:
-        """Add what was told after this."""
-        for key, one in newer.reports.items():
-            self.reports[key] = one.over(self.reports.get(key))
-        self.beats |= newer.beats
+    def merge(self, newer: ReportBuffer) -> None:
+        """Add what was received after all that is in here."""
+        for key, report in newer.reports.items():
+            self.reports[key] = report.over(self.reports.get(key))
+        self.heartbeats |= newer.heartbeats
         self.events += newer.events
 
-    def runs(self) -> Iterator[list[Event]]:
-        """Yield events of one kind that followed each other, in order.
+    def event_batches(self) -> Iterator[list[Event]]:
+        """Yield the events in order, those that can be written together.
 
-        What hosts have now can be written together; anything else is not
-        so frequent that it would pay.
+        Consecutive updates of instances are one batch. Other events are too
+        rare for that to pay, and each is a batch of its own.
         """
-        run: list[Event] = []
+        batch: list[Event] = []
         for event in self.events:
-            joins = isinstance(event, InstancesSeen)
-            if run and not (joins and isinstance(run[-1], InstancesSeen)):
-                yield run
-                run = []
-            run.append(event)
-        if run:
-            yield run
+            joins = (
+                bool(batch)
+                and isinstance(event, UpdateInstances)
+                and isinstance(batch[-1], UpdateInstances)
+            )
+            if batch and not joins:
+                yield batch
+                batch = []
+            batch.append(event)
+        if batch:
+            yield batch

@@ -1,7 +1,9 @@
-"""Writes down what hosts report, in bulk and off the way of requests.
+"""Writes what hosts and operators report, in bulk and off the request path.
 
-The same thread marks hosts that fell silent, lets claims expire that nobody
-confirmed, and says what the daemon suffers from.
+Owns the buffer of reports, and the thread that empties it. Any thread may
+report; the buffer is guarded by a condition. The same thread marks hosts
+down that sent no heartbeat, lets claims expire that nobody confirmed, and has
+:class:`~scheduler_service.engine.health.Health` log what changed.
 """
 
 from __future__ import annotations
@@ -19,33 +21,43 @@ from oslo_db import exception as db_exception
 from scheduler_service import errors
 from scheduler_service.engine.events import (
     Event,
-    Gathered,
-    InstancesSeen,
+    ReportBuffer,
+    UpdateInstances,
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store import heartbeats, host_reports, lifecycle
-from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.connection import (
+    Store,
+    Writer,
+    first_line,
+    in_chunks,
+)
 
 LOG = logging.getLogger(__name__)
-_PAUSE_S = 0.5
-# Somebody waits for an event to be kept; reports have time.
-_SOON_S = 0.03
-_TOGETHER = 500
-_MOST = 200_000
-_TRIES = 3
+_INTERVAL_S = 0.5
+# After an event, wait this long for others to write with it: a caller waits
+# for its reply. Reports and heartbeats wait for the interval.
+_EVENT_DELAY_S = 0.03
+_REPORTS_PER_TRANSACTION = 500
+_MAX_BUFFERED = 200_000
+_MAX_TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostStateWriterOptions:
-    """Seconds; 0: never."""
+    """Seconds; 0: never.
+
+    :ivar service_down_time: without a heartbeat until a host is marked down
+    :ivar claim_timeout: without a confirmation until a claim expires
+    """
 
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
 
 
 class HostStateWriter:
-    """A thread that keeps what hosts and operators tell."""
+    """A thread that writes what hosts and operators report."""
 
     def __init__(
         self, store: Store, options: HostStateWriterOptions, health: Health
@@ -53,70 +65,75 @@ class HostStateWriter:
         self._store = store
         self._options = options
         self._health = health
-        self._gathered = Gathered()
+        self._buffer = ReportBuffer()
         self._changed = threading.Condition()
         self._stopping = False
-        # Since when nothing kept heartbeats from being written.
-        self._hearing_since = time.monotonic()
+        # Monotonic time since which heartbeats could be received and written.
+        self._listening_since = time.monotonic()
         self._expired_at = 0.0
         self._thread = threading.Thread(
-            target=self._run, name='reporter', daemon=True
+            target=self._run, name='host-state-writer', daemon=True
         )
 
     def start(self) -> None:
         """Start the thread."""
-        self.deaf()
+        self.reset_liveness()
         self._thread.start()
 
-    def deaf(self) -> None:
-        """Note that heartbeats may have been missed until now.
+    def reset_liveness(self) -> None:
+        """Record that heartbeats may have been missed until now.
 
-        Nobody is called silent until there was time to be heard again.
+        No host is marked down for ``service_down_time`` after this.
         """
-        self._hearing_since = time.monotonic()
+        self._listening_since = time.monotonic()
 
     def report(self, reports: Sequence[HostReport]) -> int:
-        """Take what hosts report; the next report makes up for a lost one.
+        """Accept reports of hosts; return how many.
+
+        A report that is lost with the daemon is made up for by the next.
 
         :raises ServiceBusy: too much waits to be written
         """
         with self._changed:
             self._check_room()
-            self._gathered.add_reports(reports)
+            self._buffer.add_reports(reports)
         self._health.count('host_reports', by=len(reports))
         return len(reports)
 
-    def beat(self, hosts: Sequence[str]) -> int:
-        """Note that service hosts live.
+    def heartbeat(self, hosts: Sequence[str]) -> int:
+        """Accept heartbeats of service hosts; return how many.
 
         :raises ServiceBusy: too much waits to be written
         """
         with self._changed:
             self._check_room()
-            self._gathered.beats.update(hosts)
+            self._buffer.heartbeats.update(hosts)
         self._health.count('heartbeats', by=len(hosts))
         return len(hosts)
 
-    def put(self, event: Event) -> Future[Any]:
-        """Take an event; its future is done when it is kept.
+    def submit(self, event: Event) -> Future[Any]:
+        """Accept an event; return the future that is done once it is written.
 
         :raises ServiceBusy: too much waits to be written
         """
         with self._changed:
             self._check_room()
-            self._gathered.events.append(event)
+            self._buffer.events.append(event)
             self._changed.notify()
         return event.future
 
     def _check_room(self) -> None:
-        waiting = len(self._gathered)
-        if waiting >= _MOST or self._stopping:
+        waiting = len(self._buffer)
+        if waiting >= _MAX_BUFFERED or self._stopping:
             raise errors.ServiceBusy(
-                f'{waiting} reports wait to be written', waiting=waiting
+                f'{waiting} reports are waiting to be written', waiting=waiting
             )
 
     def stop(self, timeout: float) -> None:
-        """Write what waits and end."""
+        """Write what is buffered and end the thread.
+
+        :param timeout: seconds to wait for it
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -127,157 +144,165 @@ class HostStateWriter:
         stopping = False
         while not stopping:
             stopping = self._wait()
-            self._try(self._flush)
-            self._try(self._watch)
+            self._attempt(self.flush)
+            self._attempt(self._mark_stale_hosts)
+            self._attempt(self._expire_claims)
             self._health.log_changes()
 
     def _wait(self) -> bool:
-        """Wait for the next turn; whether it is the last."""
+        """Wait for the next turn; return whether it is the last."""
         with self._changed:
-            if not self._gathered.events and not self._stopping:
-                self._changed.wait(_PAUSE_S)
+            if not self._buffer.events and not self._stopping:
+                self._changed.wait(_INTERVAL_S)
             stopping = self._stopping
         if not stopping:
-            time.sleep(_SOON_S)
+            time.sleep(_EVENT_DELAY_S)
         return stopping
 
-    def _try(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None]) -> None:
         try:
             work()
         except errors.StoreUnavailable:
-            # The engine says that the database is away; once is enough.
-            LOG.debug('Reports wait for the database')
-            self.deaf()
+            # The engine's thread logs that the database is unreachable.
+            LOG.debug('Host reports wait until the database is reachable')
+            self.reset_liveness()
         except Exception:
-            LOG.exception('What hosts report could not be written down')
+            LOG.exception('Host reports could not be written')
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is buffered, in the caller's thread.
+
+        :raises StoreUnavailable: the database does not answer; what is not
+            written yet stays buffered
+        """
         with self._changed:
-            told, self._gathered = self._gathered, Gathered()
-        if not told:
-            return
+            buffered, self._buffer = self._buffer, ReportBuffer()
         try:
-            self._write_reports(told)
-            self._write_beats(told)
-            for run in told.runs():
-                self._write_events(run)
+            self._write_reports(buffered)
+            self._write_heartbeats(buffered)
+            for batch in buffered.event_batches():
+                self._write_events(batch)
         except errors.StoreUnavailable:
-            told.events = [e for e in told.events if not e.future.done()]
+            buffered.events = [
+                event for event in buffered.events if not event.future.done()
+            ]
             with self._changed:
-                told.merge(self._gathered)
-                self._gathered = told
+                buffered.merge(self._buffer)
+                self._buffer = buffered
             raise
 
-    def _write_reports(self, told: Gathered) -> None:
-        for part in in_chunks(list(told.reports.values()), _TOGETHER):
-            self._one_by_one(
-                part, lambda writer, some: host_reports.write(writer, some)
-            )
-        told.reports.clear()
+    def _write_reports(self, buffered: ReportBuffer) -> None:
+        reports = list(buffered.reports.values())
+        for chunk in in_chunks(reports, _REPORTS_PER_TRANSACTION):
+            self._write_report_chunk(chunk)
+        buffered.reports.clear()
 
-    def _write_beats(self, told: Gathered) -> None:
-        hosts = sorted(told.beats)
-
-        def work(writer: Writer) -> int:
-            heartbeats.beat(writer, hosts)
-            return heartbeats.mark_up(writer, hosts)
-
-        if hosts:
-            risen = self._again(work)
-            if risen:
-                LOG.info('%d hosts are up again', risen)
-                self._health.count('hosts_marked_up', by=risen)
-        told.beats.clear()
-
-    def _one_by_one(
-        self, reports: list[HostReport], write: Callable[[Writer, Any], Any]
-    ) -> None:
-        """Write reports together, or else each for itself."""
+    def _write_report_chunk(self, reports: list[HostReport]) -> None:
+        """Write reports together; each by itself where that fails."""
         try:
-            self._again(lambda writer: write(writer, reports))
+            self._write(lambda writer: host_reports.write(writer, reports))
         except errors.StoreUnavailable:
             raise
         except Exception as fault:
             if len(reports) == 1:
                 self._health.count('host_reports_rejected')
                 LOG.warning(
-                    'A report of host %s cannot be kept: %s',
+                    'Host report rejected: %s: %s',
                     reports[0].host,
-                    fault,
+                    first_line(fault),
                 )
                 return
-            for one in reports:
-                self._one_by_one([one], write)
+            for report in reports:
+                self._write_report_chunk([report])
 
-    def _write_events(self, run: list[Event]) -> None:
-        """Write some events together, or else each for itself."""
-        if len(run) > 1:
-            whole = InstancesSeen(
+    def _write_heartbeats(self, buffered: ReportBuffer) -> None:
+        hosts = sorted(buffered.heartbeats)
+
+        def work(writer: Writer) -> int:
+            heartbeats.beat(writer, hosts)
+            return heartbeats.mark_up(writer, hosts)
+
+        if hosts:
+            marked = self._write(work)
+            if marked:
+                LOG.info('Hosts marked up: %d; heartbeats came again', marked)
+                self._health.count('hosts_marked_up', by=marked)
+        buffered.heartbeats.clear()
+
+    def _write_events(self, batch: list[Event]) -> None:
+        """Write events together; each by itself where that fails."""
+        if len(batch) > 1:
+            together = UpdateInstances(
                 instances=[
-                    one
-                    for event in run
-                    if isinstance(event, InstancesSeen)
-                    for one in event.instances
+                    instance
+                    for event in batch
+                    if isinstance(event, UpdateInstances)
+                    for instance in event.instances
                 ]
             )
             try:
-                changed = self._again(whole.write)
+                changed = self._write(together.write)
             except errors.StoreUnavailable:
                 raise
             except Exception:
-                LOG.debug('Some of %d events cannot be kept', len(run))
+                LOG.debug('Writing %d updates one by one', len(batch))
             else:
-                for event in run:
+                for event in batch:
                     event.future.set_result(changed)
                 return
-        for event in run:
+        for event in batch:
             self._write_event(event)
 
     def _write_event(self, event: Event) -> None:
         try:
-            answer = self._again(event.write)
+            result = self._write(event.write)
         except errors.StoreUnavailable:
             raise
         except Exception as fault:
-            LOG.warning('Something told cannot be kept: %s', fault)
+            LOG.warning(
+                '%s rejected: %s', type(event).__name__, first_line(fault)
+            )
             event.future.set_exception(errors.as_scheduler_error(fault))
         else:
-            event.future.set_result(answer)
+            event.future.set_result(result)
 
-    def _again(self, work: Callable[[Writer], Any]) -> Any:
-        """Write; again where another daemon added the same meanwhile."""
-        for turn in range(_TRIES):
+    def _write(self, work: Callable[[Writer], Any]) -> Any:
+        """Run *work* in a transaction; again after a duplicate key.
+
+        Another daemon may add the same host or instance at the same time;
+        the next try finds it there.
+        """
+        for tries in range(1, _MAX_TRIES + 1):
             try:
                 return self._store.write(work)
             except db_exception.DBDuplicateEntry:
-                if turn == _TRIES - 1:
+                if tries == _MAX_TRIES:
                     raise
         return None
 
-    def _watch(self) -> None:
-        self._mark_silent()
-        self._expire()
-
-    def _mark_silent(self) -> None:
+    def _mark_stale_hosts(self) -> None:
         limit = self._options.service_down_time
-        heard = time.monotonic() - self._hearing_since
-        if not limit or heard < limit:
+        listening = time.monotonic() - self._listening_since
+        if not limit or listening < limit:
             return
         with self._store.reading() as conn:
-            found = heartbeats.silent(conn, limit)
-        if not found:
+            stale = heartbeats.silent(conn, limit)
+        if not stale:
             return
-        down = self._store.write(
-            lambda writer: heartbeats.mark_down(writer, found, limit)
+        marked = self._store.write(
+            lambda writer: heartbeats.mark_down(writer, stale, limit)
         )
-        if down:
-            LOG.warning('%d hosts fell silent and count as down', down)
-            self._health.count('hosts_marked_down', by=down)
+        if marked:
+            LOG.warning(
+                'Hosts marked down: %d; no heartbeat for %g s', marked, limit
+            )
+            self._health.count('hosts_marked_down', by=marked)
 
-    def _expire(self) -> None:
+    def _expire_claims(self) -> None:
         limit = self._options.claim_timeout
         now = time.monotonic()
-        # A twentieth late is near enough, and spares the database a look.
+        # A claim may expire up to a twentieth of its time late, which saves
+        # most of the queries.
         if not limit or now - self._expired_at < limit / 20:
             return
         self._expired_at = now
@@ -285,10 +310,12 @@ class HostStateWriter:
         with self._store.reading() as conn:
             if not lifecycle.any_to_expire(conn, before):
                 return
-        gone = self._store.write(
+        expired = self._store.write(
             lambda writer: lifecycle.expire(writer, before)
         )
-        for kind, count in gone.items():
+        for kind, count in expired.items():
             if count:
-                LOG.warning('%d %s expired unconfirmed', count, kind)
+                LOG.warning(
+                    '%d %s expired: not confirmed for %g s', count, kind, limit
+                )
                 self._health.count(f'{kind}_expired', by=count)

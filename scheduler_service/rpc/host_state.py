@@ -95,7 +95,7 @@ class HostStateEndpoint:
         credentials(ctxt)
         _check_count(parsed.hosts, 'hosts')
         documents.check_text(parsed.hosts, 'hosts')
-        return {'taken': self._writer.beat(parsed.hosts)}
+        return {'taken': self._writer.heartbeat(parsed.hosts)}
 
     def update_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -115,7 +115,7 @@ class HostStateEndpoint:
                     f'{parsed.host_name!r}',
                     at='instance_info',
                 )
-        return self._put(events.InstancesSeen(instances=instances))
+        return self._put(events.UpdateInstances(instances=instances))
 
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -127,7 +127,7 @@ class HostStateEndpoint:
         uuids = named if isinstance(named, list) else [named]
         _check_count(uuids, 'instance_uuid')
         return self._put(
-            events.InstancesGone(
+            events.DeleteInstances(
                 host=parsed.host_name, uuids=[dashed(uuid) for uuid in uuids]
             )
         )
@@ -141,7 +141,7 @@ class HostStateEndpoint:
         _check_count(parsed.instance_uuids, 'instance_uuids')
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
-            events.InstancesSynced(
+            events.SyncInstances(
                 host=parsed.host_name,
                 uuids=[dashed(uuid) for uuid in parsed.instance_uuids],
             )
@@ -154,7 +154,7 @@ class HostStateEndpoint:
         parsed = self._parse(args, _AggregatesArgs)
         credentials(ctxt)
         listed = _each(parsed.aggregates, 'aggregates', documents.aggregate)
-        return self._put(events.AggregatesPut(aggregates=listed))
+        return self._put(events.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate, given by its id or its document."""
@@ -169,10 +169,10 @@ class HostStateEndpoint:
                 'with one',
                 at='aggregate',
             )
-        return self._put(events.AggregateGone(id=number))
+        return self._put(events.DeleteAggregate(id=number))
 
     def _put(self, event: events.Event) -> Pending:
-        future: Future[Any] = self._writer.put(event)
+        future: Future[Any] = self._writer.submit(event)
         return Pending(future)
 
 

@@ -258,10 +258,12 @@ class TestSilence:
         service = make_service(scheduler__service_down_time=1.0)
         service.client.call(CONTEXT, 'heartbeat', hosts=['compute-1'])
         until(
-            lambda: service.daemon.scheduler.reporter._gathered.beats == set()
+            lambda: (
+                service.daemon.scheduler.reporter._buffer.heartbeats == set()
+            )
         )
         for _ in range(20):
-            service.daemon.scheduler.reporter.deaf()
+            service.daemon.scheduler.reporter.reset_liveness()
             time.sleep(0.1)
         assert host(service.store).state == 'up'
         until(lambda: host(service.store).state == 'down', 5.0)

@@ -1,0 +1,31 @@
+"""Stores for tests of the engine's parts: SQLite, no server needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_service.model import documents
+from scheduler_service.store import inventory
+from scheduler_service.store.connection import Store
+
+ImportInventory = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def store(make_store: Callable[[str], Store]) -> Store:
+    """A store with its tables and nothing in them."""
+    return make_store('sqlite')
+
+
+@pytest.fixture
+def import_inventory(store: Store) -> ImportInventory:
+    """Give a function that imports an inventory document into ``store``."""
+
+    def run(document: dict[str, Any]) -> None:
+        parsed = documents.inventory(document)
+        store.write(lambda writer: inventory.Importer(writer).run(parsed))
+
+    return run

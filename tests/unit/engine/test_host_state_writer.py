@@ -1,0 +1,205 @@
+"""HostStateWriter on SQLite: what a flush writes, keeps and rejects."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.engine import host_state_writer
+from scheduler_service.engine.events import (
+    DeleteAggregate,
+    DeleteInstances,
+    UpdateInstances,
+)
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.host_state_writer import (
+    HostStateWriter,
+    HostStateWriterOptions,
+)
+from scheduler_service.model import documents
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+
+INVENTORY = {
+    'hosts': [
+        {'host': 'a', 'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10},
+        {'host': 'b', 'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10},
+    ],
+    'aggregates': [{'id': 7, 'hosts': ['a']}],
+}
+FLAVOR = {'vcpus': 1, 'memory_mb': 1, 'root_gb': 1}
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def writer(store, health, import_inventory) -> HostStateWriter:
+    """A writer whose thread does not run: a test flushes it itself."""
+    import_inventory(INVENTORY)
+    return HostStateWriter(store, HostStateWriterOptions(), health)
+
+
+def hosts(store: Store) -> dict[str, str]:
+    """Return host -> state."""
+    table = schema.hosts
+    with store.reading() as conn:
+        found = conn.execute(sa.select(table.c.host, table.c.state))
+        return {row.host: row.state for row in found}
+
+
+def instances(store: Store) -> dict[str, str]:
+    """Return uuid -> host."""
+    table = schema.instances
+    with store.reading() as conn:
+        found = conn.execute(sa.select(table.c.uuid, table.c.host))
+        return {row.uuid: row.host for row in found}
+
+
+def update(host: str, instance: str) -> UpdateInstances:
+    return UpdateInstances(
+        instances=[
+            documents.instance(
+                {'uuid': instance, 'host': host, 'flavor': FLAVOR}
+            )
+        ]
+    )
+
+
+def test_reports_are_written_by_a_flush_and_counted(store, writer, health):
+    reports = [documents.host_report({'host': name}) for name in ('c', 'd')]
+    assert writer.report(reports) == 2
+    assert set(hosts(store)) == {'a', 'b'}
+    writer.flush()
+    assert set(hosts(store)) == {'a', 'b', 'c', 'd'}
+    assert health.counters() == {'host_reports': 2}
+
+
+def test_a_rejected_report_costs_no_other_report(
+    store, writer, health, caplog
+):
+    good = documents.host_report({'host': 'good'})
+    # No such report is ever parsed.
+    bad = good._replace(host='bad', node='x', changes={'no_such_field': 1})
+    writer.report([good, bad])
+    writer.flush()
+    assert set(hosts(store)) == {'a', 'b', 'good'}
+    assert health.counters()['host_reports_rejected'] == 1
+    assert caplog.messages[0].startswith('Host report rejected: bad: ')
+
+
+def test_a_heartbeat_marks_a_host_up(store, writer, health, caplog):
+    caplog.set_level(logging.INFO)
+    store.write(
+        lambda one: one.conn.execute(
+            sa.update(schema.hosts).values(state='down')
+        )
+    )
+    assert writer.heartbeat(['a']) == 1
+    writer.flush()
+    assert hosts(store) == {'a': 'up', 'b': 'down'}
+    assert health.counters()['hosts_marked_up'] == 1
+    assert caplog.messages == ['Hosts marked up: 1; heartbeats came again']
+
+
+def test_the_future_of_an_event_holds_what_changed(store, writer):
+    first, second = str(uuid.uuid4()), str(uuid.uuid4())
+    added = [
+        writer.submit(update('a', first)),
+        writer.submit(update('b', second)),
+    ]
+    removed = writer.submit(DeleteInstances(host='a', uuids=[first]))
+    aggregate = writer.submit(DeleteAggregate(id=7))
+    assert not removed.done()
+    writer.flush()
+    # Updates that follow each other are written as one.
+    assert [one.result(0) for one in added] == [2, 2]
+    assert removed.result(0) == [first]
+    assert aggregate.result(0) == 1
+    assert instances(store) == {second: 'b'}
+
+
+def test_a_rejected_event_costs_no_other_event(store, writer, caplog):
+    good, bad = str(uuid.uuid4()), str(uuid.uuid4())
+    broken = update('a', bad)
+    broken.instances[0].host = None
+    kept = writer.submit(update('a', good))
+    rejected = writer.submit(broken)
+    writer.flush()
+    assert kept.result(0) == 1
+    assert isinstance(rejected.exception(0), errors.SchedulerError)
+    assert instances(store) == {good: 'a'}
+    assert caplog.messages[-1].startswith('UpdateInstances rejected: ')
+    assert 'instances.host' in caplog.messages[-1]
+
+
+def test_what_could_not_be_written_stays_buffered(
+    store, writer, health, tmp_path
+):
+    away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
+    lost = HostStateWriter(away, HostStateWriterOptions(), health)
+    lost.report([documents.host_report({'host': 'c', 'vcpus': 1})])
+    lost.heartbeat(['a'])
+    event = update('a', str(uuid.uuid4()))
+    lost.submit(event)
+    with pytest.raises(errors.StoreUnavailable):
+        lost.flush()
+    assert not event.future.done()
+    buffered = lost._buffer
+    assert set(buffered.reports) == {('c', 'c')}
+    assert buffered.heartbeats == {'a', 'c'}
+    assert buffered.events == [event]
+    away.dispose()
+
+
+def test_too_much_is_refused(writer, monkeypatch):
+    monkeypatch.setattr(host_state_writer, '_MAX_BUFFERED', 2)
+    writer.heartbeat(['a', 'b'])
+    with pytest.raises(errors.ServiceBusy) as caught:
+        writer.heartbeat(['c'])
+    assert caught.value.facts == {'waiting': 2}
+
+
+def test_stop_writes_what_is_buffered(store, writer):
+    writer.start()
+    with ThreadPoolExecutor(4) as pool:
+        futures = list(
+            pool.map(
+                lambda _: writer.submit(update('a', str(uuid.uuid4()))),
+                range(40),
+            )
+        )
+    writer.report([documents.host_report({'host': 'c'})])
+    writer.stop(30)
+    assert all(one.done() for one in futures)
+    assert len(instances(store)) == 40
+    assert 'c' in hosts(store)
+    with pytest.raises(errors.ServiceBusy):
+        writer.heartbeat(['a'])
+
+
+def test_a_host_without_a_heartbeat_is_marked_down(
+    store, health, import_inventory, caplog
+):
+    import_inventory(INVENTORY)
+    options = HostStateWriterOptions(service_down_time=0.2)
+    writer = HostStateWriter(store, options, health)
+    writer.heartbeat(['a'])
+    writer.flush()
+    writer.start()
+    deadline = 100
+    while hosts(store)['a'] == 'up' and deadline:
+        deadline -= 1
+        writer._thread.join(0.05)
+    writer.stop(30)
+    # A host that never sent a heartbeat is what its document says.
+    assert hosts(store) == {'a': 'down', 'b': 'up'}
+    assert health.counters()['hosts_marked_down'] == 1
+    assert 'Hosts marked down: 1; no heartbeat for 0.2 s' in caplog.messages
