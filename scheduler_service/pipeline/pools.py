@@ -1,25 +1,31 @@
-"""One zone request: an ordered fold of pool filters down to one pool."""
+"""One zone request: pool filters in order, until one pool is left.
+
+Nothing is kept between requests but the configured filter classes, so any
+thread may call a :class:`PoolPipeline` at any time.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.filters.pools import Caller, PoolFilter
 from scheduler_service.model import Pool, ZoneRequest
+from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.settings import Settings
 
-if TYPE_CHECKING:
-    from random import Random
+# (name of a filter, pools it left), in the order of the filters.
+Steps = list[tuple[str, list[Pool]]]
+_POOLS_NAMED = 5
 
 
 class PoolStorage:
-    """Pools at one moment, as pool filters ask for them."""
+    """The pools of one snapshot, as pool filters ask for them."""
 
     def __init__(
-        self, pools: Mapping[str, Pool], settings: Settings, rng: Random
+        self, pools: Mapping[str, Pool], settings: Settings, rng: RandomSource
     ) -> None:
         self.settings = settings
         self._pools = pools
@@ -46,15 +52,19 @@ class PoolStorage:
 
 @dataclasses.dataclass(slots=True)
 class PoolChoice:
-    """The pool a zone goes to, and what each filter left."""
+    """The pool that a zone goes to, and the pools that each filter left.
+
+    :ivar steps: by filter, in order
+    :ivar pools: how many pools there were at first
+    """
 
     pool: Pool
-    left: list[tuple[str, list[Pool]]]
+    steps: Steps
     pools: int
 
     def explanation(self) -> dict[str, Any]:
-        """Return the fold as JSON can hold it."""
-        return {'pools': self.pools, 'funnel': _funnel(self.left)}
+        """Return what each filter left, as JSON can hold it."""
+        return {'pools': self.pools, 'funnel': _funnel(self.steps)}
 
 
 class PoolPipeline:
@@ -62,6 +72,7 @@ class PoolPipeline:
 
     :param filters: classes; each request gets instances of its own, made
         with the pools of that moment as their storage
+    :raises NoFiltersConfigured: there are no filters
     """
 
     def __init__(
@@ -77,54 +88,59 @@ class PoolPipeline:
         context: Caller,
         pools: Mapping[str, Pool],
         zone: ZoneRequest,
-        rng: Random,
+        rng: RandomSource,
     ) -> PoolChoice:
-        """Run the fold and return the one pool that is left.
+        """Run all filters and return the one pool that is left.
 
         :raises NoValidPoolFound: none is left
         :raises MultiplePoolsFound: several are
         :raises PoolNotFound, Forbidden: the pool asked for by id
+        :raises FilterFault: a filter failed
         """
-        left = self.fold(context, pools, zone, rng)
-        last = left[-1][1]
-        if len(last) == 1:
-            return PoolChoice(last[0], left, len(pools))
+        steps = self.run_filters(context, pools, zone, rng)
+        remaining = steps[-1][1]
+        if len(remaining) == 1:
+            return PoolChoice(remaining[0], steps, len(pools))
         facts = {
             'zone': zone.name,
             'pools': len(pools),
-            'funnel': _funnel(left),
+            'funnel': _funnel(steps),
         }
-        told = ', '.join(f'{name} left {len(some)}' for name, some in left)
-        if not last:
+        summary = ', '.join(f'{name} left {len(left)}' for name, left in steps)
+        if not remaining:
             raise errors.NoValidPoolFound(
                 'There are no pools that matched your request: '
-                f'{len(pools)} pools, {told}',
+                f'{len(pools)} pools, {summary}',
                 **facts,
             )
         raise errors.MultiplePoolsFound(
-            f'{len(last)} pools match zone {zone.name}, and no filter '
-            f'chooses among them: {told}',
+            f'{len(remaining)} pools match zone {zone.name}, and no filter '
+            f'chooses among them: {summary}',
             **facts,
         )
 
-    def fold(
+    def run_filters(
         self,
         context: Caller,
         pools: Mapping[str, Pool],
         zone: ZoneRequest,
-        rng: Random,
-    ) -> list[tuple[str, list[Pool]]]:
-        """Return each filter's name and the pools it left, in order."""
+        rng: RandomSource,
+    ) -> Steps:
+        """Return the pools that each filter left, in order.
+
+        A filter gets the pools that the one before it returned. It may also
+        return a pool that it did not get, such as the default pool.
+        """
         storage = PoolStorage(pools, self.settings, rng)
         current: list[Pool] = list(pools.values())
-        left: list[tuple[str, list[Pool]]] = []
-        for kind in self.filters:
-            name = kind.name or kind.__name__
+        steps: Steps = []
+        for filter_class in self.filters:
+            name = filter_class.name or filter_class.__name__
             try:
-                one = kind(storage)
-                current = list(one.filter(context, current, zone))
-            except errors.ForcedPoolFilteredOut as fault:
-                raise _blame(fault, left) from None
+                pool_filter = filter_class(storage)
+                current = list(pool_filter.filter(context, current, zone))
+            except errors.ForcedPoolFilteredOut as error:
+                raise _with_filter_name(error, steps) from None
             except errors.SchedulerError:
                 raise
             except Exception as fault:
@@ -133,36 +149,36 @@ class PoolPipeline:
                     filter=name,
                     fault=type(fault).__name__,
                 ) from fault
-            left.append((name, current))
-        return left
+            steps.append((name, current))
+        return steps
 
 
-def _blame(
-    fault: errors.ForcedPoolFilteredOut, left: list[tuple[str, list[Pool]]]
+def _with_filter_name(
+    error: errors.ForcedPoolFilteredOut, steps: Steps
 ) -> errors.ForcedPoolFilteredOut:
-    """Name the first filter that left the forced pool out."""
-    pool_id = fault.facts['pool_id']
-    culprit = next(
+    """Return the error with the first filter that left the pool out."""
+    pool_id = error.facts['pool_id']
+    rejected_by = next(
         (
             name
-            for name, some in left
-            if all(pool.id != pool_id for pool in some)
+            for name, left in steps
+            if all(pool.id != pool_id for pool in left)
         ),
         None,
     )
     return errors.ForcedPoolFilteredOut(
-        f'Pool {pool_id} was asked for by id, but {culprit} left it out',
+        f'Pool {pool_id} was asked for by id, but {rejected_by} left it out',
         pool_id=pool_id,
-        filter=culprit,
+        filter=rejected_by,
     )
 
 
-def _funnel(left: list[tuple[str, list[Pool]]]) -> list[dict[str, Any]]:
+def _funnel(steps: Steps) -> list[dict[str, Any]]:
     return [
         {
             'filter': name,
-            'left': len(some),
-            'pools': [p.name for p in some[:5]],
+            'left': len(left),
+            'pools': [pool.name for pool in left[:_POOLS_NAMED]],
         }
-        for name, some in left
+        for name, left in steps
     ]

@@ -161,7 +161,7 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
     rng = random.Random(case['id'])
     if what == 'PoolScheduler':
         return [pipeline.choose(caller, pools, zone, rng).pool.id]
-    left = pipeline.fold(caller, pools, zone, rng)[-1][1]
+    left = pipeline.run_filters(caller, pools, zone, rng)[-1][1]
     return [pool.id for pool in left]
 
 
