@@ -1,9 +1,14 @@
-"""Requests that extenders have a say in: parked, asked about, brought back.
+"""Asks HTTP extenders about requests, in threads of its own.
 
-The engine hands over a frozen table and goes on; a thread asks the extenders
-and puts the request back with their advice, to be checked against the
-present, chosen and claimed. A request that concerns no extender never comes
-here.
+A request that an extender has a say in leaves the engine's thread with a copy
+of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
+on that copy, asks the extenders, and puts the job back into the request queue
+with their scores. The engine then checks it against the present, selects and
+claims. Requests that no extender has a say in never come here, so a slow or
+dead extender delays nobody else.
+
+The engine's thread calls ``submit`` and ``bind``; the copy of the table and
+the job belong to the dispatcher's thread until the job is back in the queue.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,7 +28,7 @@ from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.queue import HostJob
-from scheduler_service.engine.table_copies import TableCopier
+from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.extender import objects
 from scheduler_service.extender.chain import Asked, Chain, Outcome
 from scheduler_service.extender.config import Extender
@@ -31,31 +37,33 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.weigh import Ranking
 
 LOG = logging.getLogger(__name__)
-_SHOWN = 20
+# A refusal lists at most so many different reasons.
+_MAX_REASONS = 20
+_REASONS_IN_MESSAGE = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExtenderOptions:
     """How extenders are asked.
 
-    :ivar domain: of labels, annotations and resources that are ours
-    :ivar threads: requests that are asked about at once
-    :ivar most_nodes: sent in one call, the best first
-    :ivar rounds: how often a request is asked about anew when what was
-        advised has gone
+    :ivar domain: of the labels, annotations and resources that are ours
+    :ivar threads: requests that extenders are asked about at the same time
+    :ivar max_nodes: in one call; the best nodes are sent first
+    :ivar max_requeries: how often extenders are asked again about a request
+        whose hosts are no longer free when it is to be claimed
     """
 
     domain: str = 'scheduler-service.local'
     threads: int = 16
-    most_nodes: int = 500
-    rounds: int = 3
+    max_nodes: int = 500
+    max_requeries: int = 3
 
 
 class ExtenderDispatcher:
-    """Asks extenders about requests, in threads of its own.
+    """Hands requests to threads that ask the extenders.
 
-    :param back: puts a job into the inbox again
-    :param refuse: answers a job with an error, and keeps why
+    :param requeue: puts a job back into the request queue
+    :param refuse: replies to a job with an error, and records the reason
     :raises ConfigurationError: TLS material does not load
     """
 
@@ -65,93 +73,102 @@ class ExtenderDispatcher:
         pipeline: HostPipeline,
         options: ExtenderOptions,
         health: Health,
-        back: Callable[[HostJob], None],
+        requeue: Callable[[HostJob], None],
         refuse: Callable[[HostJob, errors.SchedulerError], None],
     ) -> None:
         self.options = options
+        self.requeue = requeue
+        self._refuse = refuse
         self._pipeline = pipeline
         self._health = health
-        self._back = back
-        self._refuse = refuse
-        self._maker = objects.NodeMaker(options.domain, pipeline.settings)
-        self._pool = ThreadPoolExecutor(options.threads, 'extending')
-        # Calls that go side by side; never waits for the pool above.
-        self._calls = ThreadPoolExecutor(
+        self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
+        self._threads = ThreadPoolExecutor(options.threads, 'extenders')
+        # Prioritize calls that run side by side. A pool of their own, since
+        # the threads above wait for them.
+        self._call_threads = ThreadPoolExecutor(
             options.threads * max(len(extenders), 1), 'prioritize'
         )
-        self._chain = Chain(extenders, self._calls, self._count)
-        self._binds = any(one.bind_verb for one in extenders)
+        self._chain = Chain(extenders, self._call_threads, self._count_call)
+        self._any_binds = any(extender.bind_verb for extender in extenders)
+        self._copier = TableCopier()
         self._lock = threading.Lock()
-        self._freezer = TableCopier()
-        self._parked = 0
+        self._pending = 0
 
     @property
-    def busy(self) -> bool:
-        """Whether requests are parked."""
-        return self._parked > 0
+    def has_pending(self) -> bool:
+        """Whether jobs are out that will come back."""
+        return self._pending > 0
 
-    def concerns(self, request: Request) -> bool:
+    def applies_to(self, request: Request) -> bool:
         """Whether any extender has a say in a request."""
         return self._chain.concerns(self._resources(request))
 
     def binds(self, request: Request) -> bool:
-        """Whether an extender is to bind what is claimed for a request."""
-        return self._binds and self.concerns(request)
+        """Whether an extender binds what is claimed for a request."""
+        return self._any_binds and self.applies_to(request)
 
-    def park(self, job: HostJob, table: HostTable) -> None:
-        """Ask about a job; it comes back, or gets its error.
+    def submit(self, job: HostJob, table: HostTable) -> None:
+        """Have the extenders asked about a job.
 
-        :param table: the engine's own; it is copied before this returns
+        It comes back to the request queue with ``advice``, or is refused.
+
+        :param table: the newest; it is copied before this returns
         """
         job.rounds += 1
-        frozen = self._freezer.freeze(table)
-        self._start(job, lambda: self._advise(job, frozen.table, frozen.names))
+        copy = self._copier.copy(table)
+        self._start(job, lambda: self._query(job, copy))
 
     def bind(
         self,
         job: HostJob,
         table: HostTable,
         placements: Sequence[Placement],
-        done: Callable[[], None],
-        undone: Callable[[errors.ExtenderFailed], None],
+        on_bound: Callable[[], None],
+        on_failure: Callable[[errors.ExtenderFailed], None],
     ) -> None:
-        """Have placements bound; call *done*, or *undone* with the reason.
+        """Have placements bound by an extender.
 
-        A host's name is put into *job.banned* where it could not be bound.
+        One of the two functions is called, by a thread of the dispatcher. The
+        host of a placement that failed is added to ``job.banned`` before.
+
+        :param table: the newest; it is copied before this returns
         """
-        frozen = self._freezer.freeze(table)
+        copy = self._copier.copy(table)
 
         def work() -> None:
-            for placed in placements:
-                chosen = placed.selected
-                row = frozen.table.row_of_node(chosen.host, chosen.node)
-                name = objects.node_name(chosen.node)
-                if row is not None:
-                    name = frozen.names[row]
-                asked = self._asked(job.request, placed.instance_uuid)
+            for placement in placements:
                 try:
-                    self._chain.bind(asked, name)
+                    self._bind_one(job.request, copy, placement)
                 except errors.ExtenderFailed as error:
-                    job.banned.add(chosen.host)
-                    undone(error)
+                    job.banned.add(placement.selected.host)
+                    on_failure(error)
                     return
-            done()
+            on_bound()
 
         self._start(job, work)
 
-    def again(self, job: HostJob) -> None:
-        """Have a job decided anew."""
-        self._back(job)
+    def _bind_one(
+        self, request: Request, copy: TableCopy, placement: Placement
+    ) -> None:
+        selected = placement.selected
+        row = copy.table.row_of_node(selected.host, selected.node)
+        if row is None:
+            name = objects.node_name(selected.node)
+        else:
+            name = copy.names[row]
+        asked = self._asked(request, placement.instance_uuid)
+        self._chain.bind(asked, name)
 
     def stop(self) -> None:
-        """End the threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._calls.shutdown(wait=False, cancel_futures=True)
+        """End the threads and close the connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._call_threads.shutdown(wait=False, cancel_futures=True)
         self._chain.close()
 
     def _start(self, job: HostJob, work: Callable[[], None]) -> None:
+        """Run *work* on a thread; the job is refused where it fails."""
         with self._lock:
-            self._parked += 1
+            self._pending += 1
 
         def run() -> None:
             try:
@@ -159,15 +176,15 @@ class ExtenderDispatcher:
             except errors.SchedulerError as error:
                 self._refuse(job, error)
             except Exception as fault:
-                LOG.exception('Asking extenders failed')
+                LOG.exception('Asking the extenders about a request failed')
                 self._refuse(job, errors.as_scheduler_error(fault))
             finally:
                 with self._lock:
-                    self._parked -= 1
+                    self._pending -= 1
 
-        self._pool.submit(run)
+        self._threads.submit(run)
 
-    def _count(self, extender: str, verb: str, outcome: str) -> None:
+    def _count_call(self, extender: str, verb: str, outcome: str) -> None:
         self._health.count('extender_calls', f'{extender} {verb} {outcome}')
 
     def _resources(self, request: Request) -> frozenset[str]:
@@ -185,122 +202,125 @@ class ExtenderDispatcher:
             nodes or (lambda names: []),
         )
 
-    def _advise(
-        self, job: HostJob, table: HostTable, names: list[str]
-    ) -> None:
-        """Ask for every instance in turn, each seeing those before it."""
+    def _query(self, job: HostJob, copy: TableCopy) -> None:
+        """Ask the extenders about a job and put it back into the queue."""
         request = job.request
         if job.banned:
             ignored = sorted({*(request.ignore_hosts or ()), *job.banned})
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
+        scores = self._scores_of_instances(request, copy)
+        # Instances that no host is left for: the engine finds out why.
+        missing = len(request.instance_uuids) - len(scores)
+        job.advice = scores + [{}] * missing
+        self.requeue(job)
+
+    def _scores_of_instances(
+        self, request: Request, copy: TableCopy
+    ) -> list[Mapping[int, float]]:
+        """Return the extenders' score by host id, for each instance in turn.
+
+        Each instance is asked about with those before it on their best
+        hosts. The list ends before the first instance that fits nowhere.
+        """
+        table = copy.table
+        scores: list[Mapping[int, float]] = []
         overlay = Overlay(table)
         with overlay.attempt():
-            advice = self._advice(request, overlay, names)
-        missing = len(request.instance_uuids) - len(advice)
-        job.advice = advice + [{}] * missing
-        self._back(job)
+            for uuid in request.instance_uuids:
+                with self._copier.lock:
+                    mask = self._pipeline.narrow(table, request)
+                    ranking = self._pipeline.rank(table, mask, request)
+                if ranking is None:
+                    break
+                by_row = self._scores(request, uuid, copy, ranking)
+                best = max(by_row, key=lambda row: by_row[row][1])
+                instance = PlacedInstance(
+                    uuid, table.host_at(best), table.node_at(best)
+                )
+                overlay.take(
+                    best, request.resources, instance, request.instance_group
+                )
+                scores.append(
+                    {
+                        int(table.ids[row]): score
+                        for row, (score, _) in by_row.items()
+                    }
+                )
+        return scores
 
-    def _advice(
-        self, request: Request, overlay: Overlay, names: list[str]
-    ) -> list[Mapping[int, float]]:
-        """Return what is added to the hosts that each instance may be on."""
-        table = overlay.table
-        advice: list[Mapping[int, float]] = []
-        for uuid in request.instance_uuids:
-            with self._freezer.lock:
-                mask = self._pipeline.narrow(table, request)
-                ranking = self._pipeline.rank(table, mask, request)
-            if ranking is None:
-                # The engine says why.
-                break
-            scores = self._ask(request, uuid, table, names, ranking)
-            best = max(scores, key=lambda row: scores[row][1])
-            stand_in = PlacedInstance(
-                uuid, table.host_at(best), table.node_at(best)
-            )
-            overlay.take(
-                best, request.resources, stand_in, request.instance_group
-            )
-            advice.append(
-                {
-                    int(table.ids[row]): bonus
-                    for row, (bonus, _) in scores.items()
-                }
-            )
-        return advice
-
-    def _ask(
-        self,
-        request: Request,
-        uuid: str,
-        table: HostTable,
-        names: list[str],
-        ranking: Ranking,
+    def _scores(
+        self, request: Request, uuid: str, copy: TableCopy, ranking: Ranking
     ) -> dict[int, tuple[float, float]]:
-        """Return (what is added, total weight) by row of those that passed.
+        """Return (extenders' score, total weight) by row, of rows that passed.
 
-        :raises NoValidHost: the extenders let nobody pass
+        Nodes are sent best first, ``max_nodes`` at a time, until some pass.
+
+        :raises NoValidHost: the extenders let no node pass
         """
-        totals = dict(
+        table, names = copy.table, copy.names
+        weights = dict(
             zip(ranking.rows.tolist(), ranking.totals.tolist(), strict=True)
         )
         order = ranking.best(len(ranking.rows))
         rejected: dict[str, str] = {}
-        for start in range(0, len(order), self.options.most_nodes):
-            rows = order[start : start + self.options.most_nodes]
+        for start in range(0, len(order), self.options.max_nodes):
+            rows = order[start : start + self.options.max_nodes]
             by_name = {names[row]: row for row in rows}
 
             def nodes(
                 wanted: Sequence[str], by_name: dict[str, int] = by_name
             ) -> list[dict[str, Any]]:
-                chosen = [by_name[one] for one in wanted]
-                return self._maker.nodes(table, chosen, list(wanted))
+                chosen = [by_name[name] for name in wanted]
+                return self._nodes.nodes(table, chosen, list(wanted))
 
             asked = self._asked(request, uuid, nodes)
-            found = self._chain.filter(asked, list(by_name))
-            rejected.update(found.failed)
-            if found.names:
-                return self._scored(asked, found, by_name, totals)
-        raise _rejected(request, len(table), len(order), rejected)
+            outcome = self._chain.filter(asked, list(by_name))
+            rejected.update(outcome.failed)
+            if outcome.names:
+                scores = self._prioritize(asked, outcome)
+                return {
+                    by_name[name]: (score, weights[by_name[name]] + score)
+                    for name, score in scores.items()
+                }
+        raise _no_valid_host(request, len(table), len(order), rejected)
 
-    def _scored(
-        self,
-        asked: Asked,
-        found: Outcome,
-        by_name: Mapping[str, int],
-        totals: Mapping[int, float],
-    ) -> dict[int, tuple[float, float]]:
-        bonus = dict.fromkeys(found.names, 0.0)
-        if len(found.names) > 1:
-            # One alone is taken, whatever its score.
-            bonus = self._chain.prioritize(asked, found.names)
-        return {
-            by_name[name]: (more, totals[by_name[name]] + more)
-            for name, more in bonus.items()
-        }
+    def _prioritize(self, asked: Asked, outcome: Outcome) -> dict[str, float]:
+        if len(outcome.names) == 1:
+            # It is selected whatever its score.
+            return {outcome.names[0]: 0.0}
+        return self._chain.prioritize(asked, outcome.names)
 
 
-def _rejected(
-    request: Request, hosts: int, sent: int, why: Mapping[str, str]
+def _no_valid_host(
+    request: Request, hosts: int, sent: int, reasons: Mapping[str, str]
 ) -> errors.NoValidHost:
-    counts: dict[str, int] = {}
-    for reason in why.values():
-        counts[reason] = counts.get(reason, 0) + 1
-    common = sorted(counts, key=lambda one: (-counts[one], one))[:_SHOWN]
-    text = ', '.join(f'{counts[one]} {one}' for one in common[:3])
+    """Return the error for nodes that the extenders all rejected.
+
+    :param hosts: in the table
+    :param sent: to the extenders
+    :param reasons: by node name
+    """
+    counts = Counter(reasons.values())
+    common = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    common = common[:_MAX_REASONS]
+    summary = ', '.join(
+        f'{counts[reason]} {reason}' for reason in common[:_REASONS_IN_MESSAGE]
+    )
     return errors.NoValidHost(
-        f'No valid host was found. Extenders left 0 of {sent} hosts: {text}',
+        'No valid host was found. '
+        f'Extenders left 0 of {sent} hosts: {summary}',
         request_id=request.request_id,
         hosts=hosts,
         sent=sent,
         filters=[
             {
                 'filter': 'extenders',
-                'out': len(why),
-                'alone': len(why),
+                'out': len(reasons),
+                'alone': len(reasons),
                 'reason': common[0] if common else '',
-                'reasons': {one: counts[one] for one in common},
-                'sentence': f'extenders: {len(why):,} of {sent:,}: {text}',
+                'reasons': {reason: counts[reason] for reason in common},
+                'sentence': f'extenders: {len(reasons):,} of {sent:,}: '
+                f'{summary}',
             }
         ],
         num_instances=request.num_instances,

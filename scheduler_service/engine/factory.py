@@ -48,7 +48,7 @@ def build(
             ExtenderOptions(
                 domain=group.domain,
                 threads=group.threads,
-                most_nodes=group.max_nodes,
+                max_nodes=group.max_nodes,
             ),
         )
     return scheduler

@@ -179,17 +179,17 @@ class HostScheduler:
         ask = self.extending
         if ask is None or job.advice is not None:
             return False
-        if not ask.concerns(job.request):
+        if not ask.applies_to(job.request):
             return False
-        ask.park(job, snapshot.hosts)
+        ask.submit(job, snapshot.hosts)
         return True
 
-    def ask_again(self, snapshot: Snapshot, job: HostJob) -> bool:
+    def requery_extenders(self, snapshot: Snapshot, job: HostJob) -> bool:
         """Ask once more where all that was advised has gone meanwhile."""
         ask = self.extending
         if ask is None or not job.advice or not all(job.advice):
             return False
-        if job.rounds > ask.options.rounds:
+        if job.rounds > ask.options.max_requeries:
             return False
         job.advice = None
         return self._parked(snapshot, job)
@@ -216,7 +216,7 @@ class HostScheduler:
                 self.refuse(job, error)
                 return
             job.advice = None
-            ask.again(job)
+            ask.requeue(job)
 
         ask.bind(
             job,

@@ -1,7 +1,8 @@
-"""Us as an extender: what our filters and weighers make of nodes for a pod.
+"""The service as a kube-scheduler's extender: evaluates nodes for a pod.
 
-A node that the store knows is judged by the store; any other by the object
-that was sent.
+A node that the store knows is evaluated as it is stored; any other by the
+object that was sent. :class:`PodEvaluator` owns copies of the newest host
+table and a cache of nodes it has read; any thread may call it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from scheduler_service.filters.hosts.io_ops_filter import CountFilter
 from scheduler_service.model import Aggregate, Host, Request
 from scheduler_service.pipeline import HostPipeline
 
-_BEST = 10
-_REASON = 1000
-# Reasons are worked out for so many nodes of a filter; the rest are alike.
-_WORDED = 200
-_REMEMBERED = 20_000
+_MAX_SCORE = 10
+_MAX_REASON_LENGTH = 1000
+# Reasons are computed for so many nodes that one filter rejects; the others
+# get the last of these.
+_MAX_REASONS = 200
+_MAX_CACHED_NODES = 20_000
+# Filters that look at load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(
     (
         'RetryFilter',
@@ -48,8 +51,8 @@ class Nodes(NamedTuple):
     """The nodes of one call.
 
     :ivar names: in the order they were sent
-    :ivar document: of a node by its name, as it came or read; None in the
-        form of names
+    :ivar document: gives a v1 Node by its name, as ``msgspec.Raw`` or parsed;
+        None where only names were sent
     """
 
     names: Sequence[str]
@@ -57,10 +60,11 @@ class Nodes(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a filter call.
+    """The result of a filter call.
 
-    :ivar failed: node -> why, for those that may pass later
-    :ivar never: node -> why, for those that no eviction could help
+    :ivar passed: names of nodes, in the order they were sent
+    :ivar failed: node -> reason, for those that may pass later
+    :ivar never: node -> reason, for those that evicting pods cannot help
     """
 
     passed: list[str]
@@ -69,10 +73,10 @@ class Verdict(NamedTuple):
 
 
 class PodEvaluator:
-    """Judges nodes for pods; any thread may ask.
+    """Filters and scores nodes for pods.
 
     :param snapshot: gives the newest snapshot, None before the first
-    :param domain: of labels, annotations and resources that are ours
+    :param domain: of the labels, annotations and resources that are ours
     """
 
     def __init__(
@@ -84,11 +88,12 @@ class PodEvaluator:
         self._pipeline = pipeline
         self._snapshot = snapshot
         self._domain = domain
-        self._freezer = TableCopier()
-        self._read: dict[bytes, tuple[Host, str | None]] = {}
+        self._copier = TableCopier()
+        # Digest of a node's JSON -> the host and zone read from it.
+        self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
 
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
-        """Say which nodes pass, and why the others do not.
+        """Return which nodes pass, and the reasons of the others.
 
         :raises WireError: pod or node cannot be read
         """
@@ -96,12 +101,12 @@ class PodEvaluator:
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
         out: set[str] = set()
-        with self._freezer.lock:
-            for table, rows, strange in self._tables(nodes):
-                for name in strange:
+        with self._copier.lock:
+            for table, rows, unknown in self._tables(nodes):
+                for name in unknown:
                     failed[name] = f'node {name[:100]} is not known here'
                 if rows:
-                    self._judge(table, rows, request, failed, never)
+                    self._filter(table, rows, request, failed, never)
         out.update(failed, never)
         passed = [name for name in nodes.names if name not in out]
         return Verdict(passed, failed, never)
@@ -113,78 +118,86 @@ class PodEvaluator:
         """
         request = reading.pod_request(pod, self._domain)
         weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
-        with self._freezer.lock:
+        with self._copier.lock:
             for table, rows, _ in self._tables(nodes):
                 if not rows:
                     continue
-                at = np.fromiter(rows.values(), np.int64, len(rows))
+                sent = np.fromiter(rows.values(), np.int64, len(rows))
                 ranking = self._pipeline.rank(
-                    table, table.mask_of(at), request
+                    table, table.mask_of(sent), request
                 )
                 if ranking is None:
                     continue
                 totals = np.zeros(len(table))
                 totals[ranking.rows] = ranking.totals
-                weights.update(zip(rows, totals[at].tolist(), strict=True))
-        return _scaled(weights)
+                weights.update(zip(rows, totals[sent].tolist(), strict=True))
+        return _scores(weights)
 
     def _tables(
         self, nodes: Nodes
     ) -> list[tuple[HostTable, dict[str, int], list[str]]]:
-        """Return (table, name -> row, names not known) of the nodes."""
+        """Return (table, name -> row, names that are unknown) of the nodes.
+
+        Stored nodes are in a copy of the newest table, the others in a table
+        made of their documents.
+        """
         snapshot = self._snapshot()
-        known: dict[str, int] = {}
-        found: list[tuple[HostTable, dict[str, int], list[str]]] = []
+        stored: dict[str, int] = {}
+        tables: list[tuple[HostTable, dict[str, int], list[str]]] = []
         if snapshot is not None:
-            frozen = self._freezer.freeze(snapshot.hosts)
-            rows = frozen.rows
-            known = {one: rows[one] for one in nodes.names if one in rows}
-            found.append((frozen.table, known, []))
-        rest = [one for one in nodes.names if one not in known]
-        if rest and nodes.document is not None:
-            table = self._table_of(rest, nodes.document)
-            found.append((table, {n: at for at, n in enumerate(rest)}, []))
-        elif rest:
-            none = build_table([])
-            found.append((none, {}, rest))
-        return found
+            copy = self._copier.copy(snapshot.hosts)
+            stored = {
+                name: copy.rows[name]
+                for name in nodes.names
+                if name in copy.rows
+            }
+            tables.append((copy.table, stored, []))
+        others = [name for name in nodes.names if name not in stored]
+        if others and nodes.document is not None:
+            table = self._table_of(others, nodes.document)
+            rows = {name: row for row, name in enumerate(others)}
+            tables.append((table, rows, []))
+        elif others:
+            tables.append((build_table([]), {}, others))
+        return tables
 
     def _table_of(
         self, names: Sequence[str], document: Callable[[str], Any]
     ) -> HostTable:
         hosts: list[tuple[int, Host]] = []
         zones: dict[str, list[str]] = {}
-        for at, name in enumerate(names):
+        for row, name in enumerate(names):
             host, zone = self._host(document(name))
-            hosts.append((at, host))
+            hosts.append((row, host))
             if zone:
                 zones.setdefault(zone, []).append(host.host)
         aggregates = [
             Aggregate(
-                id=at, hosts=members, metadata={'availability_zone': zone}
+                id=number, hosts=members, metadata={'availability_zone': zone}
             )
-            for at, (zone, members) in enumerate(zones.items())
+            for number, (zone, members) in enumerate(zones.items())
         ]
         return build_table(hosts, aggregates)
 
-    def _host(self, given: Any) -> tuple[Host, str | None]:
-        """Return a node as a host; the same text again is not read again.
+    def _host(self, node: Any) -> tuple[Host, str | None]:
+        """Return a v1 Node as (host, zone).
 
-        Nodes come twice for each pod, and with the next pod once more.
+        What was read from JSON is cached by its digest: a kube-scheduler
+        sends each node twice for each pod.
         """
-        if not isinstance(given, msgspec.Raw):
-            return reading.node_host(given, self._domain)
-        key = hashlib.blake2b(given, digest_size=16).digest()
-        found = self._read.get(key)
-        if found is None:
-            if len(self._read) >= _REMEMBERED:
-                self._read.clear()
-            document = msgspec.json.decode(given)
-            found = reading.node_host(document, self._domain)
-            self._read[key] = found
-        return found
+        if not isinstance(node, msgspec.Raw):
+            return reading.node_host(node, self._domain)
+        key = hashlib.blake2b(node, digest_size=16).digest()
+        cached = self._cached_nodes.get(key)
+        if cached is None:
+            if len(self._cached_nodes) >= _MAX_CACHED_NODES:
+                self._cached_nodes.clear()
+            document = msgspec.json.decode(node)
+            cached = reading.node_host(document, self._domain)
+            self._cached_nodes[key] = cached
+        return cached
 
-    def _judge(
+    def _filter(
         self,
         table: HostTable,
         rows: Mapping[str, int],
@@ -192,55 +205,59 @@ class PodEvaluator:
         failed: dict[str, str],
         never: dict[str, str],
     ) -> None:
-        """Put the nodes that fail where they belong, by the first filter."""
+        """Add rejected nodes to *failed* or *never*, by the first filter.
+
+        :param rows: node name -> row of the table
+        """
         names = list(rows)
-        at = np.fromiter(rows.values(), np.int64, len(rows))
-        open_ = np.ones(len(at), np.bool_)
-        for one, mask in self._pipeline.verdicts(table, request):
-            fails = open_ & ~mask[at]
-            if not fails.any():
+        sent = np.fromiter(rows.values(), np.int64, len(rows))
+        passing = np.ones(len(sent), np.bool_)
+        for host_filter, mask in self._pipeline.verdicts(table, request):
+            rejected = passing & ~mask[sent]
+            if not rejected.any():
                 continue
-            open_ &= ~fails
-            into = failed if _may_pass_later(one) else never
-            text = one.name
-            for turn, index in enumerate(np.flatnonzero(fails).tolist()):
-                if turn < _WORDED:
-                    why = one.reason(
+            passing &= ~rejected
+            into = failed if _may_pass_later(host_filter) else never
+            text = host_filter.name
+            for number, index in enumerate(np.flatnonzero(rejected).tolist()):
+                if number < _MAX_REASONS:
+                    reason = host_filter.reason(
                         table,
-                        int(at[index]),
+                        int(sent[index]),
                         request,
                         self._pipeline.settings,
                     )
-                    text = f'{one.name}: {why}'[:_REASON]
+                    text = f'{host_filter.name}: {reason}'
+                    text = text[:_MAX_REASON_LENGTH]
                 into[names[index]] = text.replace('%', ' percent')
 
 
-def _may_pass_later(one: HostFilter) -> bool:
-    """Whether it looks at load, which changes, and not at what stays."""
+def _may_pass_later(host_filter: HostFilter) -> bool:
+    """Whether a filter looks at load, and evicting pods may help."""
     return (
-        isinstance(one, CapacityFilter | CountFilter)
-        or one.name in _MAY_PASS_LATER
+        isinstance(host_filter, CapacityFilter | CountFilter)
+        or host_filter.name in _MAY_PASS_LATER
     )
 
 
-def _scaled(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return weights as scores, rounded half up; 0 where all are equal."""
+def _scores(weights: Mapping[str, float]) -> dict[str, int]:
+    """Return weights as scores of 0 to 10, rounded half up; 0 if all equal."""
     low = min(weights.values(), default=0.0)
     span = max(weights.values(), default=0.0) - low
     if span <= 0.0:
         return dict.fromkeys(weights, 0)
     return {
-        name: int((weight - low) / span * _BEST + 0.5)
+        name: int((weight - low) / span * _MAX_SCORE + 0.5)
         for name, weight in weights.items()
     }
 
 
 def preemption_candidates(
-    judge: PodEvaluator, pod: Any, victims: Mapping[str, wire.Victims]
+    evaluator: PodEvaluator, pod: Any, victims: Mapping[str, wire.Victims]
 ) -> list[str]:
-    """Return the nodes of a preempt request where evicting may help.
+    """Return the nodes of a preempt request where evicting pods may help.
 
     :raises WireError: the pod cannot be read
     """
-    verdict = judge.filter(pod, Nodes(list(victims)))
+    verdict = evaluator.filter(pod, Nodes(list(victims)))
     return [node for node in victims if node not in verdict.never]

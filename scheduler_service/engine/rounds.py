@@ -128,7 +128,7 @@ class Round:
             try:
                 found = self._desk.choose(self._snapshot, self._overlay, job)
             except errors.NoValidHost as error:
-                if not self._desk.ask_again(self._snapshot, job):
+                if not self._desk.requery_extenders(self._snapshot, job):
                     self._refused.append((job, error))
             except errors.SchedulerError as error:
                 self._desk.refuse(job, error)

@@ -377,8 +377,10 @@ class Scheduler:
 
     @property
     def _asking(self) -> bool:
-        """Whether requests are parked that will come back."""
-        return bool(self._hosts.extending and self._hosts.extending.busy)
+        """Whether extenders are being asked about requests."""
+        return bool(
+            self._hosts.extending and self._hosts.extending.has_pending
+        )
 
     def _in_time(self, jobs: list[J]) -> list[J]:
         """Return the jobs whose answer somebody still waits for."""

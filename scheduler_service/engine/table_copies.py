@@ -1,4 +1,9 @@
-"""Copies of the newest table, for threads beside the engine's."""
+"""Copies of the newest host table, for threads beside the engine's.
+
+The newest table belongs to the engine's thread, which changes it in place.
+A :class:`TableCopier` owns the copies it makes; the threads that filter and
+weigh hosts on them share one memo, and therefore hold ``lock`` meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,9 @@ from scheduler_service.extender import objects
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableCopy:
-    """A table that nobody writes to, and its rows' node names.
+    """A table that does not change, with the names of its nodes.
 
+    :ivar names: node name of each row, as extenders know it
     :ivar rows: node name -> row
     """
 
@@ -24,26 +30,32 @@ class TableCopy:
 
 
 class TableCopier:
-    """Freezes tables; what is worked out from them is remembered here.
+    """Makes copies of tables.
 
-    The engine's own memory is its thread's alone. Whoever judges hosts on a
-    frozen table does so under ``lock``, for the memory here is shared.
+    Copies of tables with one topology share their node names and the memo of
+    what was computed from that topology, apart from the engine's own.
+
+    :ivar lock: to be held while filtering or weighing on a copy
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        # The topology that was copied last, and its first copy.
         self._last: tuple[Topology, TableCopy] | None = None
 
-    def freeze(self, table: HostTable) -> TableCopy:
-        """Return a copy of a table."""
+    def copy(self, table: HostTable) -> TableCopy:
+        """Return a copy of a table.
+
+        Call it on the thread that may change the table.
+        """
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:
-                side = Topology(table.topology.aggregates)
+                topology = Topology(table.topology.aggregates)
                 names = objects.node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
-                first = TableCopy(table.frozen(side), names, rows)
+                first = TableCopy(table.frozen(topology), names, rows)
                 self._last = table.topology, first
                 return first
-            kept = self._last[1]
-            copied = table.frozen(kept.table.topology)
-            return dataclasses.replace(kept, table=copied)
+            first = self._last[1]
+            copied = table.frozen(first.table.topology)
+            return dataclasses.replace(first, table=copied)

@@ -1,0 +1,72 @@
+"""TableCopier: copies stay as they were, and share what they may share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.table import Topology
+from scheduler_service.engine.table_copies import TableCopier
+from scheduler_service.testing import table as build_table
+
+
+@pytest.fixture
+def table() -> HostTable:
+    return build_table(
+        {
+            'hosts': [
+                {
+                    'host': host,
+                    'hypervisor_hostname': f'Node-{host}',
+                    'vcpus': 8,
+                    'memory_mb': 1024,
+                }
+                for host in ('a', 'b')
+            ],
+            'aggregates': [{'id': 1, 'hosts': ['a']}],
+        }
+    )
+
+
+def test_a_copy_names_its_rows_as_extenders_know_them(table):
+    copy = TableCopier().copy(table)
+    assert copy.names == ['node-a', 'node-b']
+    assert copy.rows == {'node-a': 0, 'node-b': 1}
+
+
+def test_a_copy_stays_while_the_table_is_written(table):
+    copy = TableCopier().copy(table)
+    table.resources['VCPU'].used[0] += 2
+    table.numbers['num_instances'][0] += 1
+    assert copy.table.resources['VCPU'].used.tolist() == [0, 0]
+    assert copy.table.numbers['num_instances'].tolist() == [0, 0]
+
+
+def test_copies_of_one_topology_share_names_and_memo(table):
+    copier = TableCopier()
+    first, second = copier.copy(table), copier.copy(table)
+    assert second.names is first.names
+    assert second.rows is first.rows
+    assert second.table.topology is first.table.topology
+    assert second.table.resources['VCPU'].used is not (
+        first.table.resources['VCPU'].used
+    )
+
+
+def test_the_memo_of_the_copied_table_is_left_alone(table):
+    copy = TableCopier().copy(table)
+    assert copy.table.topology is not table.topology
+    assert copy.table.topology.aggregates == table.topology.aggregates
+
+
+def test_a_new_topology_has_names_and_a_memo_of_its_own(table):
+    copier = TableCopier()
+    before = copier.copy(table)
+    renewed = dataclasses.replace(
+        table, topology=Topology(table.topology.aggregates)
+    )
+    after = copier.copy(renewed)
+    assert after.names is not before.names
+    assert after.table.topology is not before.table.topology
