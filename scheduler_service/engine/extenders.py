@@ -30,7 +30,11 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.queue import HostJob
 from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.extender import objects
-from scheduler_service.extender.chain import Asked, Chain, Outcome
+from scheduler_service.extender.chain import (
+    Chain,
+    ExtenderArgs,
+    ExtenderFilterResult,
+)
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
@@ -101,7 +105,7 @@ class ExtenderDispatcher:
 
     def applies_to(self, request: Request) -> bool:
         """Whether any extender has a say in a request."""
-        return self._chain.concerns(self._resources(request))
+        return self._chain.applies_to(self._resources(request))
 
     def binds(self, request: Request) -> bool:
         """Whether an extender binds what is claimed for a request."""
@@ -195,8 +199,8 @@ class ExtenderDispatcher:
         request: Request,
         uuid: str,
         nodes: Callable[[Sequence[str]], list[dict[str, Any]]] | None = None,
-    ) -> Asked:
-        return Asked(
+    ) -> ExtenderArgs:
+        return ExtenderArgs(
             objects.pod(request, uuid, self.options.domain),
             self._resources(request),
             nodes or (lambda names: []),
@@ -284,7 +288,9 @@ class ExtenderDispatcher:
                 }
         raise _no_valid_host(request, len(table), len(order), rejected)
 
-    def _prioritize(self, asked: Asked, outcome: Outcome) -> dict[str, float]:
+    def _prioritize(
+        self, asked: ExtenderArgs, outcome: ExtenderFilterResult
+    ) -> dict[str, float]:
         if len(outcome.names) == 1:
             # It is selected whatever its score.
             return {outcome.names[0]: 0.0}

@@ -198,7 +198,7 @@ class Preempt(_Verb):
     def run(self, text: bytes) -> Any:
         """Leave out nodes that would not pass even without any pod."""
         document = wire.decode(text)
-        victims = wire.asked_victims(document)
+        victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
         kept = pods.preemption_candidates(self._evaluator, pod, victims)
         return wire.meta_victims(victims, kept)

@@ -243,7 +243,7 @@ class TestTls:
     def test_material_that_does_not_load_stops_the_start(self, ask):
         told = {'urlPrefix': 'https://localhost/x', 'filterVerb': 'f',
                 'tlsConfig': {'caFile': '/nowhere'}}  # fmt: skip
-        with pytest.raises(errors.ConfigurationError, match='TLS material'):
+        with pytest.raises(errors.ConfigurationError, match='certificates or key do not load'):
             ask(told)
 
 
@@ -274,7 +274,7 @@ class TestPolicy:
                 {'name': 'ImageLocalityPriority', 'weight': 1}]},
              'ImageLocalityPriority'),
             ({'kind': 'Policy', 'priorities': [{'name': 'EqualPriority'}]},
-             'priorities[0].weight: has to be positive'),
+             'priorities[0].weight: expected a positive'),
             ({'kind': 'Other'}, 'kind: expected Policy'),
             ({'kind': 'Policy', 'extenders': [{'urlPrefix': 'ftp://x'}]},
              'extenders[0].urlPrefix'),

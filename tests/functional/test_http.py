@@ -344,7 +344,7 @@ class TestExtender:
         status, answer = face.ask('POST', '/extender/filter', asked)
         assert status == 200
         assert answer['NodeNames'] is None
-        assert 'is no quantity' in answer['Error']
+        assert 'is not a quantity' in answer['Error']
         assert '%' not in answer['Error']
         status, answer = face.ask('POST', '/extender/prioritize', asked)
         assert (status, answer) == (200, [])
