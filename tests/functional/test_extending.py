@@ -243,7 +243,9 @@ class TestTls:
     def test_material_that_does_not_load_stops_the_start(self, ask):
         told = {'urlPrefix': 'https://localhost/x', 'filterVerb': 'f',
                 'tlsConfig': {'caFile': '/nowhere'}}  # fmt: skip
-        with pytest.raises(errors.ConfigurationError, match='certificates or key do not load'):
+        with pytest.raises(
+            errors.ConfigurationError, match='certificates or key do not load'
+        ):
             ask(told)
 
 
