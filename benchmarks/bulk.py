@@ -10,37 +10,35 @@ import argparse
 import json
 import pathlib
 import tempfile
+import time
 from typing import Any
 
 from benchmarks import common
-from tests.conftest import new_database
+from tests.support import servers
 
 
-def measure(hosts: int, base: str, bus: str) -> dict[str, Any]:
+def measure(hosts: int, server_url: str, bus: str) -> dict[str, Any]:
     """Return the figures at one size."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         config = common.write_config(
-            folder, new_database(base), bus, topic=f'bulk{hosts}'
+            folder,
+            common.create_database(server_url),
+            bus,
+            topic=f'bulk{hosts}',
         )
         document = folder / 'inventory.json'
         document.write_text(json.dumps(common.inventory(hosts)))
         common.manage(config, 'db', 'sync')
-        bring = ('inventory', 'import', str(document), '-f', 'json')
-        first = common.timed(lambda: common.manage(config, *bring))
-        again = common.timed(lambda: common.manage(config, *bring))
-        rows = json.loads(common.manage(config, *bring).stdout)
+        command = ('inventory', 'import', str(document), '-f', 'json')
+        first = common.timed(lambda: common.manage(config, *command))
+        again = common.timed(lambda: common.manage(config, *command))
+        rows = json.loads(common.manage(config, *command).stdout)
         assert {row['kind']: row['same'] for row in rows}['hosts'] == hosts
-        running: list[Any] = []
-
-        def start() -> None:
-            daemon = common.daemon(config)
-            running.append((daemon, daemon.__enter__()))
-
-        ready = common.timed(start)
-        daemon, process = running[0]
-        memory = common.memory_mb(process.pid)
-        daemon.__exit__(None, None, None)
+        start = time.perf_counter()
+        with common.daemon(config) as process:
+            ready = time.perf_counter() - start
+            memory = common.memory_mb(process.pid)
     return {
         'import_s': round(first, 2),
         'import_again_s': round(again, 2),
@@ -57,11 +55,11 @@ def main() -> None:
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     with (
-        common.servers.postgresql() as (_, base),
-        common.servers.rabbitmq() as (_, bus),
+        servers.postgresql() as (_, server_url),
+        servers.rabbitmq() as (_, bus),
     ):
         figures = {
-            str(hosts): measure(hosts, base, bus) for hosts in args.hosts
+            str(hosts): measure(hosts, server_url, bus) for hosts in args.hosts
         }
     common.show(figures, args.json)
 

@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 
-from tests import servers
+from tests.support import servers
 
+ROOT = pathlib.Path(__file__).parents[1]
 AGGREGATES = 20
 POOL = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 
@@ -25,7 +27,7 @@ POOL = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 def inventory(hosts: int, seed: int = 1) -> dict[str, Any]:
     """Return an inventory document of a plain cloud, a third full."""
     rng = random.Random(seed)
-    names = [f'node-{number:06d}' for number in range(hosts)]
+    names = [host_name(number) for number in range(hosts)]
     documents = []
     for number, name in enumerate(names):
         vcpus = rng.choice((32, 64, 96))
@@ -68,6 +70,11 @@ def inventory(hosts: int, seed: int = 1) -> dict[str, Any]:
     }
 
 
+def host_name(number: int) -> str:
+    """Return the name of a host of the inventory by its number."""
+    return f'node-{number:06d}'
+
+
 def request(**how: Any) -> dict[str, Any]:
     """Return a small request."""
     flavor = {'vcpus': 2, 'memory_mb': 2048, 'root_gb': 20}
@@ -80,14 +87,25 @@ def database(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    with servers.postgresql() as (_, base):
-        engine = sa.create_engine(
-            base + 'postgres', isolation_level='AUTOCOMMIT'
-        )
-        with engine.connect() as conn:
-            conn.exec_driver_sql('CREATE DATABASE bench')
-        engine.dispose()
-        yield base + 'bench'
+    with servers.postgresql() as (_, server_url):
+        yield create_database(server_url)
+
+
+def create_database(server_url: str, template: str | None = None) -> str:
+    """Create a database on a PostgreSQL server and return its URL.
+
+    :param server_url: URL of the server, up to the name of the database
+    :param template: URL of a database to copy; nobody may be connected to it
+    """
+    name = f'bench_{uuid.uuid4().hex[:12]}'
+    copied = template.rsplit('/', 1)[1] if template else 'template1'
+    engine = sa.create_engine(
+        server_url + 'postgres', isolation_level='AUTOCOMMIT'
+    )
+    with engine.connect() as conn:
+        conn.exec_driver_sql(f'CREATE DATABASE {name} TEMPLATE {copied}')
+    engine.dispose()
+    return server_url + name
 
 
 @contextlib.contextmanager
@@ -96,8 +114,8 @@ def bus(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    with servers.rabbitmq() as (_, found):
-        yield found
+    with servers.rabbitmq() as (_, transport_url):
+        yield transport_url
 
 
 def write_config(
@@ -117,34 +135,94 @@ def write_config(
     return path
 
 
-def manage(config: pathlib.Path, *args: str) -> subprocess.CompletedProcess:
-    """Run scheduler-manage to its end."""
-    return subprocess.run(
+@contextlib.contextmanager
+def worktree(revision: str) -> Iterator[pathlib.Path]:
+    """Yield the folder of an earlier commit, checked out for the block."""
+    git = ['git', '-C', str(ROOT), 'worktree']
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder) / 'base'
+        subprocess.run(
+            [*git, 'add', '--detach', str(place), revision],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        try:
+            yield place
+        finally:
+            subprocess.run(
+                [*git, 'remove', '--force', str(place)],
+                check=True, capture_output=True,
+            )  # fmt: skip
+
+
+def environment(
+    tree: pathlib.Path, *paths: pathlib.Path | str
+) -> dict[str, str]:
+    """Return the environment in which Python imports the code of a tree.
+
+    :param paths: further folders to import from
+    """
+    path = os.pathsep.join(str(one) for one in (tree, *paths))
+    return {**os.environ, 'PYTHONPATH': path}
+
+
+def manage(
+    config: pathlib.Path, *args: str, tree: pathlib.Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run scheduler-manage of a tree to its end."""
+    done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.manage',
          '--config-file', str(config), *args],
-        check=True, capture_output=True, text=True,
+        check=False, capture_output=True, text=True,
+        cwd=tree, env=environment(tree),
     )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f'{" ".join(args)}: {done.stderr[-3000:]}')
+    return done
+
+
+def import_inventory(
+    config: pathlib.Path,
+    document: dict[str, Any],
+    tree: pathlib.Path = ROOT,
+) -> None:
+    """Create the tables of an empty database and import an inventory."""
+    path = config.with_name('inventory.json')
+    path.write_text(json.dumps(document))
+    manage(config, 'db', 'sync', tree=tree)
+    manage(config, 'inventory', 'import', str(path), tree=tree)
 
 
 @contextlib.contextmanager
-def process(*args: str, ready: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a Python module until the block ends; wait for a line first."""
+def process(
+    *args: str,
+    ready: str,
+    tree: pathlib.Path = ROOT,
+    paths: tuple[pathlib.Path | str, ...] = (),
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a Python module until the block ends; wait for a line first.
+
+    :param ready: text of the line to wait for
+    :param tree: folder whose code is run
+    :param paths: further folders to import from
+    """
     with tempfile.TemporaryFile('w+') as log:
         running = subprocess.Popen(
             [sys.executable, '-m', *args],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            cwd=tree,
+            env=environment(tree, *paths),
         )
-        seen = []
+        lines = []
         try:
             assert running.stdout is not None
             for line in running.stdout:
-                seen.append(line)
+                lines.append(line)
                 if ready in line:
                     break
             else:
-                raise RuntimeError(''.join(seen)[-3000:])
+                raise RuntimeError(''.join(lines)[-3000:])
             drain = subprocess.Popen(['cat'], stdin=running.stdout, stdout=log)
             yield running
         finally:
@@ -158,13 +236,19 @@ def process(*args: str, ready: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def daemon(config: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+def daemon(
+    config: pathlib.Path,
+    tree: pathlib.Path = ROOT,
+    paths: tuple[pathlib.Path | str, ...] = (),
+) -> Iterator[subprocess.Popen[str]]:
     """Run a daemon until the block ends, once it is ready."""
     with process(
         'scheduler_service.cmd.service',
         '--config-file',
         str(config),
         ready='Ready:',
+        tree=tree,
+        paths=paths,
     ) as running:
         yield running
 
@@ -175,6 +259,14 @@ def memory_mb(pid: int) -> float:
         if line.startswith('VmRSS:'):
             return int(line.split()[1]) / 1024
     raise LookupError(pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, all its threads."""
+    text = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    # After the name in parentheses: user and system time are 12th and 13th.
+    fields = text.rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 def timed(call: Any) -> float:
@@ -191,8 +283,3 @@ def show(figures: dict[str, Any], as_json: bool) -> None:
         return
     for name, value in figures.items():
         print(f'{name:40} {value}')
-
-
-def cpus() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -1,7 +1,8 @@
-"""Us as an extender, and others' as ours: what a call costs.
+"""What a call costs: to this service as an extender, and to an extender.
 
-The figures stand beside a request that does nothing on the same server, and
-beside requests that no extender is asked about.
+The first is compared with a health check on the same server, the second
+with requests that no extender is asked about, and that are sent while the
+extender does not answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.rpc import CONTEXT, Caller
-from tests import extenders, servers
+from tests.support import extenders, servers
 
 _POD = {
     'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'},
@@ -28,10 +29,10 @@ _FPGA = {'extra_specs': {'resources:CUSTOM_FPGA': '1'}}
 
 
 def node(number: int) -> dict[str, Any]:
-    """Return a node of some 5 KB that the store does not know."""
+    """Return a node document of about 5 KB; the store does not have it."""
     return {
         'metadata': {
-            'name': f'strange-{number}', 'uid': f'u{number}',
+            'name': f'unknown-{number}', 'uid': f'u{number}',
             'labels': {'topology.kubernetes.io/zone': f'z{number % 3}',
                        'kubernetes.io/arch': 'amd64'},
             'managedFields': [{'manager': 'x', 'fieldsV1': {
@@ -58,7 +59,7 @@ def median_ms(call: Any, turns: int) -> float:
 
 
 def serving(port: int, turns: int) -> dict[str, Any]:
-    """Time our own endpoints."""
+    """Return how long the extender endpoints of the daemon take."""
     conn = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
 
     def ask(method: str, path: str, body: bytes | None = None) -> bytes:
@@ -68,8 +69,8 @@ def serving(port: int, turns: int) -> dict[str, Any]:
         assert answer.status == 200, text[:300]
         return text
 
-    def both(asked: dict[str, Any]) -> Any:
-        text = json.dumps(asked).encode()
+    def filter_and_prioritize(arguments: dict[str, Any]) -> Any:
+        text = json.dumps(arguments).encode()
         assert not json.loads(ask('POST', '/extender/filter', text))['Error']
 
         def call() -> None:
@@ -79,26 +80,30 @@ def serving(port: int, turns: int) -> dict[str, Any]:
         return call
 
     names = [f'node-{number:06d}' for number in range(5000)]
-    by_name = both({'Pod': _POD, 'Nodes': None, 'NodeNames': names})
+    by_name = filter_and_prioritize(
+        {'Pod': _POD, 'Nodes': None, 'NodeNames': names}
+    )
     nodes = {'items': [node(number) for number in range(1000)]}
-    by_node = both({'Pod': _POD, 'Nodes': nodes, 'NodeNames': None})
-    found = {
-        'nothing_twice_ms': median_ms(
+    by_node = filter_and_prioritize(
+        {'Pod': _POD, 'Nodes': nodes, 'NodeNames': None}
+    )
+    figures = {
+        'healthcheck_twice_ms': median_ms(
             lambda: [ask('GET', '/healthcheck') for _ in range(2)], turns
         ),
         'names_5000_ms': median_ms(by_name, turns),
         'nodes_1000_ms': median_ms(by_node, max(5, turns // 10)),
     }
     conn.close()
-    return found
+    return figures
 
 
 def calling(
     caller: Caller, other: Caller, server: Any, turns: int
 ) -> dict[str, Any]:
-    """Time requests with and without an extender, and while it hangs.
+    """Return how long requests take with an extender, and without.
 
-    :param other: calls what hangs, on a connection of its own
+    :param other: sends the requests that hang, on a connection of its own
     """
 
     def with_extender(by: Caller = caller) -> None:
@@ -106,27 +111,27 @@ def calling(
             CONTEXT, common.request(flavor={'memory_mb': 1, **_FPGA})
         )
 
-    found = {
+    figures = {
         'with_ms': median_ms(with_extender, turns // 2),
         'without_ms': median_ms(caller.claimed, turns),
     }
     assert 'filter' in server.verbs()
-    server.answer = lambda verb, asked: extenders.Reply(delay=20)
+    server.answer = lambda verb, arguments: extenders.Reply(delay=20)
     waiting = [
-        threading.Thread(target=_quietly, args=(with_extender, other))
+        threading.Thread(target=_ignoring_errors, args=(with_extender, other))
         for _ in range(8)
     ]
     for one in waiting:
         one.start()
-    found['beside_hanging_ms'] = median_ms(caller.claimed, turns)
+    figures['beside_hanging_ms'] = median_ms(caller.claimed, turns)
     assert all(one.is_alive() for one in waiting)
-    found['beside_hanging_to_without'] = round(
-        found['beside_hanging_ms'] / found['without_ms'], 2
+    figures['beside_hanging_to_without'] = round(
+        figures['beside_hanging_ms'] / figures['without_ms'], 2
     )
-    return found
+    return figures
 
 
-def _quietly(call: Any, by: Caller) -> None:
+def _ignoring_errors(call: Any, by: Caller) -> None:
     try:
         call(by)
     except Exception:
@@ -164,11 +169,7 @@ def main() -> None:
         document = common.inventory(10_000)
         for one in document['hosts'][:200]:
             one['resources'] = {'CUSTOM_FPGA': {'total': 100_000}}
-        (place / 'inventory.json').write_text(json.dumps(document))
-        common.manage(config, 'db', 'sync')
-        common.manage(
-            config, 'inventory', 'import', str(place / 'inventory.json')
-        )
+        common.import_inventory(config, document)
         with common.daemon(config) as running:
             figures = {
                 'serving': serving(port, args.turns),
@@ -176,7 +177,7 @@ def main() -> None:
                     Caller(bus), Caller(bus), server, args.turns
                 ),
             }
-            # It waits for the extender; nobody waits for it here.
+            # Requests still wait for the extender: do not wait for them.
             running.kill()
     common.show(figures, args.json)
 

@@ -1,7 +1,7 @@
 """The faults that daemons have to survive, at full length.
 
-``python -m benchmarks.faults`` runs all; name some to run those alone. Each
-ends with its figures, and fails where a promise was broken.
+``python -m benchmarks.faults`` runs all scenarios, or those that are named.
+Each prints its figures, and fails where a promise was broken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service.rpc.client import SchedulerClient
-from tests import clouds, faults, servers
+from tests.support import clouds, faults, servers
 
 CONTEXT = faults.CONTEXT
 
@@ -31,16 +31,16 @@ def nearly_full() -> dict[str, Any]:
 
 def groups() -> dict[str, Any]:
     """500 groups of 5, placed by 4 daemons at once, apart and together."""
-    told = {}
+    figures = {}
     for policy in ('anti-affinity', 'affinity'):
         with (
             servers.rabbitmq() as (_, bus),
             servers.postgresql() as (_, base),
             clouds.cloud(base, bus, daemons=4) as cloud,
         ):
-            told[policy] = faults.groups(cloud, policy, 500, 5, 32)
-            faults.check(told[policy])
-    return told
+            figures[policy] = faults.groups(cloud, policy, 500, 5, 32)
+            faults.check(figures[policy])
+    return figures
 
 
 def killed() -> dict[str, Any]:
@@ -178,9 +178,9 @@ def main() -> None:
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     for name in args.scenario or SCENARIOS:
-        told = SCENARIOS[name]()
-        common.show({name: told}, args.json)
-        faults.check(told)
+        figures = SCENARIOS[name]()
+        common.show({name: figures}, args.json)
+        faults.check(figures)
 
 
 if __name__ == '__main__':

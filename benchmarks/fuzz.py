@@ -1,12 +1,12 @@
 """100,000 wrong RPC payloads and 20,000 wrong HTTP requests.
 
-Nothing may crash, hang, or answer without a named error; memory stays flat.
+The daemon may not crash, hang, or answer without a named error, and its
+memory stays flat.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import tempfile
 from collections import Counter
@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks import common
 from scheduler_service import conf as options
 from scheduler_service.rpc import transport
-from tests import fuzzing, servers
-from tests.functional.test_fuzz import NAMES
+from tests.support import fuzzing, servers
+from tests.support.fuzzing import NAMES
 
 import oslo_messaging  # isort: skip
 
@@ -33,7 +33,7 @@ def rpc(bus: str, count: int) -> dict[str, Any]:
         oslo_messaging.Target(topic='scheduler'),
     )
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(
+        results = list(
             pool.map(
                 lambda seed: fuzzing.rpc(
                     client, count // _THREADS, seed, NAMES
@@ -42,11 +42,11 @@ def rpc(bus: str, count: int) -> dict[str, Any]:
             )
         )
     outcomes: Counter[str] = Counter()
-    for one in found:
+    for one in results:
         outcomes.update(one['outcomes'])
     return {
         'outcomes': dict(outcomes),
-        'unnamed': [bad for one in found for bad in one['unnamed']][:5],
+        'unnamed': [bad for one in results for bad in one['unnamed']][:5],
     }
 
 
@@ -65,10 +65,7 @@ def main() -> None:
         config = common.write_config(pathlib.Path(folder), database, bus)
         with config.open('a') as more:
             more.write(f'[http]\nbind_port = {port}\nrequest_timeout = 2\n')
-        document = pathlib.Path(folder) / 'inventory.json'
-        document.write_text(json.dumps(common.inventory(100)))
-        common.manage(config, 'db', 'sync')
-        common.manage(config, 'inventory', 'import', str(document))
+        common.import_inventory(config, common.inventory(100))
         with common.daemon(config) as running:
             rpc(bus, 4000)
             fuzzing.http_face(port, 1000, 9)

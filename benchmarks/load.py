@@ -1,14 +1,13 @@
-"""One daemon and two, at 16 and 64 callers; and hosts that report meanwhile.
+"""One daemon and two, at 16 and 64 callers, and while hosts report.
 
-``python -m benchmarks.load`` starts private servers. Callers are spread over
-processes of their own, so that they are not what is measured.
+``python -m benchmarks.load`` starts private servers. The callers run in
+several processes, so that they do not limit the rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import pathlib
 import statistics
@@ -18,71 +17,75 @@ import time
 from typing import Any
 
 from benchmarks import common
-from benchmarks.rpc import CONTEXT, Caller, rate
+from benchmarks.rpc import CONTEXT, Caller
+from benchmarks.timing import rate
 from scheduler_service import errors
 
 _PROCESSES = 2
 _SPAWN = multiprocessing.get_context('spawn')
 
 
-def _work(bus: str, threads: int, seconds: float, told: Any) -> None:
+def _work(bus: str, threads: int, seconds: float, rates: Any) -> None:
     caller = Caller(bus)
     caller.claimed()
-    told.put(rate(caller.claimed, threads, seconds))
+    rates.put(rate(caller.claimed, threads, seconds))
 
 
 def claimed_a_second(bus: str, callers: int, seconds: float = 8.0) -> int:
     """Return durably claimed decisions a second from so many callers."""
-    told = _SPAWN.Queue()
+    rates = _SPAWN.Queue()
     running = [
         _SPAWN.Process(
-            target=_work, args=(bus, callers // _PROCESSES, seconds, told)
+            target=_work, args=(bus, callers // _PROCESSES, seconds, rates)
         )
         for _ in range(_PROCESSES)
     ]
     for one in running:
         one.start()
-    total = sum(told.get() for _ in running)
+    total = sum(rates.get() for _ in running)
     for one in running:
         one.join()
     return round(total)
 
 
-def lost(caller: Caller) -> dict[str, int]:
+def claim_counts(caller: Caller) -> dict[str, int]:
     """Return claims made and lost, of every daemon that answers a ping."""
-    found: dict[str, Any] = {}
+    counters: dict[str, Any] = {}
     for _ in range(20):
         status = caller.client.ping(CONTEXT)
-        found[status['server']] = status['counters']
+        counters[status['server']] = status['counters']
     return {
         'chosen': sum(
-            one.get('requests', {}).get('chosen', 0) for one in found.values()
+            one.get('requests', {}).get('chosen', 0)
+            for one in counters.values()
         ),
-        'lost': sum(one.get('claims_lost', 0) for one in found.values()),
+        'lost': sum(one.get('claims_lost', 0) for one in counters.values()),
     }
 
 
 def pairs(config: pathlib.Path, bus: str) -> dict[str, Any]:
     """Return the rates of one daemon and of two."""
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     caller = Caller(bus)
     for daemons in (1, 2):
         with contextlib.ExitStack() as stack:
             for _ in range(daemons):
                 stack.enter_context(common.daemon(config))
             for callers in (16, 64):
-                before = lost(caller)
-                told[f'{daemons} daemons, {callers} callers'] = {
+                before = claim_counts(caller)
+                figures[f'{daemons} daemons, {callers} callers'] = {
                     'claimed_a_second': claimed_a_second(bus, callers),
-                    **_share(before, lost(caller)),
+                    **_lost_share(before, claim_counts(caller)),
                 }
-    return told
+    return figures
 
 
-def _share(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
+def _lost_share(
+    before: dict[str, int], after: dict[str, int]
+) -> dict[str, float]:
     made = after['chosen'] - before['chosen']
-    gone = after['lost'] - before['lost']
-    return {'lost_share': round(gone / max(made, 1), 4)}
+    lost = after['lost'] - before['lost']
+    return {'lost_share': round(lost / max(made, 1), 4)}
 
 
 def paced(caller: Caller, a_second: int, seconds: float) -> list[float]:
@@ -158,10 +161,7 @@ def main() -> None:
     ):
         place = pathlib.Path(folder)
         config = common.write_config(place, database, bus)
-        document = place / 'inventory.json'
-        document.write_text(json.dumps(common.inventory(args.hosts)))
-        common.manage(config, 'db', 'sync')
-        common.manage(config, 'inventory', 'import', str(document))
+        common.import_inventory(config, common.inventory(args.hosts))
         figures = pairs(config, bus)
         with common.daemon(config):
             figures['reporting'] = reporting(bus, args.hosts)

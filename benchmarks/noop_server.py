@@ -1,4 +1,4 @@
-"""A stock RPC server whose one method does nothing: what the bus costs."""
+"""A stock RPC server whose one method does no work: what the bus costs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 import oslo_messaging  # isort: skip
 
 
-class Nothing:
-    """Does nothing."""
+class NoopEndpoint:
+    """Answers every call at once with an empty document."""
 
     target = oslo_messaging.Target(version='1.0')
 
-    def nothing(self, ctxt: object, **args: object) -> dict[str, object]:
-        """Return something as large as nothing."""
+    def noop(self, ctxt: object, **args: object) -> dict[str, object]:
+        """Return an empty document, whatever the arguments."""
         return {}
 
 
@@ -28,8 +28,8 @@ def main() -> None:
     bus = transport.for_client(conf, sys.argv[1])
     server = oslo_messaging.get_rpc_server(
         bus,
-        oslo_messaging.Target(topic='nothing', server='nothing'),
-        [Nothing()],
+        oslo_messaging.Target(topic='noop', server='noop'),
+        [NoopEndpoint()],
     )
     server.start()
     print('Ready:', flush=True)

@@ -1,26 +1,24 @@
-"""A decision over RPC beside a call that does nothing on the same bus.
+"""A decision over RPC beside an empty call on the same bus.
 
 ``python -m benchmarks.rpc --hosts 10000 --json`` starts a private RabbitMQ
-and PostgreSQL, one daemon and one stock server, and takes turns between
-them, so that what the machine does besides falls on all alike.
+and PostgreSQL, one daemon and one stock server that does no work. The calls
+alternate, so that whatever else the machine does falls on all alike. Every
+request is the same one; ``benchmarks.mix`` asks a mix of requests.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import statistics
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks import common
+from benchmarks.timing import in_turns, rate
 from scheduler_service import conf as options
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.client import SchedulerClient
+from scheduler_service.rpc.client import TOPIC, SchedulerClient
 
 import oslo_messaging  # isort: skip
 
@@ -30,19 +28,23 @@ CONTEXT = {'user_id': 'bench', 'project_id': 'p', 'roles': ['member']}
 class Caller:
     """The calls that are compared."""
 
-    def __init__(self, transport_url: str) -> None:
+    def __init__(self, transport_url: str, topic: str = TOPIC) -> None:
         conf = options.new_config()
         options.parse(
             conf, [], default_config_files=[], default_config_dirs=[]
         )
-        bus = transport.for_client(conf, transport_url)
-        self.client = SchedulerClient(conf, bus)
-        target = oslo_messaging.Target(topic='nothing', version='1.0')
-        self._nothing = oslo_messaging.get_rpc_client(bus, target)
+        self._bus = transport.for_client(conf, transport_url)
+        self.client = SchedulerClient(conf, self._bus, topic)
+        target = oslo_messaging.Target(topic='noop', version='1.0')
+        self._noop = oslo_messaging.get_rpc_client(self._bus, target)
 
-    def nothing(self) -> None:
-        """Call the stock server."""
-        self._nothing.call({}, 'nothing', request=common.request())
+    def close(self) -> None:
+        """Close the connections, before the broker stops."""
+        self._bus.cleanup()
+
+    def noop(self, request: dict[str, Any] | None = None) -> None:
+        """Call the stock server, with a request as the argument."""
+        self._noop.call({}, 'noop', request=request or common.request())
 
     def claimed(self) -> None:
         """Have one instance placed and claimed."""
@@ -59,42 +61,10 @@ class Caller:
         assert all('result' in answer for answer in answers), answers[0]
 
 
-def in_turns(
-    calls: dict[str, Callable[[], None]], turns: int
-) -> dict[str, list[float]]:
-    """Return the times of each call, milliseconds."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            times[name].append(common.timed(call) * 1000)
-    return times
-
-
-def rate(call: Callable[[], None], threads: int, seconds: float) -> float:
-    """Return calls a second from several threads."""
-    done = [0] * threads
-    end = time.monotonic() + seconds
-
-    def work(number: int) -> None:
-        while time.monotonic() < end:
-            call()
-            done[number] += 1
-
-    running = [
-        threading.Thread(target=work, args=(n,)) for n in range(threads)
-    ]
-    start = time.monotonic()
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    return sum(done) / (time.monotonic() - start)
-
-
 def measure(caller: Caller, turns: int, callers: int) -> dict[str, Any]:
     """Return the figures of one run."""
     calls = {
-        'nothing': caller.nothing,
+        'noop': caller.noop,
         'claimed': caller.claimed,
         'chosen': caller.chosen,
     }
@@ -120,14 +90,12 @@ def measure(caller: Caller, turns: int, callers: int) -> dict[str, Any]:
             name: round(statistics.quantiles(some, n=100)[98], 3)
             for name, some in times.items()
         },
-        'claimed_to_nothing': round(p50['claimed'] / p50['nothing'], 2),
-        'chosen_to_nothing': round(p50['chosen'] / p50['nothing'], 2),
+        'claimed_to_noop': round(p50['claimed'] / p50['noop'], 2),
+        'chosen_to_noop': round(p50['chosen'] / p50['noop'], 2),
         f'rate_{callers}_callers': {
             name: round(value) for name, value in rates.items()
         },
-        'rate_claimed_to_nothing': round(
-            rates['claimed'] / rates['nothing'], 2
-        ),
+        'rate_claimed_to_noop': round(rates['claimed'] / rates['noop'], 2),
         'batch_64_decisions_a_second': round(64 / batch),
         **batches,
     }
@@ -148,10 +116,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         config = common.write_config(pathlib.Path(folder), database, bus)
-        document = pathlib.Path(folder) / 'inventory.json'
-        document.write_text(json.dumps(common.inventory(args.hosts)))
-        common.manage(config, 'db', 'sync')
-        common.manage(config, 'inventory', 'import', str(document))
+        common.import_inventory(config, common.inventory(args.hosts))
         with (
             common.daemon(config) as running,
             common.process('benchmarks.noop_server', bus, ready='Ready:'),

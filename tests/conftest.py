@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: real servers, stores on three databases.
+"""Fixtures that all tests share: real servers, stores on three databases.
 
 A server that is not installed skips its tests, unless
 ``SCHEDULER_TEST_REQUIRE_SERVICES`` is set: then it is a failure.
@@ -6,98 +6,99 @@ A server that is not installed skips its tests, unless
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
-from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
-from tests import servers
+from tests.support import servers
+from tests.support.databases import DATABASES, migrated_database, new_database
+from tests.support.shared_servers import RemoteServers, SharedServers
 
-DATABASES = ['sqlite', 'postgresql', 'mariadb']
+_SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 
-def _run(start: Callable[[], Any]) -> Iterator[Any]:
-    with contextlib.ExitStack() as stack:
-        try:
-            running = stack.enter_context(start())
-        except servers.ServerMissing as missing:
-            if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
-                pytest.fail(str(missing), pytrace=False)
-            pytest.skip(str(missing))
-        yield running
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the servers of the session; none is started yet."""
+    address = getattr(config, 'workerinput', {}).get('servers')
+    config.stash[_SERVERS] = (
+        RemoteServers(address) if address else SharedServers()
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist where to ask for servers."""
+    shared = node.config.stash[_SERVERS]
+    node.workerinput['servers'] = shared.listen()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the servers that were started."""
+    config.stash[_SERVERS].close()
+
+
+def _shared(
+    request: pytest.FixtureRequest, kind: str
+) -> tuple[servers.Server, str]:
+    try:
+        return request.config.stash[_SERVERS].get(kind)
+    except servers.ServerMissing as missing:
+        if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope='session')
-def postgresql() -> Iterator[tuple[servers.Server, str]]:
+def postgresql(request: pytest.FixtureRequest) -> tuple[servers.Server, str]:
     """A private PostgreSQL: (server, URL without the database)."""
-    yield from _run(servers.postgresql)
+    return _shared(request, 'postgresql')
 
 
 @pytest.fixture(scope='session')
-def mariadb() -> Iterator[tuple[servers.Server, str]]:
+def mariadb(request: pytest.FixtureRequest) -> tuple[servers.Server, str]:
     """A private MariaDB: (server, URL without the database)."""
-    yield from _run(servers.mariadb)
+    return _shared(request, 'mariadb')
 
 
 @pytest.fixture(scope='session')
-def rabbitmq() -> Iterator[tuple[servers.Server, str]]:
+def rabbitmq(request: pytest.FixtureRequest) -> tuple[servers.Server, str]:
     """A private RabbitMQ: (server, transport URL)."""
-    yield from _run(servers.rabbitmq)
+    return _shared(request, 'rabbitmq')
 
 
 @pytest.fixture(scope='session')
 def quorum_bus(rabbitmq: tuple[servers.Server, str]) -> str:
     """A virtual host of its own, where queues may be of the durable kind."""
-    server, url = rabbitmq
-    servers.rabbitmqctl(server, 'add_vhost', 'quorum')
-    servers.rabbitmqctl(
-        server, 'set_permissions', '-p', 'quorum', 'guest', '.*', '.*', '.*'
-    )
-    return url + 'quorum'
-
-
-def new_database(base: str) -> str:
-    """Make a database of its own on a server; return its URL."""
-    name = f't{uuid.uuid4().hex[:12]}'
-    home = 'postgres' if base.startswith('postgresql') else ''
-    engine = sa.create_engine(base + home, isolation_level='AUTOCOMMIT')
-    with engine.connect() as conn:
-        conn.exec_driver_sql(f'CREATE DATABASE {name}')
-    engine.dispose()
-    return base + name
+    return servers.new_vhost(*rabbitmq)
 
 
 @pytest.fixture
 def make_url(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
-) -> Callable[[str], str]:
-    """Give a function that makes an empty database of a kind."""
+) -> Callable[..., str]:
+    """Give a function that makes a database of a kind, with its tables."""
 
-    def make(kind: str) -> str:
-        if kind == 'sqlite':
-            return f'sqlite:///{tmp_path}/{uuid.uuid4().hex}.sqlite'
-        return new_database(request.getfixturevalue(kind)[1])
+    def make(kind: str, empty: bool = False) -> str:
+        base = f'sqlite:///{tmp_path}/'
+        if kind != 'sqlite':
+            base = request.getfixturevalue(kind)[1]
+        return new_database(base) if empty else migrated_database(base)
 
     return make
 
 
 @pytest.fixture
-def make_store(make_url: Callable[[str], str]) -> Iterator[Any]:
+def make_store(make_url: Callable[..., str]) -> Iterator[Any]:
     """Give a function that makes a store with its tables, by kind."""
     made: list[Store] = []
 
     def make(kind: str = 'sqlite') -> Store:
-        store = Store.connect(make_url(kind), max_pool_size=20)
-        made.append(store)
-        migrate.sync(store)
-        return store
+        made.append(Store.connect(make_url(kind), max_pool_size=20))
+        return made[-1]
 
     yield make
     for store in made:

@@ -1,16 +1,27 @@
 #!/usr/bin/env bash
 # Install what the tests need and run everything: style, types, fences,
-# scripts, and the tests against real servers.
+# scripts, documentation, and the tests against real servers.
 #
-# SCHEDULER_TEST_REQUIRE_SERVICES=1 makes a missing server a failure.
+#   tools/test.sh [--fast] [ARGUMENT OF PYTEST...]
+#
+# --fast leaves out the tests that are marked slow. Options, by environment:
+#   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
+#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (2)
+#   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/lib.sh
 . tools/lib.sh
 
+select=()
+if [ "${1:-}" = --fast ]; then
+    select=(-m "not slow")
+    shift
+fi
+
 venv=${SCHEDULER_TEST_VENV:-.venv-test}
 make_venv "$venv"
-bin=$PWD/$venv/bin
+bin=$(cd "$venv/bin" && pwd)
 say "Install scheduler-service and its test tools into $venv"
 "$bin/pip" install --quiet --disable-pip-version-check bindep
 "$bin/pip" install --quiet --disable-pip-version-check --editable '.[test]'
@@ -31,6 +42,11 @@ say "Types"
 "$bin/mypy"
 say "Fences"
 "$bin/lint-imports"
+if git grep -nE '^(from|import) tests\.(unit|functional|conformance)' \
+    -- tests; then
+    echo "A test imports another test: move what they share to tests/support"
+    exit 1
+fi
 say "Scripts"
 scripts=(tools/*.sh .ci/run devstack/plugin.sh devstack/settings)
 bash -n "${scripts[@]}"
@@ -40,5 +56,8 @@ fi
 "$bin/bashate" --ignore E005,E006 "${scripts[@]}"
 say "Release notes"
 "$bin/reno" lint
+say "Documentation"
+"$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
 say "Tests"
-"$bin/python" -m pytest "$@"
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-2}" --dist worksteal \
+    "${select[@]}" "$@"

@@ -86,7 +86,9 @@ class Daemon:
             parser,
             self.name,
         )
-        host_state = HostStateEndpoint(self.scheduler.reporter, parser)
+        host_state = HostStateEndpoint(
+            self.scheduler.host_state_writer, parser
+        )
         self._server = new_server(
             bus,
             (self.conf.scheduler.topic, self.name),
@@ -164,7 +166,7 @@ class Daemon:
             self.scheduler.health.degrade(
                 'broker', 'broker unreachable', 'Broker reachable again'
             )
-            self.scheduler.reporter.reset_liveness()
+            self.scheduler.host_state_writer.reset_liveness()
 
     def stop(self) -> bool:
         """Stop consuming, finish the requests that were consumed.
@@ -173,7 +175,7 @@ class Daemon:
         """
         limit = self.conf.scheduler.graceful_shutdown_timeout
         deadline = time.monotonic() + limit
-        self.scheduler.give_up()
+        self.scheduler.cancel_start()
         if self._server is not None:
             self._server.stop()
             self._redelivery.stop()
@@ -255,7 +257,7 @@ def tune_gc() -> None:
 
 def _stop(daemon: Daemon, stopping: threading.Event) -> None:
     stopping.set()
-    daemon.scheduler.give_up()
+    daemon.scheduler.cancel_start()
 
 
 def _reload(conf: Any) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from scheduler_service.columns.dictionary import DictionaryColumn
+from scheduler_service.columns.dictionary import DictionaryColumn, Ints
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.table import (
-    HostTable,
-    ResourceColumns,
-    Topology,
-)
+from scheduler_service.columns.load import LoadColumns
+from scheduler_service.columns.table import HostTable, ResourceColumns
+from scheduler_service.columns.topology import Topology
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_FIELDS,
@@ -50,13 +50,40 @@ def build_table(
     index = InstanceIndex.of(instances)
     documents = [host for _, host in ordered]
     counts = collections.Counter((one.host, one.node) for one in index)
+    return assemble(
+        np.array([store_id for store_id, _ in ordered], np.int64),
+        _numbers(documents, counts),
+        _coded(documents),
+        _resources(documents),
+        aggregates,
+        index,
+        groups,
+    )
+
+
+def assemble(
+    ids: Ints,
+    numbers: Mapping[str, Any],
+    coded: Mapping[str, DictionaryColumn],
+    resources: Mapping[str, ResourceColumns],
+    aggregates: Iterable[Aggregate],
+    instances: InstanceIndex,
+    groups: Iterable[ServerGroup],
+) -> HostTable:
+    """Return a table of columns that are made already.
+
+    :param ids: int64[n], store ids, ascending
+    :param numbers: plain columns by name, each [n]
+    :param coded: dictionary-encoded columns by name, without aggregates
+    :param resources: capacity and use by resource class
+    """
     table = HostTable(
-        ids=np.array([store_id for store_id, _ in ordered], np.int64),
-        numbers=_numbers(documents, counts),
-        coded=_coded(documents),
-        resources=_resources(documents),
+        ids=ids,
+        numbers=numbers,
+        coded=coded,
+        resources=resources,
         topology=Topology({}),
-        instances=index,
+        instances=instances,
         groups={group.uuid: group for group in groups},
     )
     return with_aggregates(table, aggregates)
@@ -66,7 +93,6 @@ def placed(
     instance: Instance, claimed: bool = False, bound_for: str = ''
 ) -> PlacedInstance:
     """Return what the index keeps of an instance document."""
-    properties = instance.image_meta.get('properties') or {}
     flavorid = instance.flavor.get('flavorid')
     return PlacedInstance(
         uuid=instance.uuid,
@@ -74,11 +100,17 @@ def placed(
         node=instance.hypervisor_hostname,
         project_id=instance.project_id,
         flavorid=None if flavorid is None else str(flavorid),
-        image=frozenset((key, str(v)) for key, v in properties.items()),
+        image=image_properties(instance.image_meta),
         task_state=instance.task_state,
         claimed=claimed,
         bound_for=bound_for,
     )
+
+
+def image_properties(image_meta: Mapping[str, Any]) -> Any:
+    """Return the (property, value) pairs of an image as text, a frozenset."""
+    properties = image_meta.get('properties') or {}
+    return frozenset((key, str(v)) for key, v in properties.items())
 
 
 def with_aggregates(
@@ -86,22 +118,43 @@ def with_aggregates(
 ) -> HostTable:
     """Return the table with these aggregates instead of the old ones."""
     by_id = {one.id: one for one in sorted(aggregates, key=lambda a: a.id)}
-    members: dict[str, list[int]] = {}
-    for aggregate in by_id.values():
-        for host in dict.fromkeys(aggregate.hosts):
-            members.setdefault(host, []).append(aggregate.id)
     hosts = table.coded['host']
-    sets = DictionaryColumn.of(
-        frozenset(members.get(h, ())) for h in hosts.values
-    )
-    codes = hosts.spread(sets.codes).astype(np.int32)
+    codes, sets = _membership(hosts, by_id)
     return dataclasses.replace(
         table,
         coded={
             **table.coded,
-            'aggregate_set': DictionaryColumn(codes, sets.values),
+            'aggregate_set': DictionaryColumn(hosts.expand(codes), sets),
         },
         topology=Topology(by_id),
+        load=LoadColumns(),
+    )
+
+
+def _membership(
+    hosts: DictionaryColumn, aggregates: Mapping[int, Aggregate]
+) -> tuple[npt.NDArray[np.int32], tuple[frozenset[int], ...]]:
+    """Return the aggregates of each distinct service host.
+
+    Hosts start with the empty set. Each aggregate gives its members, by the
+    set that they have so far, a set of one more: the work is that of adding
+    up the members, whatever the number of hosts.
+
+    :return: int32[distinct hosts], codes of sets; and the sets
+    """
+    codes = np.zeros(len(hosts.values), np.int32)
+    sets = [frozenset[int]()]
+    for one in aggregates.values():
+        found = map(hosts.index.get, set(one.hosts), itertools.repeat(-1))
+        members = np.fromiter(found, np.int64)
+        members = members[members >= 0]
+        before, inverse = np.unique(codes[members], return_inverse=True)
+        codes[members] = inverse + len(sets)
+        sets += [sets[code] | {one.id} for code in before.tolist()]
+    used, compact = np.unique(codes, return_inverse=True)
+    return (
+        compact.astype(np.int32),
+        tuple(sets[code] for code in used.tolist()),
     )
 
 
@@ -120,30 +173,6 @@ def with_hosts(
         ordered, instances=table.instances, groups=table.groups
     )
     return with_aggregates(whole, table.topology.aggregates.values())
-
-
-def with_load(
-    table: HostTable,
-    used: Mapping[str, Mapping[int, int]],
-    numbers: Mapping[str, Mapping[int, float]],
-) -> HostTable:
-    """Return the table with new figures of use; topology stays as it is.
-
-    :param used: resource class -> row -> used
-    :param numbers: column -> row -> value
-    """
-    resources = dict(table.resources)
-    for name, by_row in used.items():
-        column = resources[name].used.copy()
-        column[list(by_row)] = list(by_row.values())
-        resources[name] = dataclasses.replace(resources[name], used=column)
-    columns = dict(table.numbers)
-    for name, values in numbers.items():
-        columns[name] = columns[name].copy()
-        columns[name][list(values)] = list(values.values())
-    for rows in (*map(list, used.values()), *map(list, numbers.values())):
-        table.topology.note(rows)
-    return dataclasses.replace(table, resources=resources, numbers=columns)
 
 
 def _numbers(
@@ -182,7 +211,6 @@ def _coded(hosts: Sequence[Host]) -> dict[str, DictionaryColumn]:
         'node': DictionaryColumn.of(h.hypervisor_hostname for h in hosts),
         'uuid': DictionaryColumn.of(h.uuid for h in hosts),
         'trait_set': DictionaryColumn.of(frozenset(h.traits) for h in hosts),
-        'aggregate_set': DictionaryColumn.of(frozenset[int]() for _ in hosts),
     }
     for name in _CODED:
         coded[name] = DictionaryColumn.of(getattr(h, name) for h in hosts)

@@ -1,4 +1,7 @@
-"""Dictionary encoding: each distinct value once, hosts by small integers."""
+"""Dictionary encoding: each distinct value once, hosts by small integers.
+
+Written by whoever builds a table; only read afterwards, by any thread.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,18 @@ import numpy.typing as npt
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
 
 
 class DictionaryColumn:
-    """A column of hashable values, each distinct one stored once.
+    """A column of hashable values, each distinct value stored once.
 
-    ``codes``: int32, one per row. ``values``: what each code stands for. A
-    predicate runs once per distinct value and is spread to the rows.
+    A predicate runs once per distinct value and is expanded to the rows.
+
+    :ivar codes: int32[n], one code per row
+    :ivar values: the value that each code stands for
     """
 
     __slots__ = ('_index', 'codes', 'values')
@@ -41,7 +48,7 @@ class DictionaryColumn:
 
     @property
     def index(self) -> dict[Any, int]:
-        """Value to code."""
+        """Code by value."""
         if self._index is None:
             self._index = {v: code for code, v in enumerate(self.values)}
         return self._index
@@ -50,21 +57,21 @@ class DictionaryColumn:
         """Return the code of *value*, -1 where no row ever had it."""
         return self.index.get(value, -1)
 
-    def where(self, predicate: Callable[[Any], bool]) -> Mask:
+    def mask_where(self, predicate: Callable[[Any], bool]) -> Mask:
         """Return the rows whose value satisfies *predicate*; bool[n]."""
         verdicts = np.fromiter(
             (predicate(value) for value in self.values),
             np.bool_,
             len(self.values),
         )
-        return self.spread(verdicts)
+        return self.expand(verdicts)
 
-    def spread(self, by_value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def expand(self, by_value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return an array by distinct value as an array by row."""
         if not len(by_value):
             return np.zeros(len(self.codes), by_value.dtype)
-        spread: npt.NDArray[Any] = by_value.take(self.codes)
-        return spread
+        by_row: npt.NDArray[Any] = by_value.take(self.codes)
+        return by_row
 
     def at(self, row: int) -> Any:
         """Return the value of one row."""
@@ -81,7 +88,9 @@ class DictionaryColumn:
         if new:
             values = (*values, *new)
             index = {value: code for code, value in enumerate(values)}
-        remap = np.array([index[value] for value in other.values], np.int32)
-        tail = other.spread(remap)
+        codes_here = np.array(
+            [index[value] for value in other.values], np.int32
+        )
+        tail = other.expand(codes_here)
         codes = np.concatenate([self.codes, tail]).astype(np.int32)
         return DictionaryColumn(codes, values, index)

@@ -1,76 +1,68 @@
-"""What a batch takes, written into the table it is taken from.
+"""What a batch assumes before it is claimed, written into the table itself.
 
-The engine alone has the newest table, and writes what a batch takes straight
-into its columns of use: nothing is copied, however many hosts there are.
-What comes to nothing is given back in the same way. Whoever else wants to
-look at a table for longer is handed a copy.
+The engine's thread alone has the newest table. It writes what a batch assumes
+straight into the columns of use, so nothing is copied however many hosts
+there are, and it takes back in the same way what was not claimed. Other
+threads look at copies.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 
 
-class _Taken(NamedTuple):
-    """One instance that was put on a host, and what was there before."""
+class _Assumed(NamedTuple):
+    """One instance that was put on a host, and what it replaced."""
 
     row: int
     amounts: Mapping[str, int]
     uuid: str
     before: PlacedInstance | None
-    groups: Mapping[str, ServerGroup]
+    group: ServerGroup | None
 
 
 class Overlay:
-    """A table that a batch takes from; ``table`` has all that it took.
+    """Assumes instances on the hosts of a table.
 
-    It ends with :meth:`published` or :meth:`discard`.
+    Every assumed instance ends in :meth:`commit` or :meth:`forget`.
 
-    :ivar trial: whether it will be discarded in any case
+    :ivar table: the table, with everything that is assumed
     """
 
-    def __init__(self, base: HostTable, trial: bool = False) -> None:
-        self.table = base
-        self.trial = trial
-        self._taken: list[_Taken] = []
-        # Rows on which the request that is under way builds.
+    def __init__(self, table: HostTable) -> None:
+        self.table = table
+        self._assumed: list[_Assumed] = []
+        # Rows on which the request in progress builds an instance.
         self._builds: list[int] | None = None
 
     @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
-        """Place a request's instances; give back all of them if it raises.
+    def transaction(self) -> Iterator[None]:
+        """Place the instances of one request; forget all if it raises.
 
-        Within the block a build counts as an I/O operation for those placed
-        after it. Beyond that it is for the host to say.
+        Within the block each build counts as an I/O operation of its host,
+        for the instances placed after it. Afterwards the host reports it.
         """
-        start = len(self._taken)
+        start = len(self._assumed)
         self._builds = []
         try:
             yield
         except BaseException:
-            self._give_back(start)
+            self._forget_from(start)
             raise
         finally:
-            self._let_go(self._builds)
+            for row in self._builds:
+                self._count_build(row, -1)
             self._builds = None
 
-    def _let_go(self, builds: list[int]) -> None:
-        if builds:
-            operations = self.table.numbers['num_io_ops']
-            np.subtract.at(operations, builds, 1)
-            self.table.topology.note(builds)
-
-    def take(
+    def assume(
         self,
         row: int,
         amounts: Mapping[str, int],
@@ -79,56 +71,56 @@ class Overlay:
     ) -> None:
         """Put an instance that takes *amounts* on the host of *row*."""
         table = self.table
-        before = table.instances.get(placed.uuid)
-        self._taken.append(
-            _Taken(row, amounts, placed.uuid, before, table.groups)
+        joined = self._join(group, placed.uuid) if group else None
+        self._assumed.append(
+            _Assumed(
+                row,
+                amounts,
+                placed.uuid,
+                table.instances.get(placed.uuid),
+                joined,
+            )
         )
-        self._move(row, amounts, 1)
+        table.add_use(row, amounts, 1)
         if self._builds is not None:
-            table.numbers['num_io_ops'][row] += 1
+            self._count_build(row, 1)
             self._builds.append(row)
         table.instances.put(placed.uuid, placed)
-        if group:
-            self._join(group, placed.uuid)
 
-    def published(self, count: int | None = None) -> HostTable:
-        """Return the table once what was taken is claimed.
+    def commit(self, count: int | None = None) -> None:
+        """Keep what was assumed: the first *count* instances, or all."""
+        del self._assumed[:count]
 
-        :param count: of how many instances, those taken first; None: of all
-        """
-        del self._taken[:count]
-        return self.table
+    def forget(self) -> None:
+        """Take back everything that was assumed and not committed."""
+        self._forget_from(0)
 
-    def discard(self) -> None:
-        """Give back all that was taken and not published."""
-        self._give_back(0)
+    def forget_last(self, count: int) -> None:
+        """Take back the *count* instances that were assumed last."""
+        self._forget_from(len(self._assumed) - count)
 
-    def _give_back(self, start: int) -> None:
-        while len(self._taken) > start:
-            taken = self._taken.pop()
-            self._move(taken.row, taken.amounts, -1)
-            self.table.instances.put(taken.uuid, taken.before)
-            if self.table.groups is not taken.groups:
-                self.table = dataclasses.replace(
-                    self.table, groups=taken.groups
-                )
-
-    def _join(self, group: str, uuid: str) -> None:
-        """Let the instance be seen in its group."""
-        groups = self.table.groups
-        old = groups.get(group)
-        if old is None or uuid in old.members:
-            return
-        grown = msgspec.structs.replace(old, members=[*old.members, uuid])
-        self.table = dataclasses.replace(
-            self.table, groups={**groups, old.uuid: grown}
-        )
-
-    def _move(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+    def _forget_from(self, start: int) -> None:
         table = self.table
-        for name, amount in amounts.items():
-            table.resources[name].used[row] += sign * amount
-        table.numbers['num_instances'][row] += sign
-        disk = sign * amounts.get('DISK_GB', 0)
-        table.numbers['disk_available_least'][row] -= disk
-        table.topology.note((row,))
+        while len(self._assumed) > start:
+            assumed = self._assumed.pop()
+            table.add_use(assumed.row, assumed.amounts, -1)
+            table.instances.put(assumed.uuid, assumed.before)
+            if assumed.group is not None:
+                table.groups[assumed.group.uuid] = assumed.group
+
+    def _join(self, uuid: str, instance: str) -> ServerGroup | None:
+        """Add the instance to its group; return the group as it was.
+
+        None where there is no such group, or the instance is a member.
+        """
+        group = self.table.groups.get(uuid)
+        if group is None or instance in group.members:
+            return None
+        self.table.groups[group.uuid] = msgspec.structs.replace(
+            group, members=[*group.members, instance]
+        )
+        return group
+
+    def _count_build(self, row: int, sign: int) -> None:
+        self.table.numbers['num_io_ops'][row] += sign
+        self.table.topology.mark_changed((row,))

@@ -30,7 +30,7 @@ def metric(table: HostTable, name: str) -> MetricColumn:
         names = {one['name'] for report in reports for one in report}
         return {one: _metric(column, reports, one) for one in names}
 
-    found: dict[str, MetricColumn] = table.topology.remember('metrics', work)
+    found: dict[str, MetricColumn] = table.topology.memoize('metrics', work)
     if name in found:
         return found[name]
     none = np.zeros(len(table), np.bool_)
@@ -47,7 +47,7 @@ def _metric(
             if one['name'] == name:
                 there[at] = True
                 values[at] = one.get('value') or 0.0
-    return MetricColumn(column.spread(there), column.spread(values))
+    return MetricColumn(column.expand(there), column.expand(values))
 
 
 def decoded(table: HostTable, name: str) -> DictionaryColumn:
@@ -64,5 +64,5 @@ def decoded(table: HostTable, name: str) -> DictionaryColumn:
         )
         return DictionaryColumn(column.codes, values)
 
-    found: DictionaryColumn = table.topology.remember(('decoded', name), work)
+    found: DictionaryColumn = table.topology.memoize(('decoded', name), work)
     return found

@@ -1,4 +1,8 @@
-"""The host table: one frozen array per attribute, one row per host."""
+"""The host table: one array per attribute, one row per host.
+
+One thread owns a table and alone writes to it: the engine's the newest one,
+others the copies that they were given.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_service.columns.dictionary import DictionaryColumn, Ints, Mask
+from scheduler_service.columns.dictionary import (
+    DictionaryColumn,
+    Floats,
+    Ints,
+    Mask,
+    Rows,
+)
 from scheduler_service.columns.instances import InstanceIndex
-from scheduler_service.model import Aggregate, ServerGroup
+from scheduler_service.columns.load import Formula, LoadColumns
+from scheduler_service.columns.topology import Topology
+from scheduler_service.model import ServerGroup
 from scheduler_service.settings import Settings
-
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.intp]
-_CACHED_SHAPES = 512
-_JOURNAL = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,42 +87,7 @@ class ResourceColumns:
         )
 
 
-class Topology:
-    """What moves rarely, and what was worked out from it.
-
-    ``memo`` keeps results that depend on nothing else: the number of shapes
-    it holds is bounded, and a new topology starts an empty one. ``journal``
-    names the rows whose load changed, in order; it starts anew with each
-    ``epoch``.
-    """
-
-    __slots__ = ('aggregates', 'epoch', 'journal', 'memo')
-
-    def __init__(self, aggregates: Mapping[int, Aggregate]) -> None:
-        self.aggregates = aggregates
-        self.memo: dict[Hashable, Any] = {}
-        self.journal: list[int] = []
-        self.epoch = 0
-
-    def note(self, rows: Iterable[int]) -> None:
-        """Note that the load of some rows changed."""
-        self.journal.extend(rows)
-        if len(self.journal) > _JOURNAL:
-            self.journal = []
-            self.epoch += 1
-
-    def remember(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what *work* gives, worked out once for each *key*."""
-        try:
-            return self.memo[key]
-        except KeyError:
-            if len(self.memo) >= _CACHED_SHAPES:
-                self.memo.pop(next(iter(self.memo)))
-            value = self.memo[key] = work()
-            return value
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class HostTable:
     """All hosts at one moment, rows in the order of their store ids.
 
@@ -126,6 +98,7 @@ class HostTable:
     :ivar topology: aggregates, and the memo of what depends on topology alone
     :ivar instances: which instance is where
     :ivar groups: server groups by uuid
+    :ivar load: columns that follow the hosts' use
     """
 
     ids: Ints
@@ -134,15 +107,16 @@ class HostTable:
     resources: Mapping[str, ResourceColumns]
     topology: Topology
     instances: InstanceIndex
-    groups: Mapping[str, ServerGroup]
+    groups: dict[str, ServerGroup]
+    load: LoadColumns = dataclasses.field(default_factory=LoadColumns)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def frozen(self, topology: Topology) -> HostTable:
-        """Return a copy that others may look at while this one moves on.
+    def copy(self, topology: Topology) -> HostTable:
+        """Return a copy for another thread, while this one is written to.
 
-        :param topology: what is worked out from the copy is remembered there
+        :param topology: memoizes what is worked out from the copy
         """
         return dataclasses.replace(
             self,
@@ -153,7 +127,62 @@ class HostTable:
             },
             topology=topology,
             instances=self.instances.changed(()),
+            groups=dict(self.groups),
+            load=LoadColumns(),
         )
+
+    def add_use(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+        """Count one instance more (*sign* 1) or less (-1) on a host.
+
+        :param amounts: resource class -> what the instance takes
+        """
+        for name, amount in amounts.items():
+            self.resources[name].used[row] += sign * amount
+        self.numbers['num_instances'][row] += sign
+        disk = amounts.get('DISK_GB')
+        if disk:
+            self.numbers['disk_available_least'][row] -= sign * disk
+        for name in amounts:
+            self.load.refresh(name, row)
+        self.topology.mark_changed((row,))
+
+    def set_load(
+        self,
+        used: Mapping[str, Mapping[int, int]],
+        numbers: Mapping[str, Mapping[int, float]],
+    ) -> None:
+        """Write new figures of use.
+
+        :param used: resource class -> row -> used
+        :param numbers: plain column -> row -> value
+        """
+        changed: set[int] = set()
+        for name, by_row in used.items():
+            self.resources[name].used[list(by_row)] = list(by_row.values())
+            changed.update(by_row)
+        for name, values in numbers.items():
+            self.numbers[name][list(values)] = list(values.values())
+            changed.update(values)
+        if not self.some_measure_disk() and any(
+            value == value
+            for value in numbers.get('disk_available_least', {}).values()
+        ):
+            # The first host that measures its disk: other formulas hold.
+            self.topology.forget('measured')
+            self.load.clear()
+        rows = np.array(sorted(changed), np.intp)
+        for source in (*self.resources, *numbers):
+            self.load.refresh(source, rows)
+        self.topology.mark_changed(rows.tolist())
+
+    def load_column(
+        self, key: Hashable, source: str, make: Callable[[], Formula]
+    ) -> npt.NDArray[Any]:
+        """Return a column that is kept true as hosts' use changes, [n].
+
+        It is not to be written to. See :meth:`LoadColumns.get`.
+        """
+        return self.load.get(key, source, make)
 
     def number(self, name: str) -> npt.NDArray[Any]:
         """Return a plain column by name."""
@@ -183,27 +212,53 @@ class HostTable:
             ratio = np.where(stated == 0.0, default, stated)
             return columns.total.astype(np.float64) * ratio
 
-        limit: Floats = self.topology.remember(
+        limit: Floats = self.topology.memoize(
             ('capacity', name, default), work
         )
         return limit
 
-    def free_disk_mb(self) -> Floats:
-        """Return free disk in MB, float64[n]; may be negative.
+    def unused(self, name: str) -> Floats:
+        """Return total - used of a class, float64[n], kept true."""
+
+        def make() -> Formula:
+            columns = self.resources[name]
+            total, used = columns.total, columns.used
+            return lambda rows: (total[rows] - used[rows]) * 1.0
+
+        return self.load_column(('unused', name), name, make)
+
+    def free_disk_formula(self) -> Formula:
+        """Return the formula of free disk in MB; may be negative.
 
         Where a host says how much is available at least, that caps it.
         """
         disk = self.resources['DISK_GB']
-        free = (disk.total - disk.used).astype(np.float64)
+        total, used = disk.total, disk.used
         if not self.some_measure_disk():
-            return free * 1024.0
+            return lambda rows: (total[rows] - used[rows]) * 1024.0
         least = self.numbers['disk_available_least']
-        left: Floats = np.fmin(free, least) * 1024.0
-        return left
+        return lambda rows: (
+            np.fmin(total[rows] - used[rows], least[rows]) * 1024.0
+        )
+
+    def free_disk_mb(self) -> Floats:
+        """Return free disk in MB, float64[n], kept true."""
+        return self.load_column(
+            'free_disk_mb', 'DISK_GB', self.free_disk_formula
+        )
+
+    def available(self) -> Mask:
+        """Return whether hosts are enabled and up, bool[n]."""
+
+        def make() -> Formula:
+            enabled, up = self.numbers['enabled'], self.numbers['up']
+            return lambda rows: enabled[rows] & up[rows]
+
+        return self.load_column('available', 'up', make)
 
     def some_measure_disk(self) -> bool:
         """Whether any host says how much disk is available at least."""
-        found: bool = self.topology.remember(
+        found: bool = self.topology.memoize(
             'measured',
             lambda: not np.isnan(self.numbers['disk_available_least']).all(),
         )
@@ -238,31 +293,31 @@ class HostTable:
                 found.setdefault(name, set()).update(parts)
         return found
 
-    def any_aggregate_has(self, key: str) -> bool:
-        """Whether any aggregate's metadata has the key."""
+    def any_aggregate_has(self, key: str, starts: bool = False) -> bool:
+        """Return whether any aggregate's metadata has the key.
+
+        :param starts: whether a key that starts like this is enough
+        """
 
         def work() -> bool:
-            every = self.topology.aggregates.values()
-            return any(key in one.metadata for one in every)
+            return any(
+                name.startswith(key) if starts else name == key
+                for one in self.topology.aggregates.values()
+                for name in one.metadata
+            )
 
-        found: bool = self.topology.remember(('has', key), work)
-        return found
+        has: bool = self.topology.memoize(('has key', key, starts), work)
+        return has
 
     def by_aggregates(
-        self, key: Hashable, verdict: Callable[[frozenset[int]], Any]
+        self, verdict: Callable[[frozenset[int]], Any]
     ) -> npt.NDArray[Any]:
-        """Return what *verdict* says of each distinct set of aggregates.
+        """Return what *verdict* says of each host's aggregates, [n].
 
-        Run once per distinct set and spread to the hosts; remembered under
-        *key*, which must name everything the verdict depends on.
+        It runs once per distinct set of aggregates.
         """
         sets = self.coded['aggregate_set']
-
-        def work() -> npt.NDArray[Any]:
-            return sets.spread(np.array([verdict(v) for v in sets.values]))
-
-        spread: npt.NDArray[Any] = self.topology.remember(key, work)
-        return spread
+        return sets.expand(np.array([verdict(v) for v in sets.values]))
 
     def rows_of_host(self, host: str) -> Rows:
         """Return the rows of all nodes of a service host, exact case."""
@@ -286,7 +341,7 @@ class HostTable:
                 by_lower.setdefault(name.lower(), []).append(name)
             return by_lower
 
-        found: dict[str, list[str]] = self.topology.remember('lower', work)
+        found: dict[str, list[str]] = self.topology.memoize('lower', work)
         return found
 
     def row_of_node(self, host: str, node: str) -> int | None:
@@ -327,5 +382,5 @@ class HostTable:
             wanted = np.arange(len(self.coded['host'].values) + 1)
             return order, np.searchsorted(codes[order], wanted)
 
-        found: tuple[Rows, Rows] = self.topology.remember('hosts', work)
+        found: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
         return found

@@ -1,6 +1,9 @@
-"""Writes decisions down, in bulk and off the way of requests.
+"""Stores decisions with their reasons, in bulk and off the request path.
 
-The same thread forgets old changes of the store now and then.
+Owns the queue of decisions and the thread that writes them. The engine's
+thread and the extenders' threads add to the queue, which is a deque and needs
+no lock. The same thread prunes old decisions, old entries of the change feed
+and old entries of the quarantine.
 """
 
 from __future__ import annotations
@@ -12,39 +15,42 @@ import time
 from collections.abc import Callable
 
 from scheduler_service import errors
-from scheduler_service.store import changes, decisions, suspects
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.decisions import Decision
+from scheduler_service.store.reading import change_feed
+from scheduler_service.store.records import decisions, quarantine
+from scheduler_service.store.records.decisions import Decision
 
 LOG = logging.getLogger(__name__)
-_WAITING = 20_000
-_TOGETHER = 500
-_PAUSE_S = 0.2
-_FORGET_AFTER = 5_000
-_TIDY_EVERY_S = 60.0
-# A daemon that was away for longer loads everything anew.
+_INTERVAL_S = 0.2
+# Decisions that wait while the database is unreachable.
+_MAX_WAITING = 20_000
+_PER_TRANSACTION = 500
+# Old decisions are pruned after at most so many new ones.
+_PRUNE_AFTER = 5_000
+_PRUNE_CHANGES_EVERY_S = 60.0
+# A daemon that was away for longer than this reloads its snapshot.
 _CHANGES_KEPT_S = 3600.0
 
 
 class DecisionRecorder:
-    """A thread that keeps decisions for whoever asks afterwards.
+    """A thread that stores decisions.
 
-    While the database is away the newest wait; the oldest are let go when
-    there are too many, and how many is said.
+    Decisions wait while the database is unreachable. Where more than 20,000
+    wait, the oldest are dropped.
 
-    :param keep: how many the store keeps; 0: none, and nothing is written
+    :param keep: how many decisions the store keeps; 0: store none
     """
 
     def __init__(self, store: Store, keep: int) -> None:
         self._store = store
         self._keep = keep
-        self._since = 0
+        self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
-            maxlen=_WAITING
+            maxlen=_MAX_WAITING
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, name='recorder', daemon=True
+            target=self._run, name='decision-recorder', daemon=True
         )
 
     def start(self) -> None:
@@ -52,66 +58,72 @@ class DecisionRecorder:
         self._thread.start()
 
     def put(self, decision: Decision) -> None:
-        """Keep a decision, soon."""
+        """Have a decision stored soon."""
         if self._keep:
             self._waiting.append(decision)
 
     def stop(self, timeout: float) -> None:
-        """Write what waits and end."""
+        """Store what waits and end the thread.
+
+        :param timeout: seconds to wait for it
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def flush(self) -> None:
-        """Write what waits, now and in the caller's thread.
+        """Store what waits, in the caller's thread.
 
-        :raises StoreUnavailable: the database does not answer
+        :raises StoreUnavailable: the database does not answer; what is not
+            stored yet goes on waiting
         """
         while self._waiting:
-            count = min(_TOGETHER, len(self._waiting))
-            some = [self._waiting.popleft() for _ in range(count)]
+            count = min(_PER_TRANSACTION, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(count)]
             try:
-                self._store.write(self._writing(some))
+                self._store.write(self._storing(batch))
             except errors.StoreUnavailable:
-                self._waiting.extendleft(reversed(some))
+                self._waiting.extendleft(reversed(batch))
                 raise
 
-    def _writing(self, some: list[Decision]) -> Callable[[Writer], None]:
-        """Return the work that writes some down, and now and then forgets."""
-        self._since += len(some)
+    def _storing(self, batch: list[Decision]) -> Callable[[Writer], None]:
+        """Return the work that stores decisions, and prunes when it is due."""
+        self._stored_since_pruning += len(batch)
 
         def work(writer: Writer) -> None:
-            decisions.record(writer, some)
-            if self._since > min(_FORGET_AFTER, self._keep // 10):
-                decisions.forget(writer, self._keep)
-                self._since = 0
+            decisions.record(writer, batch)
+            if self._stored_since_pruning > min(
+                _PRUNE_AFTER, self._keep // 10
+            ):
+                decisions.prune(writer, self._keep)
+                self._stored_since_pruning = 0
 
         return work
 
     def _run(self) -> None:
-        tidied = time.monotonic()
-        while not self._stopping.wait(_PAUSE_S):
-            self._try(self.flush)
-            if time.monotonic() - tidied > _TIDY_EVERY_S:
-                tidied = time.monotonic()
-                self._try(self._tidy)
-        self._try(self.flush)
+        pruned_at = time.monotonic()
+        while not self._stopping.wait(_INTERVAL_S):
+            self._attempt(self.flush)
+            if time.monotonic() - pruned_at > _PRUNE_CHANGES_EVERY_S:
+                pruned_at = time.monotonic()
+                self._attempt(self._prune_changes)
+        self._attempt(self.flush)
 
-    def _tidy(self) -> None:
-        """Forget what every daemon has read or done long since."""
+    def _prune_changes(self) -> None:
+        """Prune changes that every daemon has read, and done messages."""
         before = time.time() - _CHANGES_KEPT_S
 
         def work(writer: Writer) -> None:
-            changes.purge(writer.conn, before)
-            suspects.forget(writer, before)
+            change_feed.prune(writer.conn, before)
+            quarantine.prune(writer, before)
 
         self._store.write(work)
 
-    def _try(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None]) -> None:
         try:
             work()
         except errors.StoreUnavailable:
-            # The engine says that the database is away; once is enough.
-            LOG.debug('Decisions wait for the database')
+            # The engine's thread logs that the database is unreachable.
+            LOG.debug('Decisions wait until the database is reachable')
         except Exception:
-            LOG.exception('Decisions could not be written down')
+            LOG.exception('Decisions could not be stored')

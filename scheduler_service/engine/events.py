@@ -13,8 +13,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service.model import Aggregate, HostReport, Instance
-from scheduler_service.store import operate, sightings, writing
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.writing import (
+    admin,
+    aggregates,
+    instance_reports,
+)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -38,7 +42,7 @@ class UpdateInstances(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return sightings.put(writer, self.instances)
+        return instance_reports.put(writer, self.instances)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -50,7 +54,7 @@ class DeleteInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return sightings.remove(writer, {self.host: self.uuids})
+        return instance_reports.remove(writer, {self.host: self.uuids})
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -62,7 +66,7 @@ class SyncInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return sightings.sync(writer, self.host, self.uuids)
+        return instance_reports.sync(writer, self.host, self.uuids)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -73,7 +77,7 @@ class UpdateAggregates(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return operate.put_aggregates(writer, self.aggregates)
+        return admin.put_aggregates(writer, self.aggregates)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -84,7 +88,7 @@ class DeleteAggregate(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many were removed."""
-        return writing.remove_aggregates(writer, [self.id])
+        return aggregates.remove(writer, [self.id])
 
 
 class ReportBuffer:

@@ -27,7 +27,7 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.queue import HostJob
+from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.extender import objects
 from scheduler_service.extender.chain import (
@@ -38,7 +38,7 @@ from scheduler_service.extender.chain import (
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.weigh import Ranking
+from scheduler_service.pipeline.ranking import Ranking
 
 LOG = logging.getLogger(__name__)
 # A refusal lists at most so many different reasons.
@@ -114,11 +114,12 @@ class ExtenderDispatcher:
     def submit(self, job: HostJob, table: HostTable) -> None:
         """Have the extenders asked about a job.
 
-        It comes back to the request queue with ``advice``, or is refused.
+        It comes back to the request queue with ``extender_scores``, or is
+        refused.
 
         :param table: the newest; it is copied before this returns
         """
-        job.rounds += 1
+        job.extender_rounds += 1
         copy = self._copier.copy(table)
         self._start(job, lambda: self._query(job, copy))
 
@@ -132,8 +133,8 @@ class ExtenderDispatcher:
     ) -> None:
         """Have placements bound by an extender.
 
-        One of the two functions is called, by a thread of the dispatcher. The
-        host of a placement that failed is added to ``job.banned`` before.
+        One of the two functions is called, by a thread of the dispatcher.
+        Before *on_failure*, the host is added to ``job.excluded_hosts``.
 
         :param table: the newest; it is copied before this returns
         """
@@ -144,7 +145,7 @@ class ExtenderDispatcher:
                 try:
                     self._bind_one(job.request, copy, placement)
                 except errors.ExtenderFailed as error:
-                    job.banned.add(placement.selected.host)
+                    job.excluded_hosts.add(placement.selected.host)
                     on_failure(error)
                     return
             on_bound()
@@ -209,13 +210,15 @@ class ExtenderDispatcher:
     def _query(self, job: HostJob, copy: TableCopy) -> None:
         """Ask the extenders about a job and put it back into the queue."""
         request = job.request
-        if job.banned:
-            ignored = sorted({*(request.ignore_hosts or ()), *job.banned})
+        if job.excluded_hosts:
+            ignored = sorted(
+                {*(request.ignore_hosts or ()), *job.excluded_hosts}
+            )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         scores = self._scores_of_instances(request, copy)
         # Instances that no host is left for: the engine finds out why.
         missing = len(request.instance_uuids) - len(scores)
-        job.advice = scores + [{}] * missing
+        job.extender_scores = scores + [{}] * missing
         self.requeue(job)
 
     def _scores_of_instances(
@@ -229,11 +232,13 @@ class ExtenderDispatcher:
         table = copy.table
         scores: list[Mapping[int, float]] = []
         overlay = Overlay(table)
-        with overlay.attempt():
+        with overlay.transaction():
             for uuid in request.instance_uuids:
                 with self._copier.lock:
-                    mask = self._pipeline.narrow(table, request)
-                    ranking = self._pipeline.rank(table, mask, request)
+                    passing = self._pipeline.filter_hosts(table, request)
+                    ranking = self._pipeline.weigh_hosts(
+                        table, passing.mask, request
+                    )
                 if ranking is None:
                     break
                 by_row = self._scores(request, uuid, copy, ranking)
@@ -241,7 +246,7 @@ class ExtenderDispatcher:
                 instance = PlacedInstance(
                     uuid, table.host_at(best), table.node_at(best)
                 )
-                overlay.take(
+                overlay.assume(
                     best, request.resources, instance, request.instance_group
                 )
                 scores.append(

@@ -26,13 +26,15 @@ from scheduler_service.engine.events import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
-from scheduler_service.store import heartbeats, host_reports, lifecycle
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import (
     Store,
     Writer,
     first_line,
     in_chunks,
 )
+from scheduler_service.store.records import heartbeats
+from scheduler_service.store.writing import host_reports
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
@@ -219,7 +221,7 @@ class HostStateWriter:
         hosts = sorted(buffered.heartbeats)
 
         def work(writer: Writer) -> int:
-            heartbeats.beat(writer, hosts)
+            heartbeats.record(writer, hosts)
             return heartbeats.mark_up(writer, hosts)
 
         if hosts:
@@ -286,7 +288,7 @@ class HostStateWriter:
         if not limit or listening < limit:
             return
         with self._store.reading() as conn:
-            stale = heartbeats.silent(conn, limit)
+            stale = heartbeats.stale_hosts(conn, limit)
         if not stale:
             return
         marked = self._store.write(

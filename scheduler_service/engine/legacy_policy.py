@@ -1,4 +1,7 @@
-"""Predicates and priorities of the older policy file, in our own names."""
+"""Translates a kube-scheduler's legacy policy file into filters and weighers.
+
+Pure functions over constant tables, for the start of the daemon.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from scheduler_service import errors
 
 _CAPACITY = ('CoreFilter', 'RamFilter', 'DiskFilter')
 _GROUPS = ('ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter')
-# What always runs there: nodes that are down or not to be used are left out.
+# Not configurable there: nodes that are down or disabled never pass.
 _MANDATORY = ('ComputeFilter',)
 _PREDICATES: dict[str, tuple[str, ...]] = {
     'CheckNodeUnschedulable': ('ComputeFilter',),
     'PodToleratesNodeTaints': ('ComputeFilter',),
-    # A host that is forced is a step of every request.
+    # Every request is checked against the host that it forces.
     'HostName': (),
     'PodFitsResources': _CAPACITY,
     'GeneralPredicates': (*_CAPACITY, 'ComputeCapabilitiesFilter'),
@@ -51,25 +54,29 @@ _PRIORITIES: dict[str, tuple[tuple[str, str, float], ...]] = {
 
 
 def filters(predicates: Sequence[str]) -> list[str]:
-    """Return the filters that predicates stand for, each once.
+    """Return names of the filters equivalent to predicates, each once.
 
-    :raises ConfigurationError: names all that have no equivalent here
+    :raises ConfigurationError: some predicates have no equivalent; all of
+        them are named
     """
-    _refuse('predicates', predicates, _PREDICATES)
-    found = dict.fromkeys(_MANDATORY)
-    for name in predicates:
-        found.update(dict.fromkeys(_PREDICATES[name]))
-    return list(found)
+    _check_known('predicates', predicates, _PREDICATES)
+    names = dict.fromkeys(_MANDATORY)
+    for predicate in predicates:
+        names.update(dict.fromkeys(_PREDICATES[predicate]))
+    return list(names)
 
 
 def weighers(
     priorities: Sequence[tuple[str, int]],
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the weighers that priorities stand for, and multipliers.
+    """Return names of the weighers equivalent to priorities, and multipliers.
 
-    :raises ConfigurationError: names all that have no equivalent here
+    :param priorities: (name, weight) of each
+    :return: weighers, each once; and field of the settings -> multiplier
+    :raises ConfigurationError: some priorities have no equivalent; all of
+        them are named
     """
-    _refuse('priorities', [name for name, _ in priorities], _PRIORITIES)
+    _check_known('priorities', [name for name, _ in priorities], _PRIORITIES)
     names: dict[str, None] = {}
     multipliers: dict[str, float] = {}
     for name, weight in priorities:
@@ -79,11 +86,13 @@ def weighers(
     return list(names), multipliers
 
 
-def _refuse(what: str, names: Sequence[str], known: Mapping[str, Any]) -> None:
-    bad = [name for name in names if name not in known]
-    if bad:
+def _check_known(
+    key: str, names: Sequence[str], known: Mapping[str, Any]
+) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
         raise errors.ConfigurationError(
-            f'{what}: {", ".join(bad)}: nothing here does the same. There '
-            f'are: {", ".join(sorted(known))}',
-            names=bad,
+            f'{key}: {", ".join(unknown)}: no filter or weigher is '
+            f'equivalent. Known are: {", ".join(sorted(known))}',
+            names=unknown,
         )

@@ -1,4 +1,4 @@
-"""How the engine works, as plain values."""
+"""The engine's options as plain values, which any thread may read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How the engine works; seconds and counts."""
+    """Options of the group ``[scheduler]`` under the same names.
+
+    Times are in seconds, all else are counts.
+    """
 
     request_queue_size: int = 1000
     batch_size: int = 64

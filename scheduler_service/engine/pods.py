@@ -19,8 +19,8 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import reading, wire
 from scheduler_service.filters.hosts.base import HostFilter
-from scheduler_service.filters.hosts.capacity import CapacityFilter
-from scheduler_service.filters.hosts.io_ops_filter import CountFilter
+from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.support.count import CountFilter
 from scheduler_service.model import Aggregate, Host, Request
 from scheduler_service.pipeline import HostPipeline
 
@@ -123,7 +123,7 @@ class PodEvaluator:
                 if not rows:
                     continue
                 sent = np.fromiter(rows.values(), np.int64, len(rows))
-                ranking = self._pipeline.rank(
+                ranking = self._pipeline.weigh_hosts(
                     table, table.mask_of(sent), request
                 )
                 if ranking is None:
@@ -212,7 +212,7 @@ class PodEvaluator:
         names = list(rows)
         sent = np.fromiter(rows.values(), np.int64, len(rows))
         passing = np.ones(len(sent), np.bool_)
-        for host_filter, mask in self._pipeline.verdicts(table, request):
+        for host_filter, mask in self._pipeline.filter_results(table, request):
             rejected = passing & ~mask[sent]
             if not rejected.any():
                 continue

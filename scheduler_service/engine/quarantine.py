@@ -1,8 +1,11 @@
-"""Messages that came again: one at a time, counted, put aside in the end.
+"""Redelivered messages: counted, and quarantined in the end.
 
-A message that ends its daemon is delivered to another one, and ends that.
-What was delivered again is therefore counted in the store just before it is
-worked on, alone; the count outlives the daemon.
+A message whose processing ends the daemon is delivered to another daemon, and
+would end that too. A redelivered message is therefore counted in the store
+just before it is processed; the count outlives the daemon. Past a limit it is
+quarantined: refused, and listed by ``scheduler-manage message list``.
+
+The thread of the redelivery worker calls it; nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -15,16 +18,16 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.store import suspects
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import quarantine
 
 LOG = logging.getLogger(__name__)
 
 
 class Quarantine:
-    """Says which messages may be worked on once more.
+    """Decides whether a redelivered message may be processed once more.
 
-    :param limit: deliveries after which one may not; 0: all always may
+    :param limit: redeliveries after which it may not; 0: it always may
     """
 
     def __init__(self, store: Store, limit: int, health: Health) -> None:
@@ -35,42 +38,55 @@ class Quarantine:
     def begin(
         self, message_id: str, message: Mapping[str, Any], context: Any
     ) -> None:
-        """Count that work on a message begins.
+        """Count that the processing of a redelivered message begins.
 
-        Without the database nothing is counted: no work is done either.
+        While the database is unreachable nothing is counted, and nothing can
+        be processed either.
 
-        :raises RequestPutAside: it may not be worked on any more
+        :raises RequestPutAside: the message is quarantined
         """
         self._health.count('requests_redelivered')
         method = str(message.get('method'))
-        kept = {'context': context, 'method': method}
+        redelivered = quarantine.RedeliveredMessage(
+            message_id, method, _as_json(method, message.get('args'), context)
+        )
         try:
-            text = msgspec.json.encode({**kept, 'args': message.get('args')})
-        except (TypeError, ValueError, RecursionError):
-            text = msgspec.json.encode({'method': method})
-        one = suspects.Suspect(message_id, method, text.decode())
-        try:
-            may = self._store.write(
-                lambda writer: suspects.begin(writer, one, self._limit)
+            allowed = self._store.write(
+                lambda writer: quarantine.count_delivery(
+                    writer, redelivered, self._limit
+                )
             )
         except errors.StoreUnavailable:
             return
-        if not may:
+        if not allowed:
             self._health.count('requests_quarantined')
             LOG.error(
-                'Message %s (%s) is put aside: it was delivered more than '
-                '%d times and never done; see "scheduler-manage message"',
+                'Message %s (%s) is quarantined: it was redelivered more than '
+                '%d times and never completed; see "scheduler-manage message '
+                'show %s"',
                 message_id,
                 method,
                 self._limit,
+                message_id,
             )
             raise errors.RequestPutAside(
                 message_id=message_id, deliveries=self._limit
             )
 
     def end(self, message_id: str) -> None:
-        """Note that a message was worked on to its end."""
+        """Record that the processing of a message was completed."""
         try:
-            self._store.write(lambda writer: suspects.end(writer, message_id))
+            self._store.write(
+                lambda writer: quarantine.clear(writer, message_id)
+            )
         except errors.StoreUnavailable:
-            LOG.debug('Message %s stays counted', message_id)
+            LOG.debug('Message %s stays counted as redelivered', message_id)
+
+
+def _as_json(method: str, args: Any, context: Any) -> str:
+    """Return a message as JSON; its method alone where it is not encodable."""
+    document = {'context': context, 'method': method, 'args': args}
+    try:
+        return msgspec.json.encode(document).decode()
+    except (TypeError, ValueError, RecursionError):
+        return msgspec.json.encode({'method': method}).decode()

@@ -1,4 +1,8 @@
-"""Who asks, as filters see it: a context with the policy behind it."""
+"""Who makes a request, and what the policy allows them.
+
+A context belongs to its request. The policy enforcer behind it is shared, and
+reads its files itself when they change.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from scheduler_service import errors, policies
 
 
 class RequestContext:
-    """A caller whose rights are what the policy makes of its context.
+    """A caller, as filters see it: it can be authorized for a policy rule.
 
+    :param enforcer: an ``oslo_policy.policy.Enforcer``
     :param credentials: user_id, project_id, roles and so on, as the message
         brought them; empty for none
     """
@@ -22,13 +27,15 @@ class RequestContext:
 
     @classmethod
     def of(cls, conf: Any, credentials: Mapping[str, Any]) -> RequestContext:
-        """Return a caller under the policy of *conf*."""
+        """Return a caller under the policy that *conf* names."""
         return cls(policies.new_enforcer(conf), credentials)
 
     def authorize(self, rule: str, target: dict[str, Any]) -> None:
-        """Check a policy rule on *target*.
+        """Check a policy rule.
 
-        :raises Forbidden: where the rule says no
+        :param rule: its name
+        :param target: what is to be acted on
+        :raises Forbidden: the rule does not allow it
         """
         if not self._enforcer.enforce(rule, target, self.credentials):
             raise errors.Forbidden(

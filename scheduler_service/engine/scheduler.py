@@ -1,15 +1,18 @@
-"""The scheduler: inbox in, one thread that decides, futures out."""
+"""What the faces of the service call: every verb of the scheduler.
+
+Any thread may call it. A verb makes a job, queues it for the engine's
+thread, and returns a future at once.
+"""
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
@@ -19,26 +22,27 @@ from scheduler_service.engine.extenders import (
     ExtenderOptions,
 )
 from scheduler_service.engine.health import Health
+from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
-from scheduler_service.engine.hosts import HostScheduler
-from scheduler_service.engine.options import EngineOptions
-from scheduler_service.engine.quarantine import Quarantine
-from scheduler_service.engine.queue import (
+from scheduler_service.engine.jobs import (
     BatchFuture,
     BatchItem,
     ClaimsJob,
     ExplainJob,
     HostJob,
     Job,
-    RequestQueue,
     ZoneJob,
 )
+from scheduler_service.engine.loop import EngineLoop
+from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.zones import ZoneScheduler
+from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import (
     Entry,
@@ -48,23 +52,19 @@ from scheduler_service.model import (
     ZoneRequest,
 )
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store import decisions, lifecycle
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records import decisions
 
-LOG = logging.getLogger(__name__)
-J = TypeVar('J', bound=Job)
-_IDLE_S = 1.0
-_AWAY_S = 0.5
-# How many batches at most are decided on one view of the hosts.
-_ALONG = 4
+# How long a start waits before it asks an unreachable database again.
+_RETRY_S = 0.5
 
 
 class Scheduler:
-    """Everything the faces of the service call.
+    """The scheduler: jobs in, one thread that decides, futures out.
 
-    Each verb returns a future at once. Answers are those of
-    :mod:`scheduler_service.model.reply`; errors those of
-    :mod:`scheduler_service.errors`.
+    Results are those of :mod:`scheduler_service.model.reply`; errors those
+    of :mod:`scheduler_service.errors`.
     """
 
     def __init__(
@@ -79,22 +79,29 @@ class Scheduler:
         self.health = Health()
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
-        self._options = options
-        self._inbox = RequestQueue(options.request_queue_size)
-        self._keeper = SnapshotCache(store, options.snapshot_max_age)
+        self._queue = RequestQueue(options.request_queue_size)
+        self._snapshots = SnapshotCache(store, options.snapshot_max_age)
         self._recorder = DecisionRecorder(store, options.decisions_kept)
         self._hosts = HostScheduler(
-            self._keeper,
+            self._snapshots,
             hosts,
             self._recorder,
             rng,
             options.claim_retries,
             self.health,
         )
-        self._zones = ZoneScheduler(
-            self._keeper, pools, self._recorder, rng, self.health
+        self._loop = EngineLoop(
+            store,
+            self._queue,
+            self._snapshots,
+            self._hosts,
+            ZoneScheduler(
+                self._snapshots, pools, self._recorder, rng, self.health
+            ),
+            options,
+            self.health,
         )
-        self.reporter = HostStateWriter(
+        self.host_state_writer = HostStateWriter(
             store,
             HostStateWriterOptions(
                 options.service_down_time, options.claim_timeout
@@ -104,26 +111,22 @@ class Scheduler:
         self.quarantine = Quarantine(
             store, options.max_deliveries, self.health
         )
-        self._thread = threading.Thread(
-            target=self._run, name='engine', daemon=True
-        )
         self._stopping = threading.Event()
-        self._batches = self._jobs = 0
 
     def extend(
         self, extenders: Sequence[Extender], options: ExtenderOptions
     ) -> None:
-        """Give extenders a say, before the start.
+        """Have extenders asked, from the start on.
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extending = ExtenderDispatcher(
+        self._hosts.extenders = ExtenderDispatcher(
             extenders,
             self._hosts.pipeline,
             options,
             self.health,
-            lambda job: self._inbox.put_back([job]),
-            self._hosts.refuse,
+            lambda job: self._queue.requeue([job]),
+            self._hosts.refused,
         )
 
     def start(self) -> bool:
@@ -133,34 +136,36 @@ class Scheduler:
         """
         while not self._stopping.is_set():
             try:
-                self._keeper.load()
+                self._snapshots.load()
             except errors.StoreUnavailable as error:
-                self.health.database_failed(error, _AWAY_S)
-                self._stopping.wait(_AWAY_S)
+                self.health.database_failed(error, _RETRY_S)
+                self._stopping.wait(_RETRY_S)
             else:
-                self.health.database_answered(len(self._inbox))
+                self.health.database_answered(len(self._queue))
                 self._recorder.start()
-                self.reporter.start()
-                self._thread.start()
+                self.host_state_writer.start()
+                self._loop.start()
                 return True
         return False
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """Take nothing more, finish what was taken; whether all was done."""
-        self._inbox.close()
+        """Accept nothing more, and finish what was accepted.
+
+        :param timeout: in seconds
+        :return: whether everything was finished
+        """
+        self._queue.close()
         deadline = time.monotonic() + timeout
-        self.give_up()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        done = not self._thread.is_alive()
-        self.reporter.stop(max(1.0, deadline - time.monotonic()))
+        self.cancel_start()
+        done = self._loop.stop(timeout)
+        self.host_state_writer.stop(max(1.0, deadline - time.monotonic()))
         self._hosts.close()
         self._recorder.stop(max(1.0, deadline - time.monotonic()))
         if done:
-            self._keeper.drop()
+            self._snapshots.drop()
         return done
 
-    def give_up(self) -> None:
+    def cancel_start(self) -> None:
         """End a start that waits for the database."""
         self._stopping.set()
 
@@ -172,7 +177,7 @@ class Scheduler:
         deadline: float | None = None,
         move: bool = False,
     ) -> Future[Any]:
-        """Choose hosts for the instances of a request, and claim them.
+        """Select hosts for the instances of a request, and claim them.
 
         :param deadline: monotonic time after which nobody waits
         :param move: instances keep the places that they have beside it
@@ -227,7 +232,7 @@ class Scheduler:
                 item.set_exception(entry)
             else:
                 jobs.append(_job_of(entry, caller, deadline, item))
-        self._inbox.put_all(jobs)
+        self._queue.put_all(jobs)
         return batch.whole
 
     def explain(
@@ -236,7 +241,7 @@ class Scheduler:
         host: str | None = None,
         deadline: float | None = None,
     ) -> Future[Any]:
-        """Say what would happen, and what each filter makes of the hosts.
+        """Say what would happen, and what each filter says of the hosts.
 
         :raises ServiceBusy: too many requests wait
         """
@@ -246,11 +251,11 @@ class Scheduler:
     def release(
         self, instances: Sequence[str], deadline: float | None = None
     ) -> Future[Any]:
-        """Give back claims; the future holds those that held something.
+        """Release claims; the future holds those that held something.
 
         :raises ServiceBusy: too many requests wait
         """
-        return self._claims(
+        return self._change_claims(
             lambda writer: lifecycle.release(writer, instances), deadline
         )
 
@@ -263,31 +268,36 @@ class Scheduler:
         """
 
         def work(writer: Writer) -> list[str]:
-            where = lifecycle.promised(writer.conn, instances)
+            where = lifecycle.claimed_hosts(writer.conn, instances)
             return lifecycle.confirm(writer, where)
 
-        return self._claims(work, deadline)
+        return self._change_claims(work, deadline)
 
     def drop_moves(
         self, instances: Sequence[str], deadline: float | None = None
     ) -> Future[Any]:
-        """Give back what instances hold where they do not move after all.
+        """Release what instances hold where they do not move after all.
 
         :raises ServiceBusy: too many requests wait
         """
-        return self._claims(
+        return self._change_claims(
             lambda writer: lifecycle.drop_moves(writer, instances), deadline
         )
 
-    def _claims(
+    def _change_claims(
         self, work: Callable[[Writer], Any], deadline: float | None
     ) -> Future[Any]:
         return self._put(ClaimsJob(work=work, deadline=deadline))
 
+    def _put(self, job: Job) -> Future[Any]:
+        assert isinstance(job.future, Future)
+        self._queue.put(job)
+        return job.future
+
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
-        snapshot = self._keeper.snapshot
-        age = time.monotonic() - self._keeper.refreshed_at
+        snapshot = self._snapshots.snapshot
+        age = time.monotonic() - self._snapshots.refreshed_at
         up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
         return {
             'hosts': len(snapshot.hosts) if snapshot else 0,
@@ -295,10 +305,10 @@ class Scheduler:
             'pools': len(snapshot.pools) if snapshot else 0,
             'revision': snapshot.revision if snapshot else 0,
             'snapshot_age': round(age, 3) if snapshot else None,
-            'waiting': len(self._inbox),
+            'waiting': len(self._queue),
             'database': 'up' if self.health.database_reachable else 'away',
-            'batches': self._batches,
-            'requests': self._jobs,
+            'batches': self._loop.batches,
+            'requests': self._loop.requests,
             'degraded': self.health.degraded,
             # The name before the rename, kept for one release.
             'suffering': self.health.degraded,
@@ -306,8 +316,8 @@ class Scheduler:
         }
 
     def snapshot(self) -> Snapshot | None:
-        """Return the newest snapshot; its use moves on under the reader."""
-        return self._keeper.snapshot
+        """Return the newest snapshot, which the engine goes on to write."""
+        return self._snapshots.snapshot
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest decisions, without the reasons.
@@ -327,113 +337,8 @@ class Scheduler:
             return decisions.show(conn, request_id)
 
     def flush(self) -> None:
-        """Write down the decisions that wait."""
+        """Write the decisions that wait to be written."""
         self._recorder.flush()
-
-    def _put(self, job: Job) -> Future[Any]:
-        assert isinstance(job.future, Future)
-        self._inbox.put(job)
-        return job.future
-
-    def _run(self) -> None:
-        while True:
-            jobs = self._inbox.take(self._options.batch_size, _IDLE_S)
-            if not jobs and self._inbox.closed and not self._asking:
-                return
-            try:
-                self.health.check_queue(
-                    len(self._inbox), self._options.request_queue_size
-                )
-                self._work(jobs)
-                self.health.database_answered(len(jobs) + len(self._inbox))
-            except errors.StoreUnavailable as error:
-                self.health.database_failed(error, _AWAY_S)
-                self._put_back(jobs)
-                if self._stopping.wait(_AWAY_S):
-                    return
-            except Exception as fault:
-                self._failed(jobs, fault)
-
-    def _failed(self, jobs: list[Job], fault: Exception) -> None:
-        """Decide a batch that nobody expected to fail one by one."""
-        LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
-        # Whatever was under way for it is read anew.
-        self._keeper.drop()
-        if len(jobs) == 1:
-            jobs[0].fail(errors.as_scheduler_error(fault))
-            return
-        left = [job for job in jobs if not job.future.done()]
-        for job in left:
-            job.alone = True
-        self._inbox.put_back(left)
-
-    def _more(self, jobs: list[Job]) -> list[HostJob]:
-        """Take plain requests along that wait first in line, into *jobs*."""
-        size = self._options.batch_size
-        came = self._inbox.take_plain(min(_ALONG * size - len(jobs), size))
-        jobs += came
-        self._jobs += len(came)
-        return self._in_time(came)
-
-    @property
-    def _asking(self) -> bool:
-        """Whether extenders are being asked about requests."""
-        return bool(
-            self._hosts.extending and self._hosts.extending.has_pending
-        )
-
-    def _in_time(self, jobs: list[J]) -> list[J]:
-        """Return the jobs whose answer somebody still waits for."""
-        kept = []
-        for job in jobs:
-            if job.late():
-                self.health.count('requests_expired')
-                job.fail(errors.TooLate())
-            else:
-                kept.append(job)
-        return kept
-
-    def _work(self, batch: list[Job]) -> None:
-        """Decide a batch, kind by kind; a job without an answer raises.
-
-        :param batch: gets those that came meanwhile and were decided too
-        """
-        jobs = self._in_time(batch)
-        if not jobs:
-            self._keeper.current()
-            return
-        start = time.monotonic()
-        self._batches += 1
-        self._jobs += len(jobs)
-        self.health.size('batch', len(jobs))
-        self.health.time('wait', start - jobs[0].since)
-        for job in jobs:
-            if isinstance(job, ClaimsJob):
-                self._change_claims(job)
-        self._hosts.decide(
-            [job for job in jobs if isinstance(job, HostJob)],
-            lambda: self._more(batch),
-        )
-        self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
-        for job in jobs:
-            if isinstance(job, ExplainJob):
-                self._hosts.explain(job)
-        self.health.check_batch(time.monotonic() - start)
-
-    def _change_claims(self, job: ClaimsJob) -> None:
-        if job.future.done():
-            return
-        with self._keeper.writer() as conn:
-            changed = self._store.write(job.work, conn)
-        self._keeper.refresh()
-        job.answer(changed)
-
-    def _put_back(self, jobs: list[Job]) -> None:
-        """Keep jobs without an answer while somebody still waits for it."""
-        for job in jobs:
-            if job.late():
-                job.fail(errors.StoreUnavailable())
-        self._inbox.put_back([job for job in jobs if not job.future.done()])
 
 
 def _job_of(

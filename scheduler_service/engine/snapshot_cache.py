@@ -1,4 +1,9 @@
-"""Keeps the snapshot: loads it, brings it up to date, moves it on."""
+"""The engine's snapshot: loads it, and keeps it up to date.
+
+It belongs to the engine's thread, which alone calls it and writes to the
+snapshot. Other threads may look at ``snapshot`` for single figures, and take
+copies of its table.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,30 @@ from collections.abc import Iterator
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.store import changes, claims, loading
-from scheduler_service.store.connection import Store
+from scheduler_service.store import claims
+from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.reading import change_feed
+from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 
 class SnapshotCache:
-    """The engine's view of the store.
+    """The engine's view of the store, and its connections.
 
-    The engine's thread alone calls it; anyone may read ``snapshot``.
-
-    :ivar snapshot: the newest version, None before the first load
+    :param max_age: seconds after which the snapshot is brought up to date
+        before it is used
+    :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
-    :ivar under_way: the claim that the held connection is busy with
+    :ivar pending: the claim that the raw connection is busy with
     """
 
     def __init__(self, store: Store, max_age: float) -> None:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
-        self.under_way: claims.Outcome | None = None
+        self.pending: claims.PendingClaim | None = None
         self._max_age = max_age
+        # Revisions of our own claims, whose effect is in the snapshot.
         self._own: set[int] = set()
         self._behind = False
         self._reader: Connection | None = None
@@ -42,9 +49,9 @@ class SnapshotCache:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._held() as conn:
-            self.snapshot = loading.snapshot(conn)
-        self._refreshed()
+        with self._transaction() as conn:
+            self.snapshot = load_snapshot(conn)
+        self._mark_refreshed()
         return self.snapshot
 
     def current(self) -> Snapshot:
@@ -57,32 +64,42 @@ class SnapshotCache:
     def refresh(self) -> Snapshot:
         """Bring the snapshot up to date now.
 
+        Nothing may be assumed in its table that is not claimed.
+
         :raises StoreUnavailable: the database does not answer
         """
         if self.snapshot is None:
             return self.load()
-        with self._held() as conn:
-            self.snapshot = changes.refresh(conn, self.snapshot, self._own)
-        self._refreshed()
+        with self._transaction() as conn:
+            self.snapshot = change_feed.refresh(conn, self.snapshot, self._own)
+        self._mark_refreshed()
         return self.snapshot
 
-    def advance(self, hosts: HostTable, revision: int) -> None:
-        """Move on by what this process wrote itself.
+    def changed_by_others(self) -> bool:
+        """Bring the snapshot up to date; return whether that changed it."""
+        before, behind = self.snapshot, self._behind
+        assert before is not None
+        after = self.refresh()
+        return behind or after.revision != before.revision
+
+    def advance(self, revision: int) -> None:
+        """Note that the snapshot has what a claim of ours wrote.
 
         Where others wrote in between, their changes are read before the next
         decision.
         """
         assert self.snapshot is not None
         if revision == self.snapshot.revision + 1:
-            self.snapshot = Snapshot(hosts, self.snapshot.pools, revision)
+            self.snapshot = dataclasses.replace(
+                self.snapshot, revision=revision
+            )
         else:
-            self.snapshot = dataclasses.replace(self.snapshot, hosts=hosts)
             self._own.add(revision)
             self._behind = True
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Connection]:
-        """Give the held connection for writing.
+        """Give the kept connection for writing.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -95,19 +112,19 @@ class SnapshotCache:
             raise
 
     @contextlib.contextmanager
-    def single(self) -> Iterator[Connection]:
-        """Give the held connection that commits each statement by itself.
+    def autocommit_connection(self) -> Iterator[Connection]:
+        """Give the kept connection that commits each statement by itself.
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._held() as conn:
+        with self._transaction() as conn:
             yield conn
 
     def drop(self) -> None:
-        """Let go of the connections; the next use makes new ones.
+        """Drop the connections; the next use makes new ones.
 
-        What was under way may have happened: others' and our own changes
-        are all read again.
+        Whether a pending claim was made is not known: others' changes and
+        our own are all read again.
         """
         self._behind = True
         for conn in (self._reader, self._writer):
@@ -118,8 +135,8 @@ class SnapshotCache:
         self._reader = self._writer = None
 
     @contextlib.contextmanager
-    def direct(self) -> Iterator[Connection]:
-        """Give the same connection for use below SQLAlchemy.
+    def raw_connection(self) -> Iterator[Connection]:
+        """Give the kept connection for use below SQLAlchemy.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -127,10 +144,10 @@ class SnapshotCache:
             self._reader = self.store.hold().execution_options(
                 isolation_level='AUTOCOMMIT'
             )
-        if self.under_way is not None:
-            # The database answers one thing after the other.
-            self.under_way.finish()
-            self.under_way = None
+        if self.pending is not None:
+            # A connection serves one statement after the other.
+            self.pending.finish()
+            self.pending = None
         try:
             yield self._reader
         except errors.StoreUnavailable:
@@ -138,11 +155,15 @@ class SnapshotCache:
             raise
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[Connection]:
-        with self.direct() as conn, self.store.guarded(), conn.begin():
+    def _transaction(self) -> Iterator[Connection]:
+        with (
+            self.raw_connection() as conn,
+            translate_errors(),
+            conn.begin(),
+        ):
             yield conn
 
-    def _refreshed(self) -> None:
+    def _mark_refreshed(self) -> None:
         self.refreshed_at = time.monotonic()
         self._own.clear()
         self._behind = False

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.table import Topology
+from scheduler_service.columns.topology import Topology
 from scheduler_service.extender import objects
 
 
@@ -53,9 +53,9 @@ class TableCopier:
                 topology = Topology(table.topology.aggregates)
                 names = objects.node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
-                first = TableCopy(table.frozen(topology), names, rows)
+                first = TableCopy(table.copy(topology), names, rows)
                 self._last = table.topology, first
                 return first
             first = self._last[1]
-            copied = table.frozen(first.table.topology)
+            copied = table.copy(first.table.topology)
             return dataclasses.replace(first, table=copied)

@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
-from scheduler_service.columns.view import TableView
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_CLASSES,
@@ -73,11 +71,15 @@ class NodeMaker:
 
         :param names: of the nodes, one for each row
         """
-        view = TableView.of(table, _array(rows))
-        docs = {name: decoded(view, name) for name in NESTED_FIELDS}
+        nested = {name: decoded(table, name) for name in NESTED_FIELDS}
         return [
-            self._node(view, at, name, {k: v.at(at) for k, v in docs.items()})
-            for at, name in enumerate(names)
+            self._node(
+                table,
+                row,
+                name,
+                {field: column.at(row) for field, column in nested.items()},
+            )
+            for row, name in zip(rows, names, strict=True)
         ]
 
     def _node(
@@ -361,7 +363,3 @@ def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(',', ':'))
-
-
-def _array(rows: Iterable[int]) -> Any:
-    return np.array(list(rows), np.int64)

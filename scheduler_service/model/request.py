@@ -19,7 +19,7 @@ from scheduler_service.model.inventory import (
 )
 
 MAX_INSTANCES = 1000
-_encode = msgspec.json.Encoder().encode
+_PLACING = 'placing now'
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
@@ -110,36 +110,30 @@ class Request(Document, dict=True):
             or [str(uuid.uuid4()) for _ in range(self.num_instances)],
         )
 
-    @functools.cached_property
-    def shape(self) -> bytes | None:
-        """All of the request but its ids: who has it finds the same hosts.
+    @property
+    def placing(self) -> str | None:
+        """The instance that a place is sought for: the first, if not set.
 
-        None where hosts may be judged by which instances they have, or by
-        what was tried before, or where several instances are placed.
+        The pipeline sets it for one instance after the other.
         """
-        if (
-            self.num_instances > 1
-            or self.instance_group
-            or self.scheduler_hints
-            or self.retry
-            or self.forced
-        ):
-            return None
-        return _encode(
-            (
-                self.project_id,
-                self.flavor,
-                self.image,
-                self.availability_zone,
-                self.ignore_hosts,
-                self.requested_destination,
-            )
-        )
+        uuids = self.instance_uuids
+        placing: str | None = self.__dict__.get(_PLACING)
+        return placing or (uuids[0] if uuids else None)
+
+    @placing.setter
+    def placing(self, uuid: str) -> None:
+        self.__dict__[_PLACING] = uuid
 
     @property
     def image_properties(self) -> dict[str, Any]:
         """The image's properties, empty without an image."""
         return self.image.properties if self.image else {}
+
+    @functools.cached_property
+    def image_pairs(self) -> frozenset[tuple[str, str]]:
+        """The image's properties as (name, text) pairs."""
+        properties = self.image_properties
+        return frozenset((key, str(v)) for key, v in properties.items())
 
     @functools.cached_property
     def disk_mb(self) -> int:

@@ -3,14 +3,14 @@
 from scheduler_service.pipeline.hosts import HostPipeline
 from scheduler_service.pipeline.pools import PoolChoice, PoolPipeline
 from scheduler_service.pipeline.selection import (
-    Advice,
     Assignment,
+    Bonuses,
     ScheduleResult,
 )
 
 __all__ = [
-    'Advice',
     'Assignment',
+    'Bonuses',
     'HostPipeline',
     'PoolChoice',
     'PoolPipeline',

@@ -17,15 +17,16 @@ from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.hosts.base import HostFilter, Miss
 from scheduler_service.model import Request
+from scheduler_service.pipeline.filtering import FilterResult
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.request_filters import scope_of
 from scheduler_service.settings import Settings
 
-Verdicts = Sequence[tuple[HostFilter, Mask]]
+FilterResults = Sequence[FilterResult]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class Subject:
     """What the reasons are worked out on."""
 
     table: HostTable
@@ -34,14 +35,14 @@ class View:
 
 
 def refusal(
-    verdicts: Verdicts, view: View, funnel: Funnel, placed: int
+    results: FilterResults, subject: Subject, funnel: Funnel, placed: int
 ) -> errors.NoValidHost:
     """Build the error for a request that finds no host.
 
     :param placed: how many of its instances had found one before
     """
-    causes = keepers(verdicts, view)
-    request = view.request
+    causes = rejections(results, subject)
+    request = subject.request
     facts: dict[str, Any] = {
         **funnel.to_dict(),
         'request_id': request.request_id,
@@ -49,36 +50,38 @@ def refusal(
         'placed': placed,
         'filters': causes,
         'query': scope_of(
-            request, view.table.topology.aggregates, view.settings
+            request, subject.table.topology.aggregates, subject.settings
         ).query(),
     }
-    text = f'No valid host was found. {short(facts)}'
+    text = f'No valid host was found. {summary(facts)}'
     return errors.NoValidHost(text, **facts)
 
 
-def keepers(verdicts: Verdicts, view: View) -> list[dict[str, Any]]:
+def rejections(
+    results: FilterResults, subject: Subject
+) -> list[dict[str, Any]]:
     """Say of each filter that keeps hosts out how many, and why.
 
     ``out``: hosts that it keeps out; ``alone``: those that every other
     filter would let pass; ``closest``: the host that misses least, of those
     alone where there are any; ``reason``: of the closest or first host.
     """
-    failing = np.zeros(len(view.table), np.int32)
-    for _, mask in verdicts:
+    failing = np.zeros(len(subject.table), np.int32)
+    for _, mask in results:
         failing += ~mask
     found = []
-    for one, mask in verdicts:
+    for one, mask in results:
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
-            found.append(_keeper(one, view, out, alone))
+            found.append(_rejection(one, subject, out, alone))
     return found
 
 
-def _keeper(
-    one: HostFilter, view: View, out: Mask, alone: Mask
+def _rejection(
+    one: HostFilter, subject: Subject, out: Mask, alone: Mask
 ) -> dict[str, Any]:
-    table, request, settings = view.table, view.request, view.settings
+    table, request, settings = subject.table, subject.request, subject.settings
     among = np.flatnonzero(alone if alone.any() else out)
     entry: dict[str, Any] = {
         'filter': one.name,
@@ -106,7 +109,7 @@ def _keeper(
     return entry
 
 
-def short(facts: dict[str, Any]) -> str:
+def summary(facts: dict[str, Any]) -> str:
     """Word the facts of a refusal in one line."""
     if not facts['hosts']:
         return 'There are no hosts.'
@@ -138,22 +141,22 @@ def _short_cause(cause: dict[str, Any]) -> str:
 
 
 def host_report(
-    verdicts: Verdicts, view: View, host: str
+    results: FilterResults, subject: Subject, host: str
 ) -> list[dict[str, Any]]:
     """Say of each node of a host what every filter makes of it.
 
     :raises HostNotFound: there is no such host
     """
-    rows = view.table.rows_of_host(host)
+    rows = subject.table.rows_of_host(host)
     if not len(rows):
         raise errors.HostNotFound(host=host)
     return [
         {
             'host': host,
-            'node': view.table.node_at(int(row)),
+            'node': subject.table.node_at(int(row)),
             'filters': [
-                _host_verdict(one, mask, view, int(row))
-                for one, mask in verdicts
+                _host_verdict(one, mask, subject, int(row))
+                for one, mask in results
             ],
         }
         for row in rows
@@ -161,10 +164,10 @@ def host_report(
 
 
 def _host_verdict(
-    one: HostFilter, mask: Mask, view: View, row: int
+    one: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
     passes = bool(mask[row])
     why = ''
     if not passes:
-        why = one.reason(view.table, row, view.request, view.settings)
+        why = one.reason(subject.table, row, subject.request, subject.settings)
     return {'filter': one.name, 'passes': passes, 'reason': why}

@@ -1,8 +1,8 @@
-"""The steps before the configured filters: who is a candidate at all.
+"""The filters that every request passes: who is a candidate at all.
 
-They have the shape of filters, lower-case names, and always run: what the
-caller insists on, the traits asked for, and room for every resource class
-that a claim will take. The claim itself checks the room again.
+They have lower-case names and always run: what the caller insists on, the
+traits asked for, and room for every resource class that a claim will take.
+The claim itself checks the room again.
 """
 
 from __future__ import annotations
@@ -12,39 +12,49 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.base import HostFilter, figure
-from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
+from scheduler_service.filters.hosts.base import (
+    Comparison,
+    ComparisonFilter,
+    HostFilter,
+    RowFilter,
+    RowSet,
+    figure,
+)
+from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import STANDARD_CLASSES, Request
-from scheduler_service.request_filters import scope_of
+from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
 
 
-class RequestedDestination(HostFilter):
+class RequestedDestination(RowFilter):
     """Leaves the host, node or cell that the caller insists on."""
 
     name = 'requested_destination'
-    depends = 'topology'
     once = True
     rebuild = True
 
-    def mask(
+    def row_set(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Exact names; a cell only where the move must stay in it."""
-        wanted = request.requested_destination
-        if wanted is None:
+    ) -> RowSet | None:
+        """Compare names exactly; a cell counts where a move must stay."""
+        destination = request.requested_destination
+        if destination is None:
             return None
-        if wanted.host or wanted.node:
-            passed = np.ones(len(table), np.bool_)
-            if wanted.host:
-                passed &= table.mask_of(table.rows_of_host(wanted.host))
-            if wanted.node:
-                passed &= _is(table, 'node', wanted.node)
-            return passed
-        if wanted.cell and not wanted.allow_cross_cell_move:
-            return _is(table, 'cell_uuid', wanted.cell)
+        if destination.host:
+            rows = table.rows_of_host(destination.host)
+            if destination.node:
+                nodes = _rows_with(table, 'node', destination.node)
+                rows = np.intersect1d(rows, nodes)
+            return RowSet(rows, passes=True)
+        if destination.node:
+            return RowSet(_rows_with(table, 'node', destination.node), True)
+        if destination.cell and not destination.allow_cross_cell_move:
+            cell = _rows_with(table, 'cell_uuid', destination.cell)
+            return RowSet(cell, passes=True)
         return None
 
     def reason(
@@ -54,21 +64,20 @@ class RequestedDestination(HostFilter):
         return 'another host, node or cell is requested'
 
 
-class IgnoreHosts(HostFilter):
+class IgnoreHosts(RowFilter):
     """Leaves out the service hosts that the caller ignores, in any case."""
 
     name = 'ignore_hosts'
-    depends = 'topology'
     once = True
     rebuild = True
 
-    def mask(
+    def row_set(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
+    ) -> RowSet | None:
         """Look the few names up."""
-        if not request.ignored:
+        if not request.ignore_hosts:
             return None
-        return ~table.mask_of(_rows_in_any_case(table, request.ignored))
+        return RowSet(_rows_in_any_case(table, request.ignored), passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -77,30 +86,32 @@ class IgnoreHosts(HostFilter):
         return 'the request ignores this host'
 
 
-class ForceHosts(HostFilter):
+class ForceHosts(RowFilter):
     """Leaves the hosts (any case) and nodes (exact) that are forced."""
 
     name = 'force_hosts'
-    depends = 'topology'
     once = True
     rebuild = True
 
-    def mask(
+    def row_set(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Both given: both must hold."""
+    ) -> RowSet | None:
+        """Look the few names up; where both are given, both must hold."""
         if not request.forced:
             return None
-        passed = np.ones(len(table), np.bool_)
+        forced: list[Rows] = []
         if request.force_hosts:
             lower = {name.lower() for name in request.force_hosts}
-            passed &= table.mask_of(_rows_in_any_case(table, lower))
+            forced.append(_rows_in_any_case(table, lower))
         if request.force_nodes:
-            nodes = np.zeros(len(table), np.bool_)
-            for name in request.force_nodes:
-                nodes |= _is(table, 'node', name)
-            passed &= nodes
-        return passed
+            nodes = [
+                _rows_with(table, 'node', name) for name in request.force_nodes
+            ]
+            forced.append(np.unique(np.concatenate(nodes)))
+        rows = forced[0]
+        if len(forced) > 1:
+            rows = np.intersect1d(rows, forced[1])
+        return RowSet(rows, passes=True)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -113,32 +124,42 @@ class Aggregates(HostFilter):
     """Leaves hosts in the aggregates that request filters narrowed to."""
 
     name = 'aggregates'
-    depends = 'topology'
     once = True
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Judge each distinct set of aggregates once."""
-        scope = scope_of(request, table.topology.aggregates, settings)
-        required = tuple(scope.required_aggregates)
-        forbidden = frozenset(scope.forbidden_aggregates)
-        if not required and not forbidden:
-            return None
+        scope = _scope(table, request, settings)
         every = table.topology.aggregates
 
         def verdict(ids: frozenset[int]) -> bool:
             own = {every[one].uuid for one in ids}
-            return not own & forbidden and all(own & one for one in required)
+            return not own & scope.forbidden_aggregates and all(
+                own & one for one in scope.required_aggregates
+            )
 
-        return table.by_aggregates((self.name, required, forbidden), verdict)
+        return table.by_aggregates(verdict)
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the aggregates that are required and forbidden."""
+        scope = _scope(table, request, settings)
+        required, forbidden = (
+            scope.required_aggregates,
+            scope.forbidden_aggregates,
+        )
+        if not required and not forbidden:
+            return None
+        return tuple(required), frozenset(forbidden)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Give the query that the host is not an answer to."""
-        scope = scope_of(request, table.topology.aggregates, settings)
-        return f'the host is not in {scope.query()}'
+        query = _scope(table, request, settings).query()
+        return f'the host is not in {query}'
 
 
 class Traits(HostFilter):
@@ -148,29 +169,24 @@ class Traits(HostFilter):
     """
 
     name = 'traits'
-    depends = 'topology'
     once = True
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Judge each distinct set of traits once."""
-        required, forbidden = self._both(table, request, settings)
+        required, forbidden = self.mask_key(table, request, settings)
 
         def verdict(have: frozenset[str]) -> bool:
             return required <= have and not forbidden & have
 
-        traits = table.coded['trait_set']
-        mask: Mask | None = table.topology.remember(
-            (self.name, required, forbidden),
-            lambda: _unless_all(traits.where(verdict)),
-        )
-        return mask
+        return table.coded['trait_set'].mask_where(verdict)
 
-    def _both(
+    def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[frozenset[str], frozenset[str]]:
-        scope = scope_of(request, table.topology.aggregates, settings)
+        """Return the traits that are required and those forbidden."""
+        scope = _scope(table, request, settings)
         return (
             request.required_traits | scope.required_traits,
             request.forbidden_traits | scope.forbidden_traits,
@@ -181,61 +197,91 @@ class Traits(HostFilter):
     ) -> str:
         """Name the traits that are missing or forbidden."""
         have = table.coded['trait_set'].at(row)
-        required, forbidden = self._both(table, request, settings)
-        lacks = sorted(required - have)
-        bad = sorted(forbidden & have)
-        told = [f'lacks {name}' for name in lacks]
-        return '; '.join(told + [f'has the forbidden {name}' for name in bad])
+        required, forbidden = self.mask_key(table, request, settings)
+        lacks = [f'lacks {name}' for name in sorted(required - have)]
+        return '; '.join(
+            lacks
+            + [f'has the forbidden {n}' for n in sorted(forbidden & have)]
+        )
 
 
-class Resources(HostFilter):
+class Resources(ComparisonFilter):
     """Leaves hosts with room for every resource class of the claim.
 
     ``(total - reserved) x ratio - used >= asked`` with the class's unit
     bounds. A host that reports no vCPUs at all counts as not collected.
+
+    :param filters: those that are configured; a class that one of them
+        judges completely is left to it
     """
 
     name = 'resources'
-    depends = 'row'
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
-        self.filters = filters
+        self._filters = filters
+        self._capacity = [
+            one for one in filters if isinstance(one, CapacityFilter)
+        ]
 
-    def mask(
+    def comparisons(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """AND the classes asked for that no configured filter looks at."""
-        passed: Mask | None = None
+    ) -> Sequence[Comparison]:
+        """Compare the room for each class that no filter judges."""
+        comparisons: list[Comparison] = []
         for name, amount in request.resources.items():
-            if self._checked(request, name, amount):
-                continue
-            fits = self._fits(table, name, amount, settings)
-            passed = fits if passed is None else passed & fits
-        return passed
+            if not self._is_judged(request, name, amount):
+                comparisons += self._class(table, name, amount, settings)
+        return comparisons
 
-    def _checked(self, request: Request, name: str, amount: int) -> bool:
-        """Whether a filter that ran says all there is to say of a class."""
+    def _is_judged(self, request: Request, name: str, amount: int) -> bool:
+        """Whether a filter that runs says all there is to say of a class."""
         return not request.forced and any(
-            isinstance(one, CapacityFilter)
-            and one.resource == name
-            and one.checks(request, amount)
-            for one in self.filters
+            one.resource == name and one.checks(request, amount)
+            for one in self._capacity
         )
 
-    def _fits(
+    def _class(
         self, table: HostTable, name: str, amount: int, settings: Settings
-    ) -> Mask:
+    ) -> list[Comparison]:
+        """Return what has to hold for one class."""
         if name not in table.resources:
-            return np.zeros(len(table), np.bool_)
-        fits: Mask = self.lacks(table, name, amount, settings) <= 0
+            nobody = table.topology.memoize(
+                'no host', lambda: np.zeros(len(table), np.bool_)
+            )
+            return [Comparison(nobody, np.equal, True)]
+        room = table.load_column(
+            ('room', name, settings.default_ratio(name)),
+            name,
+            lambda: self._room(table, name, settings),
+        )
+        comparisons = [Comparison(room, np.greater_equal, amount)]
+        if name not in STANDARD_CLASSES:
+            units = table.topology.mask(
+                ('units', name, amount), lambda: _units(table, name, amount)
+            )
+            if units is not None:
+                comparisons.append(Comparison(units, np.equal, True))
+        return comparisons
+
+    def _room(
+        self, table: HostTable, name: str, settings: Settings
+    ) -> Formula:
+        """Return the formula of the room for a class.
+
+        Infinite for hosts without figures, minus infinity for those that do
+        not offer the class.
+        """
+        limit = self._limit(table, name, settings)
+        columns = table.resources[name]
         if name == 'VCPU':
-            fits |= table.resources[name].total == 0
+            limit = np.where(columns.total == 0, np.inf, limit)
         elif name not in STANDARD_CLASSES:
-            columns = table.resources[name]
-            fits &= (columns.total >= 0) & (columns.min_unit <= amount)
-            fits &= amount <= columns.max_unit
-            fits &= amount % columns.step_size == 0
-        return fits
+            limit = np.where(columns.total < 0, -np.inf, limit)
+        if name == 'DISK_GB':
+            free, total = table.free_disk_formula(), columns.total
+            return lambda rows: limit[rows] - total[rows] + free(rows) / 1024.0
+        used = columns.used
+        return lambda rows: limit[rows] - used[rows]
 
     def miss(
         self, table: HostTable, request: Request, settings: Settings
@@ -255,23 +301,28 @@ class Resources(HostFilter):
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Name the classes without room, with the figures."""
-        told = []
+        reasons = []
         for name, amount in request.resources.items():
-            if not self._fits(table, name, amount, settings)[row]:
-                offered = name in table.resources and (
-                    table.resources[name].total[row] >= 0
-                )
-                missing = (
-                    self.lacks(table, name, amount, settings)[row]
-                    if offered
-                    else 0
-                )
-                told.append(
-                    f'{amount} {name} asked, lacks {figure(missing)}'
-                    if missing > 0
-                    else f'{amount} {name} asked, not offered in such units'
-                )
-        return '; '.join(told)
+            at = np.array([row])
+            if all(
+                one.at(at)[0]
+                for one in self._class(table, name, amount, settings)
+            ):
+                continue
+            offered = name in table.resources and (
+                table.resources[name].total[row] >= 0
+            )
+            missing = (
+                self.lacks(table, name, amount, settings)[row]
+                if offered
+                else 0
+            )
+            reasons.append(
+                f'{amount} {name} asked, lacks {figure(missing)}'
+                if missing > 0
+                else f'{amount} {name} asked, not offered in such units'
+            )
+        return '; '.join(reasons)
 
     def lacks(
         self, table: HostTable, name: str, amount: int, settings: Settings
@@ -280,18 +331,17 @@ class Resources(HostFilter):
         columns = table.resources[name]
         used: Any = columns.used
         if name == 'DISK_GB':
-            free = columns.total - used
-            least = table.number('disk_available_least')
-            used = columns.total - np.fmin(free, least)
-        limit = self._limit(table, name, settings)
-        missing: np.ndarray[Any, Any] = amount + used - limit
+            used = columns.total - table.free_disk_mb() / 1024.0
+        missing: np.ndarray[Any, Any] = (
+            amount + used - self._limit(table, name, settings)
+        )
         return missing
 
     def ratios(
         self, table: HostTable, settings: Settings, name: str = ''
     ) -> tuple[str, Floats] | None:
         """Return the ratios that a filter states for a class, or None."""
-        for one in self.filters:
+        for one in self._filters:
             stated = one.ratios(table, settings)
             if stated is not None and stated[0] == name:
                 return stated
@@ -307,7 +357,7 @@ class Resources(HostFilter):
             return limit
         if name in STANDARD_CLASSES:
             return table.capacity(name, settings)
-        room: Floats = table.topology.remember(
+        room: Floats = table.topology.memoize(
             ('room', name),
             lambda: (
                 (columns.total - columns.reserved)
@@ -317,19 +367,25 @@ class Resources(HostFilter):
         return room
 
 
-def _unless_all(mask: Mask) -> Mask | None:
-    """Return None for a mask that passes everybody."""
-    return None if mask.all() else mask
+def _scope(table: HostTable, request: Request, settings: Settings) -> Scope:
+    return scope_of(request, table.topology.aggregates, settings)
 
 
-def _is(table: HostTable, column: str, value: str) -> Mask:
-    """Return bool[n], true where a coded column has the value."""
+def _units(table: HostTable, name: str, amount: int) -> Mask:
+    """Return bool[n]: hosts that give the amount of a class in one piece."""
+    columns = table.resources[name]
+    units: Mask = (columns.min_unit <= amount) & (amount <= columns.max_unit)
+    units &= amount % columns.step_size == 0
+    return units
+
+
+def _rows_with(table: HostTable, column: str, value: str) -> Rows:
+    """Return the rows where a coded column has the value."""
     coded = table.coded[column]
-    same: Mask = coded.codes == coded.code(value)
-    return same
+    return np.flatnonzero(coded.codes == coded.code(value))
 
 
-def _rows_in_any_case(table: HostTable, lower: Any) -> Any:
+def _rows_in_any_case(table: HostTable, lower: Any) -> Rows:
     by_lower = table.lower_hosts()
     names = [name for one in lower for name in by_lower.get(one, ())]
     return table.rows_of_hosts(names)

@@ -1,33 +1,44 @@
-"""Request filters: listed in one table, in the order in which they run."""
+"""Request filters: one module each, listed in the order they run in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from scheduler_service.model import Aggregate, Request
-from scheduler_service.request_filters.aggregates import (
+from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.request_filters.compute_status_filter import (
+    ComputeStatusFilter,
+)
+from scheduler_service.request_filters.devices_filter import (
+    DevicesFilter,
+)
+from scheduler_service.request_filters.isolate_aggregates import (
     IsolateAggregates,
-    MapZoneToAggregate,
+)
+from scheduler_service.request_filters.map_az_to_placement_aggregate import (
+    MapAzToPlacementAggregate,
+)
+from scheduler_service.request_filters.require_image_type_support import (
+    RequireImageTypeSupport,
+)
+from scheduler_service.request_filters.require_tenant_aggregate import (
     RequireTenantAggregate,
 )
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.traits import (
-    ComputeStatus,
-    Devices,
-    RequireImageTypeSupport,
+from scheduler_service.request_filters.transform_image_metadata import (
     TransformImageMetadata,
 )
 from scheduler_service.settings import Settings
 
-_KEPT = 'scope of request filters'
+# Key of the scope among the attributes cached on a request.
+_CACHE_KEY = 'scope of request filters'
 BUILT_IN: tuple[RequestFilter, ...] = (
     RequireTenantAggregate(),
-    MapZoneToAggregate(),
+    MapAzToPlacementAggregate(),
     RequireImageTypeSupport(),
-    ComputeStatus(),
+    ComputeStatusFilter(),
     IsolateAggregates(),
     TransformImageMetadata(),
-    Devices(),
+    DevicesFilter(),
 )
 
 
@@ -36,21 +47,23 @@ def scope_of(
     aggregates: Mapping[int, Aggregate],
     settings: Settings,
 ) -> Scope:
-    """Return what all request filters add; nothing on a rebuild.
+    """Return the restrictions of all request filters, none on a rebuild.
 
-    Worked out once for a request, and again when the aggregates moved.
+    The scope is cached on the request until aggregates or settings are
+    replaced.
 
-    :raises RequestFilterFailed: the request can go nowhere
+    :param aggregates: all aggregates by id
+    :raises RequestFilterFailed: no host at all may take the request
     """
-    known = request.__dict__.get(_KEPT)
-    if known and known[0] is aggregates and known[1] is settings:
-        kept: Scope = known[2]
-        return kept
+    cached = request.__dict__.get(_CACHE_KEY)
+    if cached and cached[0] is aggregates and cached[1] is settings:
+        cached_scope: Scope = cached[2]
+        return cached_scope
     scope = Scope()
     if not request.is_rebuild:
-        for one in BUILT_IN:
-            one.narrow(request, aggregates, settings, scope)
-    request.__dict__[_KEPT] = aggregates, settings, scope
+        for request_filter in BUILT_IN:
+            request_filter.apply(request, aggregates, settings, scope)
+    request.__dict__[_CACHE_KEY] = aggregates, settings, scope
     return scope
 
 

@@ -1,10 +1,10 @@
-"""What a request filter is: it narrows a request before any host is seen."""
+"""The base class of request filters, and the scope that they fill."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.settings import Settings
@@ -12,12 +12,13 @@ from scheduler_service.settings import Settings
 
 @dataclasses.dataclass(slots=True)
 class Scope:
-    """What request filters add to a request.
+    """Restrictions that request filters add to a request.
 
-    :ivar required_aggregates: sets of uuids; a host is in one of each set
-    :ivar forbidden_aggregates: uuids; a host is in none of them
-    :ivar required_traits: on top of what flavor and image require
-    :ivar forbidden_traits: likewise
+    :ivar required_aggregates: sets of uuids; a host has to be in one
+        aggregate of each set
+    :ivar forbidden_aggregates: uuids; a host must be in none of them
+    :ivar required_traits: in addition to those of flavor and image
+    :ivar forbidden_traits: in addition to those of flavor and image
     """
 
     required_aggregates: list[frozenset[str]] = dataclasses.field(
@@ -36,51 +37,46 @@ class Scope:
         )
 
     def query(self) -> str:
-        """Return it as the parameters of a placement query.
+        """Return the scope as the parameters of a placement query.
 
-        ``member_of=in:a,b`` for each set, ``member_of=!in:c,d`` for what is
-        forbidden, ``required=T1,!T2`` for traits; uuids and names sorted.
+        ``member_of=in:a,b`` for each set, ``member_of=!in:c,d`` for the
+        forbidden aggregates, ``required=T1,!T2`` for traits; uuids and names
+        are sorted.
         """
-        parts = [
-            f'member_of=in:{",".join(sorted(one))}'
-            for one in self.required_aggregates
+        parameters = [
+            f'member_of=in:{",".join(sorted(uuids))}'
+            for uuids in self.required_aggregates
         ]
         if self.forbidden_aggregates:
-            listed = ','.join(sorted(self.forbidden_aggregates))
-            parts.append(f'member_of=!in:{listed}')
+            uuids = ','.join(sorted(self.forbidden_aggregates))
+            parameters.append(f'member_of=!in:{uuids}')
         traits = sorted(self.required_traits)
         traits += [f'!{name}' for name in sorted(self.forbidden_traits)]
         if traits:
-            parts.append(f'required={",".join(traits)}')
-        return '&'.join(parts)
+            parameters.append(f'required={",".join(traits)}')
+        return '&'.join(parameters)
 
 
 class RequestFilter:
     """Base of request filters.
 
-    :cvar name: by which the explanation names it
+    A request filter restricts a request before any host is looked at. It
+    runs once for a request.
+
+    :cvar name: name of the filter in errors and explanations
     """
 
     name: ClassVar[str] = ''
 
-    def narrow(
+    def apply(
         self,
         request: Request,
         aggregates: Mapping[int, Aggregate],
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Add to *scope* what the request may not go without.
+        """Add the filter's restrictions to *scope*.
 
-        :raises RequestFilterFailed: the request can go nowhere
+        :param aggregates: all aggregates by id
+        :raises RequestFilterFailed: no host at all may take the request
         """
-
-
-def uuids(aggregates: Iterable[Aggregate]) -> frozenset[str]:
-    """Return the uuids of some aggregates."""
-    return frozenset(one.uuid for one in aggregates)
-
-
-def truthy(value: Any) -> bool:
-    """Whether an extra spec or image property says yes."""
-    return str(value).strip().lower() in ('1', 't', 'true', 'on', 'y', 'yes')

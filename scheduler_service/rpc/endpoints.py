@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.queue import BatchItem
+from scheduler_service.engine.jobs import BatchItem
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import Entry, SelectEntry, ZoneEntry, documents

@@ -1,9 +1,12 @@
-"""Connect to the database, and run work in transactions.
+"""The database connection and its transactions.
+
+A :class:`Store` may be used by any thread, a connection or a :class:`Writer`
+only by the thread that opened it.
 
 Every writing transaction ends by taking the next revision from one counter
-row and appending what it touched. The row stays locked until the commit, so
-revisions become visible in their order: whoever reads past the last one it
-saw misses nothing.
+row and appending a record of what it changed. The row stays locked until the
+commit, so revisions become visible in order: a reader that asks for
+everything after the last revision it saw misses nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +33,20 @@ _SERIALIZATION = '40001'
 
 
 class ChangeRecord(msgspec.Struct, omit_defaults=True):
-    """What one transaction changed, by key; ``everything`` says the rest."""
+    """What one transaction changed, as the ``changes`` table stores it.
+
+    Reading the named rows again brings a snapshot up to date.
+
+    :ivar everything: too much changed to name it: load all of it again
+    :ivar hosts: ids of hosts that were added or changed
+    :ivar hosts_gone: ids of hosts that were removed
+    :ivar load: ids of hosts of which only use, counts or state changed
+    :ivar instances: uuids of instances that were added or changed
+    :ivar instances_gone: uuids of instances that were removed
+    :ivar groups: uuids of server groups that changed or were removed
+    :ivar aggregates: whether any aggregate changed
+    :ivar pools: whether any pool changed
+    """
 
     everything: bool = False
     hosts: list[int] = []
@@ -43,7 +59,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     pools: bool = False
 
     def to_json(self) -> str:
-        """Return it as the feed keeps it."""
+        """Return the text for the ``changes`` table."""
         return msgspec.json.encode(self).decode()
 
     def __bool__(self) -> bool:
@@ -51,10 +67,12 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
 
 
 class Writer:
-    """One writing transaction: its connection, and what it touched.
+    """One writing transaction: its connection and the record of its changes.
 
-    :ivar revision: the revision it was given, once it has been sealed; 0
-        where nothing was touched
+    :ivar touched: what the transaction changed so far; every function that
+        writes adds to it
+    :ivar revision: the revision of the transaction once
+        :meth:`append_change` ran; 0 where nothing was changed
     """
 
     def __init__(self, conn: Connection) -> None:
@@ -62,13 +80,17 @@ class Writer:
         self.touched = ChangeRecord()
         self.revision = 0
 
-    def seal(self) -> None:
-        """Take the revision and say what was touched; the last statements."""
+    def append_change(self) -> None:
+        """Take the next revision and append the change record.
+
+        These are the last statements of the transaction, since they lock the
+        counter row that every writer needs.
+        """
         if not self.touched:
             return
         self.revision = next_number(self.conn, REVISION)
         self.conn.execute(
-            _SEAL,
+            _APPEND_CHANGE,
             {
                 'revision': self.revision,
                 'touched': self.touched.to_json(),
@@ -78,17 +100,21 @@ class Writer:
 
 
 class Store:
-    """The database, as short verbs elsewhere in this package use it."""
+    """The database: gives connections and runs work in transactions.
+
+    :ivar on_retry: called with the reason (``deadlock`` or
+        ``serialization``) whenever a transaction is run again
+    :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        # Called with the reason when a transaction is tried again.
-        self.on_retry: Callable[[str], None] = _nothing
-        self._retried = db_api.wrap_db_retry(
+        self.on_retry: Callable[[str], None] = _ignore_reason
+        self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
             retry_interval=0.01,
             max_retry_interval=1,
-            exception_checker=self._is_to_be_tried_again,
+            exception_checker=self._is_retryable,
         )(_call)
         self.dialect = engine.dialect.name
         if self.dialect == 'mariadb':
@@ -96,10 +122,10 @@ class Store:
 
     @classmethod
     def connect(cls, url: str, **options: Any) -> Store:
-        """Return a store at *url*; nothing is contacted yet.
+        """Return a store for a database URL; nothing is contacted yet.
 
-        :param options: of oslo.db's ``create_engine``
-        :raises ConfigurationError: where the URL cannot be used
+        :param options: passed to oslo.db's ``create_engine``
+        :raises ConfigurationError: the URL cannot be used
         """
         try:
             parsed = make_url(url)
@@ -129,37 +155,34 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection for reading.
+        """Yield a connection for reading.
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self.guarded(), self.engine.connect() as conn:
+        with translate_errors(), self.engine.connect() as conn:
             yield conn
 
-    @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Turn the loss of the database inside into StoreUnavailable."""
-        with _translated():
-            yield
-
     def hold(self) -> Connection:
-        """Return a connection that the caller keeps and closes.
+        """Return a connection that the caller keeps and has to close.
 
         :raises StoreUnavailable: the database does not answer
         """
-        with _translated():
+        with translate_errors():
             return self.engine.connect()
 
     def write(
         self, work: Callable[[Writer], T], conn: Connection | None = None
     ) -> T:
-        """Run *work* in one transaction, again where it met a deadlock.
+        """Run *work* in one transaction; return what it returns.
 
-        :param conn: a held connection to use
+        The transaction is run again after a deadlock or a serialization
+        failure, so *work* must not have effects outside the database.
+
+        :param conn: a connection from :meth:`hold` to use
         :raises StoreUnavailable: the database does not answer
         """
-        with _translated():
-            result: T = self._again(self._write_once, work, conn)
+        with translate_errors():
+            result: T = self._with_retries(self._write_once, work, conn)
             return result
 
     def _write_once(
@@ -170,19 +193,14 @@ class Store:
                 conn = stack.enter_context(self.engine.connect())
             stack.enter_context(conn.begin())
             if self.dialect == 'sqlite':
-                conn.execute(_FIRST)
+                conn.execute(_TAKE_WRITE_LOCK)
             writer = Writer(conn)
             result = work(writer)
-            writer.seal()
+            writer.append_change()
             return result
 
-    def _again(self, call: Callable[..., T], *args: Any) -> T:
-        """Call; again, bounded and after a moment, where it collided."""
-        result: T = self._retried(call, *args)
-        return result
-
-    def _is_to_be_tried_again(self, fault: BaseException) -> bool:
-        """Whether others were in the way; the reason is counted."""
+    def _is_retryable(self, fault: BaseException) -> bool:
+        """Whether a transaction failed only because others ran beside it."""
         if isinstance(fault, db_exception.DBDeadlock):
             self.on_retry('deadlock')
             return True
@@ -191,31 +209,38 @@ class Store:
             return True
         return False
 
-    def once(self, call: Callable[[], T]) -> T:
-        """Run a call that is a transaction of its own, as ``write`` does.
+    def run(self, call: Callable[[], T]) -> T:
+        """Run a call that is a transaction of its own.
+
+        Retries and errors are those of :meth:`write`.
 
         :raises StoreUnavailable: the database does not answer
         """
-        with _translated():
-            result: T = self._again(call)
+        with translate_errors():
+            result: T = self._with_retries(call)
             return result
 
     def dispose(self) -> None:
-        """Close every connection that is not held."""
+        """Close all connections but those from :meth:`hold`."""
         self.engine.dispose()
 
 
-# What drivers raise for a server that refuses, restarts or shuts down, where
-# the layers above do not know it for what it is.
+# Drivers raise these for a server that refuses connections, restarts or shuts
+# down; oslo.db does not recognise every one as a lost connection.
 _LOST = (sa.exc.OperationalError, sa.exc.InterfaceError)
-_SEAL = schema.changes.insert()
-# SQLite lets one transaction write; to start with a write waits for the turn,
-# where to come to it later would fail.
-_FIRST = sa.text("UPDATE counters SET value = value WHERE name = 'revision'")
+_APPEND_CHANGE = schema.changes.insert()
+# SQLite lets only one transaction write. A transaction that starts with a
+# write waits for its turn; one that first reads and then writes would fail.
+_TAKE_WRITE_LOCK = sa.text(
+    "UPDATE counters SET value = value WHERE name = 'revision'"
+)
 
 
 def next_number(conn: Connection, counter: str, count: int = 1) -> int:
-    """Advance a counter by *count* and return it; its row stays locked."""
+    """Advance a counter by *count* and return its new value.
+
+    The counter's row stays locked until the transaction ends.
+    """
     table = schema.counters
     advance = (
         sa.update(table)
@@ -248,19 +273,22 @@ def _call(call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
 
 
-def _nothing(reason: str) -> None:
-    """Count nothing."""
+def _ignore_reason(reason: str) -> None:
+    """Do nothing: nobody counts how often transactions are run again."""
 
 
 def _driver_fault(fault: BaseException) -> Any:
-    """Return what the driver raised, under the layers above it."""
+    """Return the driver's exception inside SQLAlchemy's and oslo.db's."""
     inner = getattr(fault, 'inner_exception', None) or fault
     return getattr(inner, 'orig', inner)
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Turn the loss of the database into an error of ours."""
+def translate_errors() -> Iterator[None]:
+    """Raise StoreUnavailable where the code inside loses the database.
+
+    :raises StoreUnavailable: the database does not answer or has no tables
+    """
     try:
         yield
     except (
@@ -285,12 +313,12 @@ def _translated() -> Iterator[None]:
 
 
 def first_line(fault: BaseException) -> str:
-    """Return the first line of what a driver says, without the statement."""
+    """Return the first line of a driver's message, without the statement."""
     return str(fault).strip().partition('\n')[0][:300]
 
 
 def _prepare_sqlite(engine: Engine) -> None:
-    """Make one writer wait for another instead of failing."""
+    """Let a writer wait for another writer instead of failing at once."""
 
     @sa.event.listens_for(engine, 'connect')
     def _pragmas(dbapi_conn: Any, record: Any) -> None:
@@ -299,13 +327,18 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 def _prepare_postgresql(engine: Engine) -> None:
-    """Plan each statement once, and send columns as they are."""
-    from scheduler_service.store import arrays
+    """Set up each new connection for statements that are planned once."""
+    from scheduler_service.store import pg_arrays
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
         before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
         dbapi_conn.execute('SET plan_cache_mode = force_generic_plan')
         dbapi_conn.execute('SET jit = off')
+        # What a transaction reads after it waited for a lock has to include
+        # what the holder of the lock committed.
+        dbapi_conn.execute(
+            "SET default_transaction_isolation = 'read committed'"
+        )
         dbapi_conn.autocommit = before
-        arrays.register(dbapi_conn)
+        pg_arrays.register(dbapi_conn)

@@ -1,4 +1,7 @@
-"""Bring the database's tables to the version that this package needs."""
+"""Creates the tables and upgrades them to the version of this package.
+
+Commands and tests call it on their main thread; daemons do not.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ _COUNTERS = ('revision', 'host_id')
 
 
 def sync(store: Store, version: str = 'head') -> str:
-    """Create or upgrade the tables; return the version they are at.
+    """Create or upgrade the tables; return their version.
 
-    Doing it again changes nothing.
+    Tables that have the version already are not changed.
     """
     with store.engine.begin() as conn:
         command.upgrade(_config(conn), version)
@@ -27,7 +30,7 @@ def sync(store: Store, version: str = 'head') -> str:
 
 
 def current(store: Store) -> str | None:
-    """Return the version of the tables, None where there are none."""
+    """Return the version of the tables; None: there are no tables."""
     with store.reading() as conn:
         return migration.MigrationContext.configure(
             conn
@@ -35,13 +38,13 @@ def current(store: Store) -> str | None:
 
 
 def head() -> str:
-    """Return the version that this package needs."""
+    """Return the version of the tables that this package needs."""
     found = script.ScriptDirectory.from_config(_config()).get_current_head()
     return str(found)
 
 
 def differences(store: Store) -> list[str]:
-    """Return how the tables differ from what this package expects."""
+    """Return how the tables differ from those in ``schema``."""
     with store.reading() as conn:
         context = migration.MigrationContext.configure(
             conn, opts={'compare_type': False}

@@ -1,8 +1,9 @@
-"""Many rows in one statement, on three databases.
+"""Many rows in one statement, on each database; no table of its own.
 
-Rows travel as one parameter that the database itself unfolds, or, with
-PostgreSQL, one for each column: one statement, one round trip, one cached
-plan, however many rows there are.
+Stateless: any thread may call it with a connection of its own. Rows are sent
+as one JSON parameter that the database expands, or on PostgreSQL as one array
+for each column: one statement, one round trip and one cached plan, however
+many rows there are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _encode_sorted = msgspec.json.Encoder(order='deterministic').encode
 
 
 def dialect_of(conn: Connection) -> str:
-    """Return the name of the SQL that a connection's database speaks."""
+    """Return ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)."""
     name = conn.dialect.name
     return 'mysql' if name == 'mariadb' else name
 
@@ -37,27 +38,28 @@ def dialect_of(conn: Connection) -> str:
 def source(
     dialect: str, columns: Mapping[str, str], parameter: str = 'rows'
 ) -> str:
-    """Return SQL for the rows that :func:`pack` packs, named ``a``.
+    """Return SQL for a table ``a`` of the rows that :func:`pack` encodes.
 
     :param columns: name -> int, float or text
-    :param parameter: its name, where a statement has several such rows
+    :param parameter: the parameter's name, for a statement with several
+        such tables
     """
     if dialect == 'postgresql':
-        told = ', '.join(
+        expressions = ', '.join(
             f'CAST(:{parameter}_{name} AS {POSTGRESQL[kind]}[])'
             for name, kind in columns.items()
         )
-        return f'unnest({told}) AS a({", ".join(columns)})'
+        return f'unnest({expressions}) AS a({", ".join(columns)})'
     if dialect == 'mysql':
-        told = ', '.join(
+        expressions = ', '.join(
             f"{n} {_PATHS[kind]} PATH '$.{n}'" for n, kind in columns.items()
         )
-        return f"JSON_TABLE(:{parameter}, '$[*]' COLUMNS ({told})) AS a"
-    told = ', '.join(
+        return f"JSON_TABLE(:{parameter}, '$[*]' COLUMNS ({expressions})) AS a"
+    expressions = ', '.join(
         f"json_extract(value, '$.{name}') AS {name}" for name in columns
     )
-    # No caller's text gets in here: names are the ones in our own code.
-    return f'(SELECT {told} FROM json_each(:{parameter})) AS a'  # noqa: S608
+    # Column names are constants of this package, never a caller's text.
+    return f'(SELECT {expressions} FROM json_each(:{parameter})) AS a'  # noqa: S608
 
 
 def insert_packed(
@@ -93,18 +95,18 @@ def pack(
     values: Sequence[Sequence[Any]],
     parameter: str = 'rows',
 ) -> dict[str, Any]:
-    """Return rows as the parameters of a statement with their source.
+    """Return the parameters of a statement with the SQL of :func:`source`.
 
     :param values: rows, each in the order of the columns
     """
     if dialect != 'postgresql':
         named = [dict(zip(columns, row, strict=True)) for row in values]
         return {parameter: _encode(named).decode()}
-    from scheduler_service.store import arrays
+    from scheduler_service.store import pg_arrays
 
     by_column = zip(*values, strict=True) if values else [()] * len(columns)
     return {
-        f'{parameter}_{name}': arrays.OF_KIND[kind](column)
+        f'{parameter}_{name}': pg_arrays.BY_TYPE[kind](column)
         for (name, kind), column in zip(
             columns.items(), by_column, strict=True
         )
@@ -112,7 +114,7 @@ def pack(
 
 
 def document(values: Mapping[str, Any]) -> str:
-    """Return the JSON of what a row keeps beside its columns: no empties."""
+    """Return JSON for a row's ``document`` column, without empty values."""
     kept = {name: value for name, value in values.items() if value}
     return _encode_sorted(kept).decode()
 
@@ -120,14 +122,14 @@ def document(values: Mapping[str, Any]) -> str:
 def insert(
     conn: Connection, table: Any, values: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Insert rows, in as few statements as the driver can."""
+    """Insert rows; no rows: no statement."""
     listed = list(values)
     if listed:
         conn.execute(sa.insert(table), listed)
 
 
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
-    """Delete the rows whose column is one of *keys*; return how many."""
+    """Delete the rows whose *column* is in *keys*; return how many."""
     gone = 0
     for part in in_chunks(keys, _CHUNK):
         query = sa.delete(column.table).where(column.in_(part))

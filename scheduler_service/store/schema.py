@@ -1,4 +1,4 @@
-"""The tables, on SQLite, PostgreSQL and MariaDB alike."""
+"""The tables, for SQLite, PostgreSQL and MariaDB; read by any thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.dialects import mysql
 _TABLE: dict[str, Any] = {
     'mysql_engine': 'InnoDB',
     'mysql_charset': 'utf8mb4',
-    # Names differ by case, as everywhere else here.
+    # Compares names with case, as the other databases do.
     'mysql_collate': 'utf8mb4_bin',
 }
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
@@ -57,9 +57,9 @@ hosts = sa.Table(
     sa.Column('cell_uuid', sa.String(255)),
     sa.Column('num_io_ops', _BIG, nullable=False),
     sa.Column('failed_builds', _BIG, nullable=False),
-    # Instances that the host reports beside those in ``instances``.
+    # How many instances the host has that are not in ``instances``.
     sa.Column('instances_other', _BIG, nullable=False),
-    # Whatever is read as a whole: CPU, devices, metrics and so on.
+    # JSON of what is read as a whole: CPU, devices, metrics and so on.
     sa.Column('document', _DOCUMENT, nullable=False),
     sa.UniqueConstraint('host', 'node'),
     **_TABLE,
@@ -75,12 +75,12 @@ inventories = sa.Table(
     sa.Column('min_unit', _BIG, nullable=False),
     sa.Column('max_unit', _BIG, nullable=False),
     sa.Column('step_size', _BIG, nullable=False),
-    # NULL: the configured default.
+    # NULL: the configured default applies.
     sa.Column('allocation_ratio', sa.Double()),
-    # Always ``reported`` plus what allocations hold.
+    # Always ``reported`` plus the sum of the allocations.
     sa.Column('used', _BIG, nullable=False),
     sa.Column('reported', _BIG, nullable=False),
-    # Free disk as the host measured it, less what was claimed since.
+    # Free disk as the host measured it, minus what was claimed since.
     sa.Column('available_least', _BIG),
     **_TABLE,
 )
@@ -140,21 +140,21 @@ instances = sa.Table(
     sa.Column('uuid', sa.String(36), primary_key=True),
     sa.Column('host', sa.String(255), nullable=False),
     sa.Column('node', sa.String(255), nullable=False),
-    # reported: a host runs it; claimed: we promised it a place; confirmed:
-    # both.
+    # reported: a host has it; claimed: it was scheduled to a host;
+    # confirmed: both.
     sa.Column('state', sa.String(16), nullable=False),
     sa.Column('project_id', sa.String(255)),
     sa.Column('request_id', sa.String(255)),
-    # The inventory's document of it, less uuid, host and node.
+    # JSON of the inventory's document, without uuid, host and node.
     sa.Column('document', _DOCUMENT, nullable=False),
-    # What was answered for it, so that the same question gets it again.
+    # JSON of the reply, which a repeated request gets again.
     sa.Column('placement', _DOCUMENT),
     sa.Column('created_at', sa.Double(), nullable=False),
     sa.Index(None, 'host'),
     **_TABLE,
 )
 
-# The second claim of an instance that moves, beside the one where it is.
+# The second claim of an instance that moves, beside its present place.
 moves = sa.Table(
     'moves',
     metadata,
@@ -223,19 +223,19 @@ heartbeats = sa.Table(
     'heartbeats',
     metadata,
     sa.Column('host', sa.String(255), primary_key=True),
-    # By the database's clock, so that daemons need not agree on the time.
+    # By the database's clock: daemons may have different clocks.
     sa.Column('seen_at', sa.Double(), nullable=False),
     sa.Index(None, 'seen_at'),
     **_TABLE,
 )
 
-# Messages that the broker delivered again, counted while they are worked on.
-suspects = sa.Table(
+# Messages that the broker delivered again, with the number of deliveries.
+quarantine = sa.Table(
     'suspects',
     metadata,
     sa.Column('message_id', sa.String(64), primary_key=True),
     sa.Column('deliveries', sa.Integer(), nullable=False),
-    # 1: no daemon takes it any more.
+    # 1: put aside, no daemon works on it any more.
     sa.Column('put_aside', sa.Integer(), nullable=False),
     sa.Column('method', sa.String(64), nullable=False),
     sa.Column('message', _DOCUMENT, nullable=False),
@@ -254,7 +254,7 @@ decisions = sa.Table(
     ),
     sa.Column('request_id', sa.String(255), nullable=False),
     sa.Column('kind', sa.String(32), nullable=False),
-    # The stable name of the error, or 'chosen'.
+    # 'chosen', or the name of the error.
     sa.Column('outcome', sa.String(64), nullable=False),
     sa.Column('document', _DOCUMENT, nullable=False),
     sa.Column('created_at', sa.Double(), nullable=False),

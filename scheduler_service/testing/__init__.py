@@ -1,5 +1,11 @@
-"""Builders for tests of plug-ins, ours and others'."""
+"""Builders for tests of plug-ins, in this tree and in others.
 
-from scheduler_service.testing.builders import table, verdicts
+They keep nothing, so tests may run them in any thread.
+"""
 
-__all__ = ['table', 'verdicts']
+from scheduler_service.testing.builders import filter_results, table
+
+# The name before the rename, kept for one release.
+verdicts = filter_results
+
+__all__ = ['filter_results', 'table', 'verdicts']

@@ -1,4 +1,4 @@
-"""Small tables from plain documents, and what a filter makes of them."""
+"""Host tables from plain documents, and the hosts that pass a filter."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from scheduler_service.settings import Settings
 def table(inventory: Mapping[str, Any]) -> HostTable:
     """Return the host table of an inventory document.
 
-    :raises InvalidInventory: with the place and what was expected there
+    :raises InvalidInventory: names the place, and what was expected there
     """
     parsed = documents.inventory(dict(inventory))
     return build_table(
         list(enumerate(parsed.hosts)),
         parsed.aggregates,
-        [placed(one) for one in parsed.instances],
+        [placed(instance) for instance in parsed.instances],
         parsed.server_groups,
     )
 
 
-def verdicts(
-    one: HostFilter,
+def filter_results(
+    host_filter: HostFilter,
     inventory: Mapping[str, Any],
     request: Mapping[str, Any],
     settings: Settings | None = None,
 ) -> dict[str, bool]:
-    """Return what a filter says of each host, through the real pipeline.
+    """Return whether each host passes a filter, as the pipeline runs it.
 
+    :return: service host -> whether it passes; empty where the filter has
+        nothing to say about the request
+    :raises InvalidInventory, InvalidRequest: a document is not valid
     :raises FilterFault: the filter failed
     """
     hosts = table(inventory)
-    asked = documents.request(dict(request)).with_ids()
+    parsed = documents.request(dict(request)).with_ids()
     pipeline = HostPipeline(
-        [one], [], settings or Settings(), check_room=False
+        [host_filter], [], settings or Settings(), check_room=False
     )
-    for each, mask in pipeline.verdicts(hosts, asked):
-        if each is one:
+    for each, mask in pipeline.filter_results(hosts, parsed):
+        if each is host_filter:
             return {
                 hosts.host_at(row): bool(mask[row])
                 for row in range(len(hosts))

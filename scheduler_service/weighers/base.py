@@ -1,10 +1,16 @@
-"""What a weigher is, and the rule for reading numbers from metadata."""
+"""What a weigher is: raw weights of hosts; the pipeline does the rest.
+
+Weighers hold no state of requests: any thread may ask them.
+"""
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
-from scheduler_service.columns.table import Floats, HostTable
+from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -13,7 +19,7 @@ Rows = Any
 
 
 class Weigher:
-    """Base of weighers: raw weights for hosts; the pipeline does the rest.
+    """Base of weighers.
 
     :cvar name: the name that operators configure; the class's by default
     :cvar multiplier_option: field of the settings that multiplies the
@@ -24,12 +30,6 @@ class Weigher:
     :cvar minval: raw weights below are this, and it is the low end of
         normalising; None: the lowest raw weight is
     :cvar maxval: likewise at the high end
-    :cvar depends: on what the raw weight of a host depends, beside the
-        request: ``topology``, which moves rarely; ``row``, the host's own
-        columns alone; ``request``: where it says nothing, it does so because
-        of the request; ``anything``
-    :cvar nothing: the raw weight of every host where it says nothing and
-        depends on its row
     """
 
     name: ClassVar[str] = ''
@@ -38,8 +38,6 @@ class Weigher:
     refuses: ClassVar[bool] = False
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
-    depends: ClassVar[str] = 'anything'
-    nothing: ClassVar[float] = 0.0
 
     def __init_subclass__(cls) -> None:
         if 'name' not in cls.__dict__:
@@ -58,9 +56,44 @@ class Weigher:
         """
         return None
 
+    def weight_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return what the raw weights depend on, beside what hosts are.
+
+        ``EACH_TIME``, the default: they are asked for with every request.
+        None: the weigher has no opinion on this request. Any other value:
+        all that they read of the request; they look at nothing of hosts
+        that moves with their load or their instances, so they are asked for
+        once and kept until hosts or aggregates change.
+        """
+        return EACH_TIME
+
     def multiplier(self, settings: Settings) -> float:
         """Return the configured multiplier."""
         if not self.multiplier_option:
             return 1.0
         value: float = getattr(settings, self.multiplier_option)
         return value
+
+
+class ColumnWeigher(Weigher, abc.ABC):
+    """Base of weighers by a column of load, the same for every request."""
+
+    @abc.abstractmethod
+    def column(self, table: HostTable, settings: Settings) -> Floats:
+        """Return raw weights of all hosts, [n], kept true under load.
+
+        Already inside ``minval`` and ``maxval``.
+        """
+
+    def weigh(
+        self,
+        table: HostTable,
+        rows: Rows,
+        request: Request,
+        settings: Settings,
+    ) -> Floats | None:
+        """Return rows of the column."""
+        weights: Floats = self.column(table, settings)[rows]
+        return weights

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.conformance.cases import read, run
+from tests.support.conformance import read, run
 
 
 def main() -> int:

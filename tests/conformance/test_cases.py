@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_service import plugins, request_filters, weighers
 from scheduler_service.filters import hosts, pools
-from tests.conformance.cases import read, run
+from tests.support.conformance import read, run
 
 FOLDER = pathlib.Path(__file__).parents[3] / 'shared' / 'conformance'
 OWN = pathlib.Path(__file__).parent / 'cases.jsonl'

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conformance.cases import run
+from tests.support.conformance import run
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))

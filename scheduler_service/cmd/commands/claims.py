@@ -11,8 +11,8 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store, read, timestamp, write
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store import audit as auditing
-from scheduler_service.store import claim_rows, lifecycle
+from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.records import audit as auditing
 
 _COLUMNS = ['uuid', 'state', 'host', 'node', 'request_id', 'created_at']
 
@@ -21,7 +21,7 @@ def listing(args: Any, conf: Any) -> None:
     """List claims."""
     rows = read(
         conf,
-        lambda conn: claim_rows.listing(
+        lambda conn: claim_queries.listing(
             conn, args.host, args.state, args.limit or None
         ),
     )
@@ -33,7 +33,7 @@ def listing(args: Any, conf: Any) -> None:
 def show(args: Any, conf: Any) -> None:
     """Print the claims of an instance with their allocations."""
     claim = read(
-        conf, lambda conn: claim_rows.show(conn, dashed(args.instance))
+        conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
     )
     if claim['created_at'] is not None:
         claim['created_at'] = timestamp(claim['created_at'])
@@ -50,7 +50,7 @@ def confirm(args: Any, conf: Any) -> int:
     """Confirm claims and moves; return 1 if there was nothing to confirm."""
 
     def work(writer: Any, uuids: list[str]) -> list[str]:
-        where = lifecycle.promised(writer.conn, uuids)
+        where = lifecycle.claimed_hosts(writer.conn, uuids)
         return lifecycle.confirm(writer, where)
 
     return _change(args, conf, work, 'confirmed')

@@ -12,8 +12,10 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.model import documents
-from scheduler_service.store import inventory, loading
 from scheduler_service.store.connection import first_line
+from scheduler_service.store.reading import inventory_export
+from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.writing import inventory_import
 
 
 def read(
@@ -43,7 +45,7 @@ def import_inventory(args: Any, conf: Any) -> None:
     with open_store(conf) as store, output.progress() as progress:
         try:
             report = store.write(
-                lambda writer: inventory.Importer(
+                lambda writer: inventory_import.Importer(
                     writer, args.replace, progress
                 ).run(wanted)
             )
@@ -61,14 +63,14 @@ def import_inventory(args: Any, conf: Any) -> None:
 def export(args: Any, conf: Any) -> None:
     """Print everything in the store as one document."""
     with open_store(conf) as store, store.reading() as conn:
-        document = inventory.export(conn)
+        document = inventory_export.export(conn)
     output.document(document, args.format)
 
 
 def show(args: Any, conf: Any) -> None:
     """Print how many hosts, pools and so on there are."""
     with open_store(conf) as store, store.reading() as conn:
-        snapshot = loading.snapshot(conn)
+        snapshot = load_snapshot(conn)
     hosts = snapshot.hosts
     available = hosts.number('enabled') & hosts.number('up')
     counts = {

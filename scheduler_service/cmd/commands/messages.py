@@ -13,12 +13,12 @@ from scheduler_service.cmd.commands import (
     timestamp,
     write,
 )
-from scheduler_service.store import suspects
+from scheduler_service.store.records import quarantine
 
 
 def listing(args: Any, conf: Any) -> None:
     """List quarantined messages."""
-    rows = read(conf, suspects.listing)
+    rows = read(conf, quarantine.listing)
     for row in rows:
         row['changed_at'] = timestamp(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
@@ -27,7 +27,7 @@ def listing(args: Any, conf: Any) -> None:
 
 def show(args: Any, conf: Any) -> None:
     """Print a quarantined message in full."""
-    message = read(conf, lambda conn: suspects.show(conn, args.message_id))
+    message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
     message['changed_at'] = timestamp(message['changed_at'])
     form = 'yaml' if args.format == 'table' else args.format
     output.document(message, form)
@@ -40,7 +40,7 @@ def retry(args: Any, conf: Any) -> None:
     """
     with open_store(conf) as store:
         with store.reading() as conn:
-            row = suspects.show(conn, args.message_id)
+            row = quarantine.show(conn, args.message_id)
         message = row['message']
         if not isinstance(message, dict) or 'args' not in message:
             raise errors.InvalidRequest(
@@ -51,7 +51,7 @@ def retry(args: Any, conf: Any) -> None:
             client.cast(
                 message['context'], message['method'], **message['args']
             )
-        store.write(lambda writer: suspects.drop(writer, args.message_id))
+        store.write(lambda writer: quarantine.drop(writer, args.message_id))
     print('Cast again. Its caller does not wait for a reply any more.')
 
 
@@ -61,7 +61,7 @@ def drop(args: Any, conf: Any) -> int:
     :raises MessageNotFound: there is none with this id
     """
     removed = write(
-        conf, lambda writer: suspects.drop(writer, args.message_id)
+        conf, lambda writer: quarantine.drop(writer, args.message_id)
     )
     if not removed:
         raise errors.MessageNotFound(message_id=args.message_id)

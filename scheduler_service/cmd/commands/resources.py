@@ -12,9 +12,10 @@ from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import read, timestamp, write
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store import decisions as decision_rows
-from scheduler_service.store import loading, operate
-from scheduler_service.store import zones as zone_rows
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import decisions as decision_rows
+from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import zones as zone_rows
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
@@ -54,7 +55,7 @@ def create_pool(args: Any, conf: Any) -> None:
     )
     write(
         conf,
-        lambda writer: operate.create_pool(
+        lambda writer: admin.create_pool(
             writer, pool.id, pool.name, pool.attributes
         ),
     )
@@ -64,12 +65,12 @@ def create_pool(args: Any, conf: Any) -> None:
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
     changes = _or_none(args.attribute)
-    write(conf, lambda writer: operate.set_pool(writer, args.pool, changes))
+    write(conf, lambda writer: admin.set_pool(writer, args.pool, changes))
 
 
 def delete_pool(args: Any, conf: Any) -> None:
     """Remove a pool."""
-    write(conf, lambda writer: operate.delete_pool(writer, args.pool))
+    write(conf, lambda writer: admin.delete_pool(writer, args.pool))
 
 
 def hosts(args: Any, conf: Any) -> None:
@@ -113,14 +114,14 @@ def show_host(args: Any, conf: Any) -> None:
 
 def enable_host(args: Any, conf: Any) -> None:
     """Enable a host."""
-    write(conf, lambda w: operate.set_host_status(w, args.host, True))
+    write(conf, lambda w: admin.set_host_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
     """Disable a host: it is not selected any more."""
     write(
         conf,
-        lambda writer: operate.set_host_status(
+        lambda writer: admin.set_host_status(
             writer, args.host, False, args.reason
         ),
     )
@@ -128,7 +129,7 @@ def disable_host(args: Any, conf: Any) -> None:
 
 def remove_host(args: Any, conf: Any) -> None:
     """Remove a host."""
-    write(conf, lambda writer: operate.remove_host(writer, args.host))
+    write(conf, lambda writer: admin.remove_host(writer, args.host))
 
 
 def aggregates(args: Any, conf: Any) -> None:
@@ -145,7 +146,7 @@ def create_aggregate(args: Any, conf: Any) -> None:
         metadata['availability_zone'] = args.zone
     aggregate = write(
         conf,
-        lambda writer: operate.create_aggregate(writer, args.name, metadata),
+        lambda writer: admin.create_aggregate(writer, args.name, metadata),
     )
     print(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
 
@@ -156,7 +157,7 @@ def set_aggregate(args: Any, conf: Any) -> None:
     _change(
         args,
         conf,
-        lambda aggregate: operate.set_metadata(aggregate, changes),
+        lambda aggregate: admin.set_metadata(aggregate, changes),
     )
 
 
@@ -187,15 +188,13 @@ def _change(
 ) -> None:
     write(
         conf,
-        lambda writer: operate.change_aggregate(
-            writer, args.aggregate, change
-        ),
+        lambda writer: admin.change_aggregate(writer, args.aggregate, change),
     )
 
 
 def delete_aggregate(args: Any, conf: Any) -> None:
     """Remove an aggregate."""
-    write(conf, lambda w: operate.delete_aggregate(w, args.aggregate))
+    write(conf, lambda w: admin.delete_aggregate(w, args.aggregate))
 
 
 def groups(args: Any, conf: Any) -> None:
@@ -218,13 +217,13 @@ def create_group(args: Any, conf: Any) -> None:
         },
         ServerGroup,
     )
-    write(conf, lambda writer: operate.create_group(writer, group))
+    write(conf, lambda writer: admin.create_group(writer, group))
     print(f'Server group {group.name} has the uuid {group.uuid}.')
 
 
 def delete_group(args: Any, conf: Any) -> None:
     """Remove a server group."""
-    write(conf, lambda writer: operate.delete_group(writer, args.uuid))
+    write(conf, lambda writer: admin.delete_group(writer, args.uuid))
 
 
 def zones(args: Any, conf: Any) -> None:

@@ -1,7 +1,13 @@
-"""Host filters, listed in one table."""
+"""Host filters: one module each, listed in one table."""
 
 from __future__ import annotations
 
+from scheduler_service.filters.host_filter import (
+    AdaptedHostFilter,
+    HostFilter,
+    OneHostFilter,
+)
+from scheduler_service.filters.host_state import HostState
 from scheduler_service.filters.hosts.aggregate_core_filter import (
     AggregateCoreFilter,
 )
@@ -17,8 +23,14 @@ from scheduler_service.filters.hosts.aggregate_instance_extra_specs_filter impor
 from scheduler_service.filters.hosts.aggregate_instance_type_filter import (
     AggregateInstanceTypeFilter,
 )
+from scheduler_service.filters.hosts.aggregate_io_ops_filter import (
+    AggregateIoOpsFilter,
+)
 from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
     AggregateMultiTenancyIsolation,
+)
+from scheduler_service.filters.hosts.aggregate_num_instances_filter import (
+    AggregateNumInstancesFilter,
 )
 from scheduler_service.filters.hosts.aggregate_ram_filter import (
     AggregateRamFilter,
@@ -32,12 +44,6 @@ from scheduler_service.filters.hosts.all_hosts_filter import (
 from scheduler_service.filters.hosts.availability_zone_filter import (
     AvailabilityZoneFilter,
 )
-from scheduler_service.filters.hosts.base import (
-    AdaptedHostFilter,
-    HostFilter,
-    HostState,
-    OneHostFilter,
-)
 from scheduler_service.filters.hosts.compute_capabilities_filter import (
     ComputeCapabilitiesFilter,
 )
@@ -47,29 +53,31 @@ from scheduler_service.filters.hosts.compute_filter import (
 from scheduler_service.filters.hosts.core_filter import (
     CoreFilter,
 )
+from scheduler_service.filters.hosts.different_host_filter import (
+    DifferentHostFilter,
+)
 from scheduler_service.filters.hosts.disk_filter import (
     DiskFilter,
 )
-from scheduler_service.filters.hosts.exact_filters import (
+from scheduler_service.filters.hosts.exact_core_filter import (
     ExactCoreFilter,
+)
+from scheduler_service.filters.hosts.exact_disk_filter import (
     ExactDiskFilter,
+)
+from scheduler_service.filters.hosts.exact_ram_filter import (
     ExactRamFilter,
 )
-from scheduler_service.filters.hosts.group_filters import (
+from scheduler_service.filters.hosts.group_affinity_filter import (
     GroupAffinityFilter,
+)
+from scheduler_service.filters.hosts.group_anti_affinity_filter import (
     GroupAntiAffinityFilter,
-    ServerGroupAffinityFilter,
-    ServerGroupAntiAffinityFilter,
 )
 from scheduler_service.filters.hosts.image_properties_filter import (
     ImagePropertiesFilter,
 )
-from scheduler_service.filters.hosts.instance_hints import (
-    DifferentHostFilter,
-    SameHostFilter,
-)
 from scheduler_service.filters.hosts.io_ops_filter import (
-    AggregateIoOpsFilter,
     IoOpsFilter,
 )
 from scheduler_service.filters.hosts.isolated_hosts_filter import (
@@ -82,7 +90,6 @@ from scheduler_service.filters.hosts.metrics_filter import (
     MetricsFilter,
 )
 from scheduler_service.filters.hosts.num_instances_filter import (
-    AggregateNumInstancesFilter,
     NumInstancesFilter,
 )
 from scheduler_service.filters.hosts.numa_topology_filter import (
@@ -96,6 +103,15 @@ from scheduler_service.filters.hosts.ram_filter import (
 )
 from scheduler_service.filters.hosts.retry_filter import (
     RetryFilter,
+)
+from scheduler_service.filters.hosts.same_host_filter import (
+    SameHostFilter,
+)
+from scheduler_service.filters.hosts.server_group_affinity_filter import (
+    ServerGroupAffinityFilter,
+)
+from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
+    ServerGroupAntiAffinityFilter,
 )
 from scheduler_service.filters.hosts.simple_cidr_affinity_filter import (
     SimpleCIDRAffinityFilter,

@@ -1,4 +1,4 @@
-"""AggregateCoreFilter."""
+"""The host filter AggregateCoreFilter."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.aggregate_capacity import AggregateRatio
 from scheduler_service.filters.hosts.core_filter import CoreFilter
-from scheduler_service.model import Request
+from scheduler_service.filters.support.aggregate_ratio import (
+    AggregateRatioMixin,
+)
 from scheduler_service.settings import Settings
 
 
-class AggregateCoreFilter(AggregateRatio, CoreFilter):
-    """CoreFilter with ``cpu_allocation_ratio`` from aggregates' metadata.
+class AggregateCoreFilter(AggregateRatioMixin, CoreFilter):
+    """CoreFilter with ``cpu_allocation_ratio`` from aggregate metadata.
 
-    The least of several values; one that is no number, or none at all: the
-    host's own ratio.
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
     """
 
     ratio_key = 'cpu_allocation_ratio'
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Let a ratio that is not comparable (nan) pass, as it always did."""
-        passed = super().mask(table, request, settings)
-        assert passed is not None
-        passed |= np.isnan(self.left(table, settings))
-        return passed
+    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+        """Return hosts that report no vCPUs, and those whose ratio is nan.
+
+        The rule rejects hosts where ``remaining < requested``, and that is
+        false for nan.
+        """
+        exempt: Mask = (self.total(table) == 0) | np.isnan(
+            self.limit(table, settings)
+        )
+        return exempt

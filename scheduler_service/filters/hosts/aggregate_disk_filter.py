@@ -1,23 +1,30 @@
-"""AggregateDiskFilter."""
+"""The host filter AggregateDiskFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.aggregate_capacity import AggregateRatio
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
+from scheduler_service.filters.support.aggregate_ratio import (
+    AggregateRatioMixin,
+)
 from scheduler_service.settings import Settings
 
 
-class AggregateDiskFilter(AggregateRatio, DiskFilter):
-    """DiskFilter with ``disk_allocation_ratio`` from aggregates' metadata.
+class AggregateDiskFilter(AggregateRatioMixin, DiskFilter):
+    """DiskFilter with ``disk_allocation_ratio`` from aggregate metadata.
 
-    The least of several values; one that is no number, or none at all: the
-    host's own ratio.
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
     """
 
     ratio_key = 'disk_allocation_ratio'
 
-    def left(self, table: HostTable, settings: Settings) -> Floats:
-        """Return what is left in MB."""
-        left: Floats = self.limit(table, settings) - self.used(table)
-        return left
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used``, in MB."""
+        limit, total = self.limit(table, settings), self.total(table)
+        free = table.free_disk_formula()
+        return lambda rows: limit[rows] - (total[rows] - free(rows))

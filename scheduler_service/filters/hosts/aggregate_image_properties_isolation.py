@@ -1,26 +1,27 @@
-"""AggregateImagePropertiesIsolation."""
+"""The host filter AggregateImagePropertiesIsolation."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
 from scheduler_service.settings import Settings
 
-Wanted = tuple[tuple[str, str], ...]
+Properties = tuple[tuple[str, str], ...]
 
 
 class AggregateImagePropertiesIsolation(HostFilter):
     """Keeps images with other properties off the hosts of an aggregate.
 
-    For each property of the image that a host's aggregates have in their
-    metadata, its value must be one of theirs (split at commas). An image
-    without the property goes anywhere. Properties that images in the field
-    do not have are ignored.
+    Each metadata key of a host's aggregates that is also a property of the
+    image has to have the image's value among its values, which are split at
+    commas. An image without the property may go to any host. Only properties
+    that compute services know are compared, and with
+    ``aggregate_image_properties_isolation_namespace`` only those whose name
+    starts with the namespace and the separator.
     """
 
     once = True
@@ -29,34 +30,37 @@ class AggregateImagePropertiesIsolation(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
-        wanted = _wanted(request, settings)
-        if not wanted:
+        """Evaluate each distinct set of aggregates once."""
+        properties = _properties(request, settings)
+        if not properties:
             return None
         return table.by_aggregates(
-            (self.name, wanted),
-            lambda ids: _failing(table, ids, wanted) is None,
+            lambda ids: _mismatch(table, ids, properties) is None,
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The properties that count."""
-        return _wanted(request, settings)
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the properties that are compared, None for none."""
+        return _properties(request, settings) or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the property, and what the aggregates have."""
+        """Name the property, its value and the allowed values."""
         ids = table.coded['aggregate_set'].at(row)
-        failing = _failing(table, ids, _wanted(request, settings))
-        if failing is None:
+        mismatch = _mismatch(table, ids, _properties(request, settings))
+        if mismatch is None:
             return 'does not pass'
-        key, value, there = failing
-        told = ','.join(sorted(there))
-        return f'aggregate metadata has {key}={told}, the image {key}={value}'
+        key, value, allowed = mismatch
+        return (
+            f'the image has {key}={value}, aggregate metadata allows '
+            f'{key}={",".join(sorted(allowed))}'
+        )
 
 
-def _wanted(request: Request, settings: Settings) -> Wanted:
-    """Return (key, text) of the image's properties that may be looked at."""
+def _properties(request: Request, settings: Settings) -> Properties:
+    """Return (key, text) of the image properties that are compared."""
     namespace = settings.aggregate_image_properties_isolation_namespace
     separator = settings.aggregate_image_properties_isolation_separator
     prefix = f'{namespace}{separator}' if namespace else ''
@@ -67,12 +71,13 @@ def _wanted(request: Request, settings: Settings) -> Wanted:
     )
 
 
-def _failing(
-    table: HostTable, ids: frozenset[int], wanted: Wanted
+def _mismatch(
+    table: HostTable, aggregate_ids: frozenset[int], properties: Properties
 ) -> tuple[str, str, set[str]] | None:
-    metadata = table.split_metadata(ids)
-    for key, value in wanted:
-        there = metadata.get(key)
-        if there is not None and value not in there:
-            return key, value, there
+    """Return (key, value, allowed values) of the first property that fails."""
+    metadata = table.split_metadata(aggregate_ids)
+    for key, value in properties:
+        allowed = metadata.get(key)
+        if allowed is not None and value not in allowed:
+            return key, value, allowed
     return None

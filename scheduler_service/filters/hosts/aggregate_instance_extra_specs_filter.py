@@ -1,26 +1,27 @@
-"""AggregateInstanceExtraSpecsFilter."""
+"""The host filter AggregateInstanceExtraSpecsFilter."""
 
 from __future__ import annotations
-
-from collections.abc import Hashable
 
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
-SCOPE = 'aggregate_instance_extra_specs'
+Specs = tuple[tuple[str, str], ...]
 
 
 class AggregateInstanceExtraSpecsFilter(HostFilter):
     """Passes hosts whose aggregates satisfy every extra spec of the flavor.
 
-    Specs without a scope, and those scoped
-    ``aggregate_instance_extra_specs:``; others are ignored. A key must be in
-    the metadata of one of the host's aggregates, and one of its values
-    (split at commas) must match; operators are those of extra specs.
+    Extra specs without a scope count, and those with the scope
+    ``aggregate_instance_extra_specs:``; other scopes are ignored. The key has
+    to be in the metadata of one of the host's aggregates, and one of its
+    values, which are split at commas, has to match. Requirements use the
+    operators of extra specs.
     """
 
     once = True
@@ -28,76 +29,77 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
-        specs = own_specs(request)
+        """Evaluate each distinct set of aggregates once."""
+        specs = _aggregate_specs(request)
         if not specs:
             return None
         return table.by_aggregates(
-            (self.name, specs),
-            lambda ids: _failing(table, ids, specs) is None,
+            lambda ids: _failing_spec(table, ids, specs) is None,
         )
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The specs that count."""
-        return own_specs(request)
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the extra specs that count, None for none."""
+        return _aggregate_specs(request) or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the first spec that is not satisfied, and what there is."""
+        """Name the first extra spec that fails, and the values there are."""
         ids = table.coded['aggregate_set'].at(row)
-        failing = _failing(table, ids, own_specs(request))
+        failing = _failing_spec(table, ids, _aggregate_specs(request))
         if failing is None:
             return 'does not pass'
-        key, asked = failing
+        key, requirement = failing
         values = table.split_metadata(ids).get(key)
         if values is None:
             return (
-                f'the flavor asks {key}={asked}, no aggregate metadata has '
-                'the key'
+                f'the flavor requires {key}={requirement}, no aggregate of '
+                'the host has the metadata key'
             )
-        told = ','.join(sorted(values))
         return (
-            f'aggregate metadata has {key}={told}, the flavor asks '
-            f'{key}={asked}'
+            f'the flavor requires {key}={requirement}, aggregate metadata '
+            f'has {key}={",".join(sorted(values))}'
         )
 
 
-def own_specs(request: Request) -> tuple[tuple[str, str], ...]:
-    """Return (key, requirement) of the specs that are ours, scope removed."""
-    found = []
-    for key, value in request.flavor.extra_specs.items():
+def _aggregate_specs(request: Request) -> Specs:
+    """Return (key, requirement) of the specs that count, without scope."""
+    specs = []
+    for key, requirement in request.flavor.extra_specs.items():
         scope, colon, name = key.partition(':')
         if not colon:
-            found.append((key, value))
-        elif scope == SCOPE:
-            found.append((name, value))
-    return tuple(found)
+            specs.append((key, requirement))
+        elif scope == AGGREGATE_SCOPE:
+            specs.append((name, requirement))
+    return tuple(specs)
 
 
-def _failing(
-    table: HostTable,
-    ids: frozenset[int],
-    specs: tuple[tuple[str, str], ...],
+def _failing_spec(
+    table: HostTable, aggregate_ids: frozenset[int], specs: Specs
 ) -> tuple[str, str] | None:
     """Return the first spec that the aggregates do not satisfy."""
-    metadata = table.split_metadata(ids)
-    for key, asked in specs:
+    metadata = table.split_metadata(aggregate_ids)
+    for key, requirement in specs:
         values = metadata.get(key)
-        if values is None or not _any_matches(values, asked):
-            return key, asked
+        if values is None or not _any_matches(values, requirement):
+            return key, requirement
     return None
 
 
-def _any_matches(values: set[str], asked: str) -> bool:
-    """Whether one of the values matches; a fault only where none does."""
-    fault: ValueError | None = None
+def _any_matches(values: set[str], requirement: str) -> bool:
+    """Say whether one of the values matches.
+
+    :raises ValueError: none matches, and one cannot be compared
+    """
+    error: ValueError | None = None
     for value in sorted(values):
         try:
-            if specops.match(value, asked):
+            if specops.match(value, requirement):
                 return True
-        except ValueError as error:
-            fault = error
-    if fault is not None:
-        raise fault
+        except ValueError as caught:
+            error = caught
+    if error is not None:
+        raise error
     return False

@@ -1,24 +1,23 @@
-"""AggregateMultiTenancyIsolation."""
+"""The host filter AggregateMultiTenancyIsolation."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
-PREFIX = 'filter_tenant_id'
+METADATA_PREFIX = 'filter_tenant_id'
 
 
 class AggregateMultiTenancyIsolation(HostFilter):
-    """Keeps hosts of some projects' aggregates for those projects.
+    """Reserves the hosts of an aggregate for some projects.
 
     The projects are the values, split at commas, of every metadata key that
-    starts with ``filter_tenant_id``, over all of the host's aggregates. A
-    host with none is for everybody.
+    starts with ``filter_tenant_id``, over all aggregates of a host. A host
+    without any such key is open to all projects.
     """
 
     once = True
@@ -26,34 +25,40 @@ class AggregateMultiTenancyIsolation(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
-        project = request.project_id
+        """Evaluate each distinct set of aggregates once."""
+        project_id = request.project_id
 
-        def verdict(ids: frozenset[int]) -> bool:
-            tenants = _tenants(table, ids)
-            return not tenants or project in tenants
+        def passes(aggregate_ids: frozenset[int]) -> bool:
+            projects = _projects(table, aggregate_ids)
+            return not projects or project_id in projects
 
-        return table.by_aggregates((self.name, project), verdict)
+        return table.by_aggregates(passes)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The project; wrapped, since there may be none."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the project, None where no aggregate is reserved."""
+        if not table.any_aggregate_has(METADATA_PREFIX, starts=True):
+            return None
         return (request.project_id,)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that it is somebody else's."""
-        count = len(_tenants(table, table.coded['aggregate_set'].at(row)))
+        """Say for how many projects the host is, without naming them."""
+        count = len(_projects(table, table.coded['aggregate_set'].at(row)))
         return (
-            f'the host is for {count} projects, and '
-            f'{request.project_id} is not one of them'
+            f'filter_tenant_id metadata reserves the host for {count} other '
+            f'project{"" if count == 1 else "s"} than {request.project_id}'
         )
 
 
-def _tenants(table: HostTable, ids: frozenset[int]) -> set[str]:
-    metadata = table.split_metadata(ids)
-    found: set[str] = set()
-    for key, values in metadata.items():
-        if key.startswith(PREFIX):
-            found |= values
-    return found
+def _projects(
+    table: HostTable, aggregate_ids: frozenset[int]
+) -> set[str | None]:
+    """Return the projects that a set of aggregates is reserved for."""
+    projects: set[str | None] = set()
+    for key, values in table.split_metadata(aggregate_ids).items():
+        if key.startswith(METADATA_PREFIX):
+            projects |= values
+    return projects

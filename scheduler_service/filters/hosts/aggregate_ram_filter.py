@@ -1,16 +1,19 @@
-"""AggregateRamFilter."""
+"""The host filter AggregateRamFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.hosts.aggregate_capacity import AggregateRatio
 from scheduler_service.filters.hosts.ram_filter import RamFilter
+from scheduler_service.filters.support.aggregate_ratio import (
+    AggregateRatioMixin,
+)
 
 
-class AggregateRamFilter(AggregateRatio, RamFilter):
-    """RamFilter with ``ram_allocation_ratio`` from aggregates' metadata.
+class AggregateRamFilter(AggregateRatioMixin, RamFilter):
+    """RamFilter with ``ram_allocation_ratio`` from aggregate metadata.
 
-    The least of several values; one that is no number, or none at all: the
-    host's own ratio.
+    The least value counts where several aggregates of a host set one. Where
+    none does, or one of the values is not a number, the host's own ratio
+    counts.
     """
 
     ratio_key = 'ram_allocation_ratio'

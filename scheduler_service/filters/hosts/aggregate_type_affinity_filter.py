@@ -1,23 +1,22 @@
-"""AggregateTypeAffinityFilter."""
+"""The host filter AggregateTypeAffinityFilter."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
-KEY = 'instance_type'
+METADATA_KEY = 'instance_type'
 
 
 class AggregateTypeAffinityFilter(HostFilter):
-    """Keeps hosts of some aggregates for flavors by name.
+    """Reserves the hosts of an aggregate for some flavors, by name.
 
-    The names are the values of the metadata ``instance_type``, split at
-    commas; a host without any is for every flavor.
+    The names are the values of the metadata key ``instance_type``, split at
+    commas. A host without the key is open to every flavor.
     """
 
     once = True
@@ -25,28 +24,36 @@ class AggregateTypeAffinityFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
+        """Evaluate each distinct set of aggregates once."""
         name = request.flavor.name
 
-        def verdict(ids: frozenset[int]) -> bool:
-            names = _names(table, ids)
+        def passes(aggregate_ids: frozenset[int]) -> bool:
+            names = _flavor_names(table, aggregate_ids)
             return not names or name in names
 
-        return table.by_aggregates((self.name, name), verdict)
+        return table.by_aggregates(passes)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """The flavor's name; wrapped, since there may be none."""
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the flavor's name, None where no aggregate is reserved."""
+        if not table.any_aggregate_has(METADATA_KEY):
+            return None
         return (request.flavor.name,)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the flavors that it is for."""
-        names = _names(table, table.coded['aggregate_set'].at(row))
-        told = ', '.join(sorted(names))
-        return f'the host is for {told}, the flavor is {request.flavor.name}'
+        """Name the flavors that the host is reserved for."""
+        ids = table.coded['aggregate_set'].at(row)
+        names = ', '.join(sorted(_flavor_names(table, ids)))
+        return (
+            f'the host is reserved for the flavors {names}; the request has '
+            f'{request.flavor.name}'
+        )
 
 
-def _names(table: HostTable, ids: frozenset[int]) -> set[str]:
-    values = table.values_of(ids, KEY)
+def _flavor_names(table: HostTable, aggregate_ids: frozenset[int]) -> set[str]:
+    """Return the flavors that a set of aggregates is reserved for."""
+    values = table.values_of(aggregate_ids, METADATA_KEY)
     return {part.strip() for value in values for part in value.split(',')}

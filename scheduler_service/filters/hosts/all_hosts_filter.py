@@ -1,12 +1,21 @@
-"""AllHostsFilter."""
+"""The host filter AllHostsFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
 
 
 class AllHostsFilter(HostFilter):
     """Passes every host."""
 
     once = True
-    depends = 'topology'
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return None: it never has anything to say."""
+        return None

@@ -1,21 +1,21 @@
-"""AvailabilityZoneFilter."""
+"""The host filter AvailabilityZoneFilter."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
 class AvailabilityZoneFilter(HostFilter):
-    """Passes hosts in the availability zone asked for.
+    """Passes hosts in the requested availability zone.
 
-    A host's zones are the ``availability_zone`` metadata of its aggregates,
-    split at commas; a host without any is in ``default_availability_zone``.
+    The zones of a host are the ``availability_zone`` metadata of its
+    aggregates, split at commas. A host without any is in
+    ``default_availability_zone``.
     """
 
     once = True
@@ -23,29 +23,34 @@ class AvailabilityZoneFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
+        """Evaluate each distinct set of aggregates once."""
         zone = request.availability_zone
         if not zone:
             return None
         default = settings.default_availability_zone
 
-        def verdict(ids: frozenset[int]) -> bool:
-            return zone in _zones(table, ids, default)
+        def passes(aggregate_ids: frozenset[int]) -> bool:
+            return zone in _zones(table, aggregate_ids, default)
 
-        return table.by_aggregates((self.name, zone, default), verdict)
+        return table.by_aggregates(passes)
 
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """Zone asked and default zone."""
-        return request.availability_zone, settings.default_availability_zone
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the requested and the default zone, None for no zone."""
+        zone = request.availability_zone
+        if not zone:
+            return None
+        return zone, settings.default_availability_zone
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name both zones."""
+        """Name the requested zone and the host's zones."""
         ids = table.coded['aggregate_set'].at(row)
         zones = _zones(table, ids, settings.default_availability_zone)
         return (
-            f'zone {request.availability_zone} asked, the host is in '
+            f'zone {request.availability_zone} requested, the host is in '
             f'{", ".join(sorted(zones))}'
         )
 
@@ -53,7 +58,7 @@ class AvailabilityZoneFilter(HostFilter):
 def _zones(
     table: HostTable, aggregate_ids: frozenset[int], default: str
 ) -> set[str]:
-    """Return the zones of a set of aggregates, the default one if none."""
+    """Return the zones of a set of aggregates; if none, the default."""
     values = table.values_of(aggregate_ids, 'availability_zone')
     if not values:
         return {default}

@@ -1,223 +1,29 @@
-"""What a host filter is.
-
-A filter answers with a mask over all hosts, or with None where it has
-nothing to say about the request. "No" is a value; a fault is an exception,
-and fails the request with an error that names the filter.
-"""
+"""The base classes of host filters, under the path that plug-ins import."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, ClassVar, NamedTuple
+from scheduler_service.filters.host_filter import (
+    AdaptedHostFilter,
+    Comparison,
+    ComparisonFilter,
+    HostFilter,
+    Miss,
+    OneHostFilter,
+    RowFilter,
+    RowSet,
+    figure,
+)
+from scheduler_service.filters.host_state import HostState
 
-import numpy as np
-
-from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.model import Request
-from scheduler_service.settings import Settings
-
-
-class Miss(NamedTuple):
-    """How far a host is from passing: what it lacks, and of what."""
-
-    lacks: float
-    unit: str
-
-    def __str__(self) -> str:
-        return f'lacks {figure(self.lacks)} {self.unit}'
-
-
-def figure(value: float) -> str:
-    """Return a number as people read it: whole where it is, else short."""
-    number = float(value)
-    if number.is_integer():
-        return str(int(number))
-    return f'{number:.2f}'.rstrip('0').rstrip('.')
-
-
-class HostFilter:
-    """Base of filters that judge all hosts at once.
-
-    Override :meth:`mask` and :meth:`reason`; the rest has sensible answers.
-
-    :cvar name: the name that operators configure; the class's by default
-    :cvar once: runs for the first instance of a request only, because what
-        it looks at does not change while the request is placed
-    :cvar rebuild: runs also when a rebuild in place is checked
-    :cvar depends: on what the verdict on a host depends, beside the request:
-        ``topology``, which moves rarely; ``row``, the host's own columns
-        alone; ``request``: where it says nothing, it does so because of the
-        request; ``anything``
-    :cvar policy: of server groups; claims then hold it strictly
-    :cvar vectorised: false for a filter that visits hosts one by one; such
-        filters run last
-    """
-
-    name: ClassVar[str] = ''
-    once: ClassVar[bool] = False
-    rebuild: ClassVar[bool] = False
-    vectorised: ClassVar[bool] = True
-    policy: ClassVar[str] = ''
-    depends: ClassVar[str] = 'anything'
-
-    def __init_subclass__(cls) -> None:
-        if 'name' not in cls.__dict__:
-            cls.name = cls.__name__
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Return bool[n], true where a host passes; None: all pass.
-
-        :raises Exception: any; it fails the request and names the filter
-        """
-        return None
-
-    def shape(self, request: Request, settings: Settings) -> Hashable:
-        """Return all that the mask depends on beside the topology, or None.
-
-        A filter that looks at nothing but what rarely moves says here which
-        part of the request it reads; equal shapes share one mask.
-        """
-        return None
-
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Say in one sentence with the facts why the host of *row* fails."""
-        return 'does not pass'
-
-    def miss(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> tuple[np.ndarray[Any, Any], str] | None:
-        """Return (float64[n] of what each host lacks, unit), or None.
-
-        Only filters on capacity have a nearest miss.
-        """
-        return None
-
-    def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> dict[str, float]:
-        """Return what the host may use in all, by limit name."""
-        return {}
-
-    def ratios(
-        self, table: HostTable, settings: Settings
-    ) -> tuple[str, Floats] | None:
-        """Return (resource class, float64[n] of allocation ratios), or None.
-
-        A claim then takes these instead of the hosts' own.
-        """
-        return None
-
-
-class HostState:
-    """One host, with the attribute names that custom filters expect.
-
-    Read-only: built anew for each host that such a filter looks at.
-    """
-
-    __slots__ = ('_row', '_table')
-
-    def __init__(self, table: HostTable, row: int) -> None:
-        self._table = table
-        self._row = row
-
-    def __getattr__(self, name: str) -> Any:
-        table, row = self._table, self._row
-        if name in table.coded:
-            return table.coded[name].at(row)
-        if name in table.numbers:
-            return table.numbers[name][row].item()
-        if name in _FIGURES:
-            resource, column = _FIGURES[name]
-            return int(getattr(table.resources[resource], column)[row])
-        raise AttributeError(name)
-
-    @property
-    def nodename(self) -> str:
-        """The node's name."""
-        return self._table.node_at(self._row)
-
-    hypervisor_hostname = nodename
-
-    @property
-    def free_ram_mb(self) -> int:
-        """Memory not used, MB; may be negative."""
-        ram = self._table.resources['MEMORY_MB']
-        return int(ram.total[self._row] - ram.used[self._row])
-
-    @property
-    def free_disk_mb(self) -> int:
-        """Disk not used, MB; may be negative."""
-        return int(self._table.free_disk_mb()[self._row])
-
-    @property
-    def disk_mb_used(self) -> int:
-        """Disk used, MB."""
-        return int(self._table.resources['DISK_GB'].used[self._row]) * 1024
-
-    @property
-    def traits(self) -> frozenset[str]:
-        """Names of the host's traits."""
-        found: frozenset[str] = self._table.coded['trait_set'].at(self._row)
-        return found
-
-    @property
-    def aggregates(self) -> list[Any]:
-        """Aggregates that the host is in, documents of the inventory."""
-        ids = self._table.coded['aggregate_set'].at(self._row)
-        return [self._table.topology.aggregates[one] for one in sorted(ids)]
-
-    @property
-    def instances(self) -> dict[str, Any]:
-        """Instances on the service host, by uuid."""
-        found = self._table.instances.on_host(self.host)
-        return {one.uuid: one for one in found}
-
-
-_FIGURES = {
-    'vcpus_total': ('VCPU', 'total'),
-    'vcpus_used': ('VCPU', 'used'),
-    'total_usable_ram_mb': ('MEMORY_MB', 'total'),
-    'memory_mb_used': ('MEMORY_MB', 'used'),
-    'total_usable_disk_gb': ('DISK_GB', 'total'),
-    'local_gb_used': ('DISK_GB', 'used'),
-}
-
-
-class OneHostFilter(HostFilter):
-    """Base of filters written for one host at a time.
-
-    Override ``host_passes(host_state, request)``. Such a filter runs last,
-    over the hosts still in.
-    """
-
-    vectorised = False
-
-    def host_passes(self, host_state: HostState, request: Request) -> bool:
-        """Say whether one host passes."""
-        return True
-
-    def passing(self, table: HostTable, request: Request, among: Mask) -> Mask:
-        """Return the part of *among* that passes; bool[n]."""
-        passed = among.copy()
-        for row in np.flatnonzero(among):
-            state = HostState(table, int(row))
-            passed[row] = bool(self.host_passes(state, request))
-        return passed
-
-
-class AdaptedHostFilter(OneHostFilter):
-    """Any object with ``host_passes(host_state, spec)``, as a filter here."""
-
-    def __init__(self, wrapped: Any) -> None:
-        self.wrapped = wrapped
-        # The configured name is the wrapped class's own.
-        self.name = type(wrapped).__name__  # type: ignore[misc]
-
-    def host_passes(self, host_state: HostState, request: Request) -> bool:
-        """Ask the wrapped filter."""
-        return bool(self.wrapped.host_passes(host_state, request))
+__all__ = [
+    'AdaptedHostFilter',
+    'Comparison',
+    'ComparisonFilter',
+    'HostFilter',
+    'HostState',
+    'Miss',
+    'OneHostFilter',
+    'RowFilter',
+    'RowSet',
+    'figure',
+]

@@ -1,4 +1,4 @@
-"""ComputeCapabilitiesFilter."""
+"""The host filter ComputeCapabilitiesFilter."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts import attributes
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.support import host_attributes
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 SCOPE = 'capabilities'
 _ADDRESS_BITS = 'hw:maxphysaddr_bits'
-_SIGNS: dict[str, Any] = {
+_NUMERIC_OPERATORS: dict[str, Any] = {
     '=': np.greater_equal,
     '==': np.equal,
     '!=': np.not_equal,
@@ -26,87 +27,99 @@ _SIGNS: dict[str, Any] = {
 
 
 class ComputeCapabilitiesFilter(HostFilter):
-    """Passes hosts whose capabilities satisfy every extra spec.
+    """Passes hosts whose capabilities match every extra spec.
 
-    Specs scoped ``capabilities:`` name an attribute of the host or one of
-    its ``stats``, and further steps into it; a host without it fails.
-    Unscoped specs count where the host has such an attribute. Other scopes
-    are ignored. Operators are those of extra specs.
+    The key of an extra spec with the scope ``capabilities:`` is a path: an
+    attribute of the host or one of its ``stats``, and keys within it. A host
+    without it fails. An extra spec without a scope counts where the host has
+    such an attribute; other scopes are ignored. Requirements use the
+    operators of extra specs.
     """
 
     once = True
 
-    depends = 'request'
-
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the specs, each judged once per distinct value."""
+        """AND the extra specs, each evaluated once per distinct value."""
         passed: Mask | None = None
-        for steps, asked, scoped in _specs(request):
-            found = _judge(table, steps, asked, settings)
+        for path, requirement, scoped in _capability_specs(request):
+            matches = _matches(table, path, requirement, settings)
             if not scoped:
-                found = found | ~attributes.is_known(table, steps[0], settings)
-            passed = found if passed is None else passed & found
+                known = host_attributes.has_attribute(table, path[0], settings)
+                matches = matches | ~known
+            passed = matches if passed is None else passed & matches
         return passed
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the extra specs, unless one reads what follows the load."""
+        specs = _capability_specs(request)
+        if not specs:
+            return None
+        if any(host_attributes.follows_load(path[0]) for path, _, _ in specs):
+            return EACH_TIME
+        return tuple((*path, requirement) for path, requirement, _ in specs)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the specs that the host does not satisfy."""
-        told = []
-        for steps, asked, scoped in _specs(request):
-            known = attributes.is_known(table, steps[0], settings)[row]
-            found = _judge(table, steps, asked, settings)
-            if not found[row] and (scoped or known):
-                told.append(f'{":".join(steps)} is not {asked}')
-        return '; '.join(told)
+        """Name the extra specs that the host does not match."""
+        failing = []
+        for path, requirement, scoped in _capability_specs(request):
+            matches = _matches(table, path, requirement, settings)
+            known = host_attributes.has_attribute(table, path[0], settings)
+            if not matches[row] and (scoped or known[row]):
+                failing.append(f'{":".join(path)} {requirement}')
+        return f'the host does not match {"; ".join(failing)}'
 
 
-def _specs(request: Request) -> list[tuple[list[str], str, bool]]:
-    """Return (steps, requirement, whether scoped) of the specs that count."""
-    found = []
-    for key, asked in request.flavor.extra_specs.items():
-        steps = key.split(':')
+def _capability_specs(request: Request) -> list[tuple[list[str], str, bool]]:
+    """Return (path, requirement, whether scoped) of the specs that count."""
+    specs = []
+    for key, requirement in request.flavor.extra_specs.items():
+        path = key.split(':')
         if key == _ADDRESS_BITS:
-            steps = [SCOPE, 'cpu_info', 'maxphysaddr', 'bits']
-            asked = f'>= {asked}'
-        if len(steps) == 1:
-            found.append((steps, asked, False))
-        elif steps[0] == SCOPE:
-            found.append((steps[1:], asked, True))
-    return found
+            path = [SCOPE, 'cpu_info', 'maxphysaddr', 'bits']
+            requirement = f'>= {requirement}'
+        if len(path) == 1:
+            specs.append((path, requirement, False))
+        elif path[0] == SCOPE:
+            specs.append((path[1:], requirement, True))
+    return specs
 
 
-def _judge(
-    table: HostTable, steps: list[str], asked: str, settings: Settings
+def _matches(
+    table: HostTable, path: list[str], requirement: str, settings: Settings
 ) -> Mask:
-    """Return bool[n]: hosts that have what the steps name, and it matches."""
-    start = attributes.column(table, steps[0], settings)
-    rest = steps[1:]
-    if start is None:
-        start = attributes.column(table, 'stats', settings)
-        rest = steps
-    if isinstance(start, np.ndarray) and not rest:
-        quick = _compare(start, asked)
-        if quick is not None:
-            return quick
+    """Return bool[n]: hosts that have the path, with a value that matches."""
+    column = host_attributes.column(table, path[0], settings)
+    keys = path[1:]
+    if column is None:
+        column = host_attributes.column(table, 'stats', settings)
+        keys = path
+    if isinstance(column, np.ndarray) and not keys:
+        mask = _compare_numbers(column, requirement)
+        if mask is not None:
+            return mask
 
-    def verdict(value: Any) -> bool:
+    def value_matches(value: Any) -> bool:
         try:
-            for one in rest:
-                value = attributes.step(value, one)
+            for key in keys:
+                value = host_attributes.value_at(value, key)
         except LookupError:
             return False
-        return value is not None and specops.match(str(value), asked)
+        return value is not None and specops.match(str(value), requirement)
 
-    return attributes.as_coded(start).where(verdict)
+    encoded = host_attributes.as_dictionary_column(column)
+    return encoded.mask_where(value_matches)
 
 
-def _compare(values: Any, asked: str) -> Mask | None:
-    """Compare a column of numbers at once, where the operator is numeric."""
-    words = asked.split()
-    if len(words) < 2 or words[0] not in _SIGNS:
+def _compare_numbers(values: Any, requirement: str) -> Mask | None:
+    """Return bool[n], or None where the operator is not a numeric one."""
+    words = requirement.split()
+    if len(words) < 2 or words[0] not in _NUMERIC_OPERATORS:
         return None
-    passed: Mask = _SIGNS[words[0]](values, float(words[1]))
+    passed: Mask = _NUMERIC_OPERATORS[words[0]](values, float(words[1]))
     return passed

@@ -1,36 +1,39 @@
-"""ComputeFilter."""
+"""The host filter ComputeFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.columns.dictionary import Mask
+from collections.abc import Sequence
+
+import numpy as np
+
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.host_filter import Comparison, ComparisonFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class ComputeFilter(HostFilter):
-    """Passes hosts that are enabled and up."""
+class ComputeFilter(ComparisonFilter):
+    """Passes hosts that are enabled and up.
+
+    Operators enable and disable hosts; a host is up as long as its
+    heartbeats arrive.
+    """
 
     once = True
-    depends = 'row'
 
-    def mask(
+    def comparisons(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Pass where the operator and the heartbeat both say yes."""
-        passed: Mask = table.number('enabled') & table.number('up')
-        return passed
+    ) -> Sequence[Comparison]:
+        """Compare the column of hosts that are enabled and up."""
+        return (Comparison(table.available(), np.equal, True),)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say which of the two it is, with the operator's reason."""
+        """Say that the host is down, or disabled with the reason given."""
         if table.number('enabled')[row]:
             return 'the host is down'
-        why = table.coded['disabled_reason'].at(row)
-        return (
-            f'the host is disabled ({why})'
-            if why
-            else ('the host is disabled')
-        )
+        disabled_reason = table.coded['disabled_reason'].at(row)
+        if disabled_reason:
+            return f'the host is disabled ({disabled_reason})'
+        return 'the host is disabled'

@@ -1,10 +1,10 @@
-"""CoreFilter."""
+"""The host filter CoreFilter."""
 
 from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.capacity import CapacityFilter
+from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -13,30 +13,28 @@ class CoreFilter(CapacityFilter):
     """Passes hosts with enough vCPUs left.
 
     ``vcpus x cpu_allocation_ratio - vcpus_used >= flavor.vcpus``. A host
-    that reports no vCPUs at all passes: its figures are not collected.
+    that reports no vCPUs at all passes, because its data is not collected.
+    Without ``allow_self_overcommit`` the host also needs as many vCPUs as
+    the flavor has.
     """
 
     resource = 'VCPU'
     limit_name = 'vcpu'
     unit = 'vCPUs'
 
-    def asked(self, request: Request) -> int:
+    def requested(self, request: Request) -> int:
         """Return the flavor's vCPUs."""
         return request.flavor.vcpus
 
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Let hosts without figures pass beside those with room."""
-        passed = super().mask(table, request, settings)
-        assert passed is not None
-        passed |= self.total(table) == 0
-        return passed
+    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+        """Return the hosts that report no vCPUs."""
+        exempt: Mask = self.total(table) == 0
+        return exempt
 
     def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+        self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
-        """Report no limit where there are no figures."""
+        """Report the limit, none where the host reports no vCPUs."""
         if self.total(table)[row] == 0:
             return {}
-        return super().limits(table, row, request, settings)
+        return super().limits(table, row, settings)

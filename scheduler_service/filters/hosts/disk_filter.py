@@ -1,11 +1,15 @@
-"""DiskFilter."""
+"""The host filter DiskFilter."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.columns.table import Floats, HostTable
-from scheduler_service.filters.hosts.capacity import CapacityFilter
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -13,46 +17,57 @@ from scheduler_service.settings import Settings
 class DiskFilter(CapacityFilter):
     """Passes hosts with enough disk left for root, ephemeral and swap.
 
-    ``local_gb x 1024 x disk_allocation_ratio - used >= asked``, all in MB;
-    what is used follows from what is free, so a small
-    ``disk_available_least`` counts as used space.
+    ``local_gb x 1024 x disk_allocation_ratio - used >= requested``, in MB,
+    where used is ``local_gb x 1024`` less the free disk. Where
+    ``disk_available_least`` is less than what is free by count, it is the
+    free disk. Without ``allow_self_overcommit`` the host also needs as much
+    disk in all as is requested.
     """
 
     resource = 'DISK_GB'
     limit_name = 'disk_gb'
     unit = 'MB of disk'
 
-    def asked(self, request: Request) -> int:
-        """Return root, ephemeral and swap in MB."""
+    def requested(self, request: Request) -> int:
+        """Return root, ephemeral and swap together, in MB."""
         return request.disk_mb
 
     def total(self, table: HostTable) -> Any:
-        """Return the hosts' disks in MB."""
+        """Return the size of each host's disk in MB, int64[n]."""
         return table.resources['DISK_GB'].total * 1024
 
     def used(self, table: HostTable) -> Any:
-        """Return the disks less what is free of them, in MB."""
+        """Return the disk that is not free in MB, float64[n]."""
         return self.total(table) - table.free_disk_mb()
 
     def limit(self, table: HostTable, settings: Settings) -> Floats:
-        """Return the limit in MB."""
+        """Return how much of each host may be used in MB, float64[n]."""
         return super().limit(table, settings) * 1024
 
-    def left(self, table: HostTable, settings: Settings) -> Floats:
-        """Return what is left in MB: the limit, less the disk, plus free."""
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used``, in MB."""
         disk = table.resources['DISK_GB']
-        limit = super().limit(table, settings)
+        limit_gb = super().limit(table, settings)
+        total, used = disk.total, disk.used
         if not table.some_measure_disk():
-            left: Floats = (limit - disk.used) * 1024
-            return left
-        return (limit - disk.total) * 1024 + table.free_disk_mb()
+            return lambda rows: (limit_gb[rows] - used[rows]) * 1024
+        least = table.number('disk_available_least')
+        return lambda rows: (
+            (limit_gb[rows] - total[rows]) * 1024
+            + np.fmin(total[rows] - used[rows], least[rows]) * 1024.0
+        )
 
     def checks(self, request: Request, amount: int) -> bool:
-        """Whether a claim of *amount* GB is what this filter looks at."""
-        return self.asked(request) == amount * 1024
+        """Say whether the filter compares the amount that a claim takes.
+
+        :param amount: what the claim takes, in GB
+        """
+        return self.requested(request) == amount * 1024
 
     def limits(
-        self, table: HostTable, row: int, request: Request, settings: Settings
+        self, table: HostTable, row: int, settings: Settings
     ) -> dict[str, float]:
         """Report the limit in GB."""
         return {self.limit_name: self.limit(table, settings)[row] / 1024}

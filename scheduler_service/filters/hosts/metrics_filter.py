@@ -1,4 +1,4 @@
-"""MetricsFilter."""
+"""The host filter MetricsFilter."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import metric
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings, ratios
 
 
 class MetricsFilter(HostFilter):
-    """Passes hosts that report every metric of the ``weight_setting``."""
+    """Passes hosts that report every metric of ``weight_setting``.
 
-    depends = 'request'
+    The option is in the group ``[metrics]``; ratios do not matter here.
+    """
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """AND the columns of who reports what."""
-        names = [name for name, _ in ratios(settings.metrics_weight_setting)]
+        """AND the columns that say which hosts report each metric."""
+        names = _metric_names(settings)
         if not names:
             return None
         passed = np.ones(len(table), np.bool_)
@@ -29,13 +31,23 @@ class MetricsFilter(HostFilter):
             passed &= metric(table, name).there
         return passed
 
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the setting, None where no metric is configured."""
+        return settings.metrics_weight_setting or None
+
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name what is missing."""
+        """Name the metrics that the host does not report."""
         missing = [
             name
-            for name, _ in ratios(settings.metrics_weight_setting)
+            for name in _metric_names(settings)
             if not metric(table, name).there[row]
         ]
-        return f'the host does not report {", ".join(missing)}'
+        return f'the host does not report the metrics {", ".join(missing)}'
+
+
+def _metric_names(settings: Settings) -> list[str]:
+    return [name for name, _ in ratios(settings.metrics_weight_setting)]

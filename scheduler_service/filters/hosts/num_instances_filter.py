@@ -1,11 +1,8 @@
-"""NumInstancesFilter and AggregateNumInstancesFilter."""
+"""The host filter NumInstancesFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.filters.hosts.io_ops_filter import (
-    ByAggregate,
-    CountFilter,
-)
+from scheduler_service.filters.support.count import CountFilter
 
 
 class NumInstancesFilter(CountFilter):
@@ -13,12 +10,4 @@ class NumInstancesFilter(CountFilter):
 
     column = 'num_instances'
     option = 'max_instances_per_host'
-    what = 'instances'
-
-
-class AggregateNumInstancesFilter(ByAggregate, NumInstancesFilter):
-    """NumInstancesFilter, ``max_instances_per_host`` from aggregates.
-
-    The least of several values; one that is no whole number, or none at all:
-    the option.
-    """
+    unit = 'instances'

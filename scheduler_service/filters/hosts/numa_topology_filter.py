@@ -1,85 +1,77 @@
-"""NUMATopologyFilter."""
+"""The host filter NUMATopologyFilter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts import numa
-from scheduler_service.filters.hosts.attributes import as_coded, column
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.dependence import Key
+from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.support import host_attributes, numa
+from scheduler_service.filters.support.distinct import mask_of_combinations
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
 class NUMATopologyFilter(HostFilter):
-    """Passes hosts whose NUMA cells can hold the cells asked for.
+    """Passes hosts whose NUMA cells can hold the cells of the instance.
 
-    Asked by ``hw:numa_*``, ``hw:mem_page_size``, ``hw:cpu_policy``,
-    ``hw:cpu_thread_policy`` and ``hw:emulator_threads_policy``, or the
-    image's properties. Each guest cell gets a host cell of its own with the
-    memory, pages and CPUs: shared ones under the host's ratios, dedicated
-    ones from what is free. A host's ``numa_topology`` is ``{cells: [{cpuset,
-    pcpuset, pinned_cpus, siblings, cpu_usage, memory, memory_usage,
-    mempages: [{size_kb, total, used}]}]}``.
+    The cells follow from the extra specs ``hw:numa_*``,
+    ``hw:mem_page_size``, ``hw:cpu_policy``, ``hw:cpu_thread_policy`` and
+    ``hw:emulator_threads_policy``, or from the image's properties of the same
+    meaning; a request without any passes everywhere. Each cell of the
+    instance gets a host cell of its own that has the memory, the pages and
+    the CPUs: shared CPUs and memory within the host's allocation ratios,
+    dedicated ones from what is free. A host's ``numa_topology`` is ``{cells:
+    [{cpuset, pcpuset, pinned_cpus, siblings, cpu_usage, memory,
+    memory_usage, mempages: [{size_kb, total, used}]}]}``.
     """
-
-    depends = 'request'
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct topology with its ratios once."""
-        guest = numa.guest_of(request)
-        threads = numa.thread_policy(request) == 'require'
+        """Evaluate each distinct topology with its ratios once."""
+        guest = numa.guest_topology(request)
         if guest is None:
             return None
+        needs_threads = numa.thread_policy(request) == 'require'
 
-        def verdict(host: Any, cpu: float, ram: float) -> bool:
+        def passes(host: Any, cpu_ratio: float, ram_ratio: float) -> bool:
             if not host:
                 return False
-            if threads and not numa.has_threads(host):
+            if needs_threads and not numa.has_threads(host):
                 return False
-            return numa.fits(guest, host, cpu, ram)
+            return numa.fits(guest, host, cpu_ratio, ram_ratio)
 
-        return _by_topology(table, settings, verdict)
+        ratios = [
+            host_attributes.as_dictionary_column(
+                host_attributes.column(table, name, settings)
+            )
+            for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+        ]
+        return mask_of_combinations(
+            [decoded(table, 'numa_topology'), *ratios], passes
+        )
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the cells of the instance, None for none."""
+        guest = numa.guest_topology(request)
+        return None if guest is None else (guest, numa.thread_policy(request))
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say what is asked, and how many cells there are."""
-        guest = numa.guest_of(request)
+        """Give the cells of the instance, and how many the host has."""
         host = decoded(table, 'numa_topology').at(row)
-        cells = len(host.get('cells') or ()) if host else 0
-        asked = [tuple(cell) for cell in guest.cells] if guest else []
+        if not host:
+            return 'the host reports no NUMA topology'
+        guest = numa.guest_topology(request)
+        guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
         return (
-            f'cells of (CPUs, MB) {asked} asked, they do not fit the '
-            f"host's {cells} cells"
+            f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
+            f'the host ({len(host.get("cells") or ())})'
         )
-
-
-def _by_topology(
-    table: HostTable,
-    settings: Settings,
-    verdict: Callable[[Any, float, float], bool],
-) -> Mask:
-    hosts = decoded(table, 'numa_topology')
-    cpu = as_coded(column(table, 'cpu_allocation_ratio', settings))
-    ram = as_coded(column(table, 'ram_allocation_ratio', settings))
-    codes = np.stack([hosts.codes, cpu.codes, ram.codes])
-    distinct, which = np.unique(codes, axis=1, return_inverse=True)
-    verdicts = np.fromiter(
-        (
-            verdict(hosts.values[h], cpu.values[c], ram.values[r])
-            for h, c, r in distinct.T
-        ),
-        np.bool_,
-        distinct.shape[1],
-    )
-    spread: Mask = verdicts.take(which.ravel())
-    return spread

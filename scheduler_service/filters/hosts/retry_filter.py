@@ -1,35 +1,36 @@
-"""RetryFilter."""
+"""The host filter RetryFilter."""
 
 from __future__ import annotations
 
-from scheduler_service.columns.dictionary import Mask
+import numpy as np
+
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.host_filter import RowFilter, RowSet
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class RetryFilter(HostFilter):
-    """Leaves out the nodes that were tried before for the same request.
+class RetryFilter(RowFilter):
+    """Rejects the nodes that were already tried for the same request.
 
-    Exactly the pairs of host and node that ``retry.hosts`` lists.
+    ``retry.hosts`` lists them as pairs of host and node; another node of the
+    same host passes.
     """
 
-    depends = 'request'
-
-    def mask(
+    def row_set(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Look up the few that were tried."""
+    ) -> RowSet | None:
+        """Look up the rows of the listed pairs."""
         if request.retry is None or not request.retry.hosts:
             return None
-        rows = (
+        nodes = (
             table.row_of_node(host, node) for host, node in request.retry.hosts
         )
-        return ~table.mask_of([row for row in rows if row is not None])
+        rows = [row for row in nodes if row is not None]
+        return RowSet(np.unique(np.array(rows, np.intp)), passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that it was tried."""
-        return 'the host was tried before for this request'
+        """Say that the host was already tried."""
+        return 'the host was already tried for this request'

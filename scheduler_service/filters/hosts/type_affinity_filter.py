@@ -1,34 +1,39 @@
-"""TypeAffinityFilter."""
+"""The host filter TypeAffinityFilter."""
 
 from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.host_filter import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
 class TypeAffinityFilter(HostFilter):
-    """Passes hosts all of whose instances have the same flavor, by its id."""
+    """Passes hosts whose instances all have the same flavor as the request.
+
+    Flavors are compared by their ids. A host without instances passes.
+    """
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Visit the instances, not the hosts."""
-        wanted = request.flavor.flavorid
-        others = {
-            one.host for one in table.instances if one.flavorid != wanted
+        """Reject the hosts of instances with other flavors."""
+        flavor_id = request.flavor.flavorid
+        other_hosts = {
+            instance.host
+            for instance in table.instances
+            if instance.flavorid != flavor_id
         }
-        return ~table.mask_of(table.rows_of_hosts(others))
+        return ~table.mask_of(table.rows_of_hosts(other_hosts))
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the other flavors."""
-        there = table.instances.on_host(table.host_at(row))
-        told = sorted({str(one.flavorid) for one in there})
+        """Name the flavors of the host's instances."""
+        instances = table.instances.on_host(table.host_at(row))
+        flavors = sorted({str(instance.flavorid) for instance in instances})
         return (
-            f'instances of the flavors {", ".join(told)} are here, '
-            f'{request.flavor.flavorid} is asked'
+            f'the host has instances of the flavors {", ".join(flavors)}; the '
+            f'request has {request.flavor.flavorid}'
         )

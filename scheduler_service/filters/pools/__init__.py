@@ -1,7 +1,7 @@
-"""Pool filters: one module each, listed in one table.
+"""Pool filters: a module for each, and the table of those that are built in.
 
-Plug-ins come by the entry points of ``NAMESPACES``: our own, and the one
-that pool filters in the field are registered under.
+Plug-ins are found by the entry points of ``NAMESPACES``: that of this
+service, and that of the DNS service whose pool filters run here unchanged.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ _FALSE = frozenset(('0', 'f', 'false', 'off', 'n', 'no'))
 
 
 class AttributeFilter(PoolFilter):
-    """Leaves the pools that have every attribute the zone asks for.
+    """Keeps the pools that have every attribute the zone asks for.
 
-    Words for yes and no are one each (``1``, ``t``, ``true``, ``on``, ``y``,
-    ``yes``, and their opposites); other values compare exactly. ``pool_id``
-    is not an attribute of a pool: another filter looks at it.
+    ``1``, ``t``, ``true``, ``on``, ``y`` and ``yes`` are equal to each other,
+    and so are their opposites; other values compare exactly. ``pool_id`` is
+    ignored: the filter ``pool_id_attribute`` handles it.
     """
 
     name = 'attribute'
@@ -24,26 +24,26 @@ class AttributeFilter(PoolFilter):
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Drop pools that miss an attribute, or have another value."""
-        asked = {
-            key: _plain(value)
+        """Drop pools without an attribute, or with another value of it."""
+        wanted = {
+            key: _normalized(value)
             for key, value in zone.attributes.items()
             if key != 'pool_id'
         }
-        return [pool for pool in pools if _offers(pool.attributes, asked)]
+        return [pool for pool in pools if _has_all(pool.attributes, wanted)]
 
 
-def _offers(
-    attributes: Mapping[str, str], asked: Mapping[str, object]
+def _has_all(
+    attributes: Mapping[str, str], wanted: Mapping[str, object]
 ) -> bool:
     return all(
-        key in attributes and _plain(attributes[key]) == value
-        for key, value in asked.items()
+        key in attributes and _normalized(attributes[key]) == value
+        for key, value in wanted.items()
     )
 
 
-def _plain(value: str) -> bool | str:
-    """Return a word for yes or no as a boolean, anything else as it is."""
+def _normalized(value: str) -> bool | str:
+    """Return a word for yes or no as a boolean, other values unchanged."""
     word = value.strip().lower()
     if word in _TRUE:
         return True

@@ -1,7 +1,9 @@
-"""What a pool filter is: an ordered fold over the pools.
+"""The contract of pool filters.
 
-Written as its users write it today: constructed with the storage, one
-method that takes the pools so far and returns those it leaves.
+A filter is made for one request, with the pools of a snapshot as its
+storage. Its one method takes the pools that earlier filters left and returns
+those that it leaves. It is called by the engine's thread and has to return
+without waiting for anything.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from scheduler_service.settings import Settings
 
 
 class Storage(Protocol):
-    """What a pool filter may ask of the store, on one snapshot."""
+    """What a pool filter may look up; all of it on one snapshot."""
 
     settings: Settings
 
@@ -32,20 +34,23 @@ class Storage(Protocol):
 
 
 class Caller(Protocol):
-    """Who asks, as far as filters care."""
+    """Who makes the request, as pool filters see it."""
 
     def authorize(self, rule: str, target: dict[str, Any]) -> None:
-        """Check a policy rule on *target*.
+        """Check a policy rule.
 
-        :raises Forbidden: where the rule says no
+        :param rule: its name
+        :param target: what is to be acted on
+        :raises Forbidden: the rule does not allow it
         """
 
 
 class PoolFilter:
     """Base of pool filters.
 
-    :cvar name: the name to enable in ``scheduler_filters``
-    :ivar storage: pools as they were when the request was taken
+    :cvar name: to list in the option ``scheduler_filters``; the name of the
+        class where empty
+    :ivar storage: the pools of the snapshot that the request is decided on
     """
 
     name: ClassVar[str] = ''
@@ -56,9 +61,14 @@ class PoolFilter:
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return the pools that the zone may go to, of *pools* or others."""
+        """Return the pools that the zone may go to.
+
+        They may include pools that are not in *pools*.
+
+        :raises SchedulerError: the request is refused
+        """
         return pools
 
 
-# The name that filters in the field derive from.
+# The name of the base class that existing filters derive from.
 Filter = PoolFilter

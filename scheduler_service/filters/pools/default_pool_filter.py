@@ -11,21 +11,21 @@ from scheduler_service.model import Pool, ZoneRequest
 
 
 class DefaultPoolFilter(PoolFilter):
-    """Always chooses the configured default pool."""
+    """Replaces all pools by the configured default pool."""
 
     name = 'default_pool'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return the default pool, whatever came in."""
+        """Return the default pool alone."""
         return [default_pool(self.storage, context)]
 
 
 def default_pool(storage: Storage, context: Any) -> Pool:
-    """Return the configured default pool, whether it is stored or not.
+    """Return the configured default pool.
 
-    An operator may name a pool that this store does not know yet.
+    A pool that is not in the store yet has its id for a name.
     """
     pool_id = storage.settings.default_pool_id
     try:

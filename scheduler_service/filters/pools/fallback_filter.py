@@ -10,7 +10,7 @@ from scheduler_service.model import Pool, ZoneRequest
 
 
 class FallbackFilter(PoolFilter):
-    """Puts in the default pool where no pool is left."""
+    """Adds the default pool where no pool is left."""
 
     name = 'fallback'
 

@@ -9,15 +9,15 @@ from scheduler_service.model import Pool, ZoneRequest
 
 
 class InDoubtDefaultPoolFilter(PoolFilter):
-    """Chooses the default pool where it is one of several left."""
+    """Chooses the default pool if it is one of several pools left."""
 
     name = 'in_doubt_default_pool'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return the default pool if in doubt and it is there."""
+        """Return the default pool if it is one of several, else all."""
         if len(pools) < 2:
             return pools
-        wanted = self.storage.settings.default_pool_id
-        return [pool for pool in pools if pool.id == wanted] or pools
+        default_id = self.storage.settings.default_pool_id
+        return [pool for pool in pools if pool.id == default_id] or pools

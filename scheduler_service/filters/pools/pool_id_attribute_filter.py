@@ -12,11 +12,11 @@ RULE = 'zone_create_forced_pool'
 
 
 class PoolIDAttributeFilter(PoolFilter):
-    """Lets callers with the right role name the pool by ``pool_id``.
+    """Chooses the pool that the zone names by its attribute ``pool_id``.
 
     The pool has to exist, and the policy rule ``zone_create_forced_pool``
-    has to allow it. A pool that an earlier filter left out is an error:
-    another one is never taken instead.
+    has to allow it. A pool that an earlier filter dropped is an error: no
+    other pool is chosen instead.
     """
 
     name = 'pool_id_attribute'
@@ -24,11 +24,11 @@ class PoolIDAttributeFilter(PoolFilter):
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return the pool that is named, all of them where none is.
+        """Return the pool that is named; all pools where none is named.
 
         :raises PoolNotFound: there is no such pool
-        :raises Forbidden: the caller may not choose
-        :raises ForcedPoolFilteredOut: an earlier filter left it out
+        :raises Forbidden: the policy does not let the caller name a pool
+        :raises ForcedPoolFilteredOut: an earlier filter dropped it
         """
         pool_id = zone.attributes.get('pool_id')
         if not pool_id:

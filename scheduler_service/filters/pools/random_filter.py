@@ -9,14 +9,14 @@ from scheduler_service.model import Pool, ZoneRequest
 
 
 class RandomFilter(PoolFilter):
-    """Chooses one of the pools at random, where there are several."""
+    """Chooses one of the pools at random."""
 
     name = 'random'
 
     def filter(
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
-        """Return one pool, or none where there are none."""
+        """Return one pool; none where no pool is left."""
         if not pools:
             return pools
         return [pools[self.storage.chance(len(pools))]]

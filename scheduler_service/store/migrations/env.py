@@ -1,4 +1,4 @@
-"""Alembic's environment: runs on the connection that it is handed."""
+"""Alembic's environment: runs on the connection that ``migrate`` passes."""
 
 from alembic import context
 

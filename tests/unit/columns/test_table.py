@@ -21,7 +21,7 @@ WORDS = st.sampled_from(['a', 'b', 'c', 'd', None])
 def test_coded_concat_is_the_concatenation(one, two):
     joined = DictionaryColumn.of(one).concat(DictionaryColumn.of(two))
     assert [joined.at(row) for row in range(len(joined.codes))] == one + two
-    assert joined.where(lambda value: value == 'a').tolist() == [
+    assert joined.mask_where(lambda value: value == 'a').tolist() == [
         value == 'a' for value in one + two
     ]
 
@@ -29,7 +29,9 @@ def test_coded_concat_is_the_concatenation(one, two):
 @given(st.lists(WORDS, min_size=1))
 def test_coded_predicate_runs_once_for_each_value(items):
     seen = []
-    DictionaryColumn.of(items).where(lambda value: bool(seen.append(value)))
+    DictionaryColumn.of(items).mask_where(
+        lambda value: bool(seen.append(value))
+    )
     assert sorted(map(str, seen)) == sorted({str(item) for item in items})
 
 
@@ -91,27 +93,27 @@ def test_with_hosts_adds_replaces_and_removes():
 def test_overlay_takes_and_gives_back_all_that_is_not_published():
     base = table({'hosts': [{'host': 'a', 'vcpus': 4, 'local_gb': 9}]})
     overlay = Overlay(base)
-    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
+    overlay.assume(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
     assert overlay.table.resources['VCPU'].used.tolist() == [2]
     assert overlay.table.number('num_io_ops').tolist() == [0]
     assert overlay.table.instances.get('u') is not None
-    overlay.discard()
+    overlay.forget()
     assert base.resources['VCPU'].used.tolist() == [0]
     assert base.instances.get('u') is None
-    overlay.take(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
-    assert overlay.published() is base
-    overlay.discard()
+    overlay.assume(0, {'VCPU': 2, 'DISK_GB': 1}, PlacedInstance('u', 'a', 'a'))
+    overlay.commit()
+    overlay.forget()
     assert base.number('num_instances').tolist() == [1]
     assert base.resources['VCPU'].used.tolist() == [2]
 
 
 def test_overlay_gives_back_what_a_failed_attempt_took():
     overlay = Overlay(table({'hosts': [{'host': 'a', 'vcpus': 4}]}))
-    overlay.take(0, {'VCPU': 1}, PlacedInstance('kept', 'a', 'a'))
+    overlay.assume(0, {'VCPU': 1}, PlacedInstance('kept', 'a', 'a'))
 
     def fail():
-        with overlay.attempt():
-            overlay.take(0, {'VCPU': 2}, PlacedInstance('gone', 'a', 'a'))
+        with overlay.transaction():
+            overlay.assume(0, {'VCPU': 2}, PlacedInstance('gone', 'a', 'a'))
             assert overlay.table.number('num_io_ops').tolist() == [1]
             raise RuntimeError
 
@@ -151,8 +153,25 @@ def test_instance_index_is_a_dict_that_shares(moves):
         }
 
 
-def test_memo_is_bounded():
+def test_masks_are_dropped_when_there_are_too_many():
+    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
+    made = []
+
+    def mask(number):
+        def work():
+            made.append(number)
+            return np.array([True, False])
+
+        return topology.mask(number, work)
+
+    for number in range(20_000):
+        mask(number)
+    mask(19_999)
+    assert made == list(range(20_000))
+    mask(0)
+    assert made[-1] == 0
+
+
+def test_a_mask_that_passes_every_host_is_none():
     topology = table({'hosts': [{'host': 'a'}]}).topology
-    for number in range(2000):
-        topology.remember(('key', number), lambda: np.zeros(1))
-    assert len(topology.memo) <= 512
+    assert topology.mask('key', lambda: np.array([True])) is None

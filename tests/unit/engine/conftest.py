@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scheduler_service.model import documents
-from scheduler_service.store import inventory
 from scheduler_service.store.connection import Store
+from scheduler_service.store.writing import inventory_import
 
 ImportInventory = Callable[[dict[str, Any]], None]
 
@@ -26,6 +26,8 @@ def import_inventory(store: Store) -> ImportInventory:
 
     def run(document: dict[str, Any]) -> None:
         parsed = documents.inventory(document)
-        store.write(lambda writer: inventory.Importer(writer).run(parsed))
+        store.write(
+            lambda writer: inventory_import.Importer(writer).run(parsed)
+        )
 
     return run

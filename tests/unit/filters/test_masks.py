@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import uuid
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler_service.filters.hosts import BUILT_IN
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
-from scheduler_service.testing import verdicts
-from tests.unit.filters.plain import RULES, World
+from scheduler_service.testing import table
+from tests.support.filter_rules import RULES, World
 
 SETTINGS = Settings(
     isolated_hosts=('h0', 'h3'),
@@ -260,21 +261,28 @@ inventories = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize('kind', BUILT_IN, ids=lambda kind: kind.name)
 @settings(
-    max_examples=60,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(inventory=inventories, request_=requests)
-def test_mask_is_the_plain_reading_of_the_rule(kind, inventory, request_):
+def test_masks_are_the_plain_reading_of_the_rules(inventory, request_):
     world = World(inventory, request_, SETTINGS)
     expected = {
-        one['host']: RULES[kind.name](world, one) for one in inventory['hosts']
+        kind.name: [RULES[kind.name](world, one) for one in inventory['hosts']]
+        for kind in BUILT_IN
     }
-    found = verdicts(kind(), inventory, request_, SETTINGS)
-    assert found == expected
+    pipeline = HostPipeline(
+        [kind() for kind in BUILT_IN], [], SETTINGS, check_room=False
+    )
+    parsed = documents.request(request_).with_ids()
+    masks = {name: [True] * len(inventory['hosts']) for name in expected}
+    for host_filter, mask in pipeline.filter_results(table(inventory), parsed):
+        if host_filter.name in expected:
+            masks[host_filter.name] = mask.tolist()
+    assert masks == expected
 
 
 def test_every_filter_has_a_plain_rule():

@@ -13,13 +13,16 @@ from scheduler_service.filters.hosts import (
     OneHostFilter,
     all_filters,
 )
+from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
+    ServerGroupAntiAffinityFilter,
+)
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, explain
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
-from scheduler_service.weighers.counts import IoOpsWeigher
-from scheduler_service.weighers.ram import RAMWeigher
+from scheduler_service.weighers.io_ops_weigher import IoOpsWeigher
+from scheduler_service.weighers.ram_weigher import RAMWeigher
 
 FOUR = {
     'hosts': [
@@ -53,7 +56,7 @@ def pipeline(*filters, settings=RATIO, weighers=(RAMWeigher,)):
 
 def choose(chain, document=FOUR, overlay=None, seed=1, **request):
     asked = {'flavor': {'memory_mb': 100}, **request}
-    return chain.choose(
+    return chain.select(
         overlay or Overlay(table(document)),
         documents.request(asked).with_ids(),
         random.Random(seed),
@@ -61,13 +64,13 @@ def choose(chain, document=FOUR, overlay=None, seed=1, **request):
 
 
 def hosts_of(choice):
-    return [one.placement.selected.host for one in choice.picked]
+    return [one.placement.selected.host for one in choice.assignments]
 
 
 def alternates_of(choice):
     return [
         [other.host for other in one.placement.alternates]
-        for one in choice.picked
+        for one in choice.assignments
     ]
 
 
@@ -173,7 +176,7 @@ def test_traits_and_custom_resources():
     wanted = {'memory_mb': 1, 'extra_specs': extra}
     chosen = choose(pipeline(), document, flavor=wanted)
     assert hosts_of(chosen) == ['f']
-    assert chosen.picked[0].amounts == {'MEMORY_MB': 1, 'CUSTOM_FPGA': 2}
+    assert chosen.assignments[0].amounts == {'MEMORY_MB': 1, 'CUSTOM_FPGA': 2}
     for count in ('1', '4'):
         bad = {**wanted, 'extra_specs': {'resources:CUSTOM_FPGA': count}}
         with pytest.raises(errors.NoValidHost, match='CUSTOM_FPGA'):
@@ -186,12 +189,12 @@ def test_a_host_without_figures_of_its_vcpus_is_not_full():
         pipeline(), document, flavor={'vcpus': 4, 'memory_mb': 100}
     )
     assert hosts_of(choice) == ['a']
-    assert 'vcpu' not in choice.picked[0].placement.selected.limits
+    assert 'vcpu' not in choice.assignments[0].placement.selected.limits
 
 
 def test_limits_are_what_the_filters_allow_in_all():
     choice = choose(pipeline(), flavor={'memory_mb': 1, 'vcpus': 1})
-    assert choice.picked[0].placement.selected.limits == {
+    assert choice.assignments[0].placement.selected.limits == {
         'memory_mb': 4000,
         'vcpu': 128,
         'disk_gb': 100,
@@ -256,15 +259,15 @@ def test_host_report_gives_every_verdict():
     chain = pipeline()
     hosts = table(FOUR)
     request = documents.request({'flavor': {'memory_mb': 1500}}).with_ids()
-    view = explain.View(hosts, request, RATIO)
-    verdicts = chain.verdicts(hosts, request)
+    view = explain.Subject(hosts, request, RATIO)
+    verdicts = chain.filter_results(hosts, request)
     report = explain.host_report(verdicts, view, 'd')
     wrong = [one for one in report[0]['filters'] if not one['passes']]
     assert wrong == [
         {
             'filter': 'RamFilter',
             'passes': False,
-            'reason': '1500 MB asked, 1000 left of 1000 (0 used)',
+            'reason': '1500 MB requested, 1000 free (limit 1000, 0 used)',
         }
     ]
     with pytest.raises(errors.HostNotFound):
@@ -327,7 +330,8 @@ def test_adding_a_filter_never_adds_a_host():
         fewer = pipeline(*kinds[:count] or [kinds[0]])
         more = pipeline(*kinds[: count + 1])
         assert not (
-            more.narrow(hosts, request) & ~fewer.narrow(hosts, request)
+            more.filter_hosts(hosts, request).mask
+            & ~fewer.filter_hosts(hosts, request).mask
         ).any()
 
 
@@ -339,3 +343,40 @@ def test_weights_of_finalists_are_in_the_explanation():
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0
     assert best['weight'] == pytest.approx(sum(best['weights'].values()))
+
+
+def test_instances_of_one_request_keep_apart_when_the_group_is_strict():
+    """However much better one host is than the others."""
+    group = '11111111-1111-4111-8111-111111111111'
+    hosts = table(
+        {
+            'hosts': [
+                {'host': 'large', 'memory_mb': 100_000},
+                {'host': 'small', 'memory_mb': 1000},
+            ],
+            'server_groups': [
+                {
+                    'uuid': group,
+                    'name': 'g',
+                    'project_id': 'p',
+                    'policy': 'anti-affinity',
+                }
+            ],
+        }
+    )
+    chain = HostPipeline(
+        [ServerGroupAntiAffinityFilter()],
+        [RAMWeigher()],
+        Settings(),
+    )
+    request = documents.request(
+        {
+            'num_instances': 2,
+            'flavor': {'memory_mb': 1},
+            'instance_group': group,
+        }
+    ).with_ids()
+    result = chain.select(Overlay(hosts), request, random.Random(1))
+    assert sorted(
+        one.placement.selected.host for one in result.assignments
+    ) == ['large', 'small']

@@ -29,7 +29,7 @@ def choose(settings, **request):
     overlay = Overlay(table(WORLD))
     asked = documents.request(request).with_ids()
     chain = HostPipeline([], [], settings)
-    return chain.choose(overlay, asked, random.Random(1)), overlay
+    return chain.select(overlay, asked, random.Random(1)), overlay
 
 
 def test_query_is_in_the_syntax_of_a_placement_query():
@@ -47,7 +47,9 @@ def test_query_is_in_the_syntax_of_a_placement_query():
 def test_isolated_aggregates_are_left_out_of_the_candidates():
     settings = Settings(enable_isolated_aggregate_filtering=True)
     choice, _ = choose(settings)
-    assert [one.placement.selected.host for one in choice.picked] == ['plain']
+    assert [one.placement.selected.host for one in choice.assignments] == [
+        'plain'
+    ]
     told = choice.explanation()
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}
@@ -71,7 +73,7 @@ def test_a_tenant_without_an_aggregate_is_refused_where_one_is_needed():
         placement_aggregate_required_for_tenants=True,
     )
     choice, _ = choose(settings, project_id='p')
-    assert choice.picked[0].placement.selected.host == 'plain'
+    assert choice.assignments[0].placement.selected.host == 'plain'
     with pytest.raises(errors.RequestFilterFailed, match='tenant'):
         choose(settings, project_id='q')
 
@@ -81,7 +83,7 @@ def test_hosts_marked_disabled_are_left_out():
     overlay = Overlay(table(world))
     request = documents.request({}).with_ids()
     with pytest.raises(errors.NoValidHost, match='COMPUTE_STATUS_DISABLED'):
-        HostPipeline([], [], Settings()).choose(
+        HostPipeline([], [], Settings()).select(
             overlay, request, random.Random(1)
         )
 

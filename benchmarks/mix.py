@@ -1,0 +1,199 @@
+"""A mix of requests over RPC: rates, times and memory of one daemon or more.
+
+``python -m benchmarks.mix --hosts 10000 --json`` starts a private RabbitMQ
+and PostgreSQL, a daemon, and a stock server that does no work; the empty
+call of that server is what the bus alone costs. The requests are those of
+``benchmarks.mixes``, or of the openb trace (``--requests openb``).
+
+``--base REV`` runs the daemon of an earlier commit beside this one's and
+prints ratios; ``--plugins`` does so with a daemon that has the plug-ins of
+the contributor's guide enabled. All of them are up at once, each on its own
+database and topic, and are called in turns. Every answer is checked: a
+request may be refused only where no host can satisfy it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks import bulk_load, common, documented_plugins, mixes, openb
+from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
+from benchmarks.mix_sections import Effort, Measurement
+from tests.support import servers
+
+SECTIONS = ('batch', 'callers', 'single', 'memory')
+# The rate for one request over and over is taken at this size.
+REFERENCE_HOSTS = 10_000
+# So many that a request comes again only after its instances are released.
+REQUESTS = 40_000
+
+
+def prepare(
+    args: argparse.Namespace, hosts: int
+) -> tuple[mixes.Mix, dict[str, Any]]:
+    """Return the requests, and the inventory that they are for.
+
+    :raises TraceMissing: the requests are the trace's, and it is not there
+    """
+    originals = bulk_load.originals(hosts)
+    if args.requests == 'openb':
+        pods = openb.requests(args.traces)
+        return mixes.Mix(pods, []), openb.inventory(originals, args.traces)
+    mix = mixes.cloud(REQUESTS, hosts, args.seed)
+    document = mixes.inventory(originals, args.seed)
+    return mix, {**document, 'server_groups': mix.server_groups}
+
+
+class Cloud:
+    """The servers, and the daemons that are started on them."""
+
+    def __init__(
+        self, args: argparse.Namespace, stack: contextlib.ExitStack
+    ) -> None:
+        self.args = args
+        self.stack = stack
+        self.mix, self.document = prepare(args, args.hosts)
+        _, self.server_url = stack.enter_context(servers.postgresql())
+        _, self.bus = stack.enter_context(servers.rabbitmq())
+        self.folder = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory())
+        )
+        stack.enter_context(
+            common.process('benchmarks.noop_server', self.bus, ready='Ready:')
+        )
+
+    def start(self) -> tuple[list[MeasuredDaemon], MeasuredDaemon]:
+        """Start all daemons; return those to measure, and the reference.
+
+        The reference is an earlier commit's daemon if there is one, at the
+        number of hosts that rates are compared at.
+        """
+        args = self.args
+        base_tree = None
+        if args.base:
+            base_tree = self.stack.enter_context(common.worktree(args.base))
+        # An earlier commit cannot read the tables of a later one.
+        tree = base_tree or common.ROOT
+        filled = self._filled(args.hosts, self.document, tree)
+        daemons = [self._run(DaemonSpec('this', self._copied(filled)))]
+        if args.plugins:
+            more = documented_plugins.enable(
+                self.folder, loop=args.plugins == 'loop'
+            )
+            daemons.append(
+                self._run(
+                    DaemonSpec(
+                        'plugins',
+                        self._copied(filled),
+                        paths=(self.folder,),
+                        config=more,
+                    )
+                )
+            )
+        if base_tree is None:
+            return daemons, daemons[0]
+        daemons.append(self._run(DaemonSpec('base', filled, base_tree)))
+        if args.hosts == REFERENCE_HOSTS:
+            return daemons, daemons[-1]
+        return daemons, self._reference(base_tree)
+
+    def _reference(self, tree: pathlib.Path) -> MeasuredDaemon:
+        _, document = prepare(self.args, REFERENCE_HOSTS)
+        filled = self._filled(REFERENCE_HOSTS, document, tree)
+        name = f'base_at_{REFERENCE_HOSTS}_hosts'
+        return self._run(DaemonSpec(name, filled, tree))
+
+    def _filled(
+        self, hosts: int, document: dict[str, Any], tree: pathlib.Path
+    ) -> str:
+        """Return the URL of a database with so many hosts."""
+        url = common.create_database(self.server_url)
+        config = common.write_config(self.folder, url, self.bus)
+        bulk_load.load(config, url, hosts, document, tree)
+        return url
+
+    def _copied(self, filled: str) -> str:
+        """Return the URL of a copy, with the tables of this commit."""
+        url = common.create_database(self.server_url, template=filled)
+        config = common.write_config(self.folder, url, self.bus)
+        common.manage(config, 'db', 'sync')
+        return url
+
+    def _run(self, spec: DaemonSpec) -> MeasuredDaemon:
+        return self.stack.enter_context(
+            running(spec, self.bus, self.mix.requests)
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument('--hosts', type=int, default=10_000)
+    made.add_argument(
+        '--requests', choices=('cloud', 'openb'), default='cloud'
+    )
+    made.add_argument(
+        '--traces',
+        type=pathlib.Path,
+        default=openb.FOLDER,
+        help='folder with nodes.csv and pods.csv of the openb trace',
+    )
+    made.add_argument('--seed', type=int, default=1)
+    made.add_argument('--base', help='earlier commit to compare with')
+    made.add_argument(
+        '--plugins',
+        nargs='?',
+        choices=('documented', 'loop'),
+        const='documented',
+        help='compare with a daemon that has the plug-ins of the guide; '
+        '"loop": and a filter for one host at a time',
+    )
+    made.add_argument(
+        '--sections', nargs='+', choices=SECTIONS, default=SECTIONS
+    )
+    made.add_argument('--turns', type=int, default=8)
+    made.add_argument(
+        '--seconds', type=float, default=1.0, help='length of one turn'
+    )
+    made.add_argument(
+        '--calls', type=int, default=500, help='of one caller, of each kind'
+    )
+    made.add_argument(
+        '--memory',
+        type=int,
+        default=20_000,
+        help='requests to look at memory after',
+    )
+    made.add_argument('--json', action='store_true')
+    return made
+
+
+def main() -> None:
+    args = parser().parse_args()
+    with contextlib.ExitStack() as stack:
+        try:
+            cloud = Cloud(args, stack)
+        except (openb.TraceMissing, ValueError) as error:
+            sys.exit(f'Skipped: {error}')
+        effort = Effort(
+            args.turns, args.seconds, 10 * args.hosts, args.calls, args.memory
+        )
+        measurement = Measurement(*cloud.start(), effort)
+        for section in SECTIONS:
+            if section in args.sections:
+                getattr(measurement, section)()
+        figures = {
+            'hosts': args.hosts,
+            'requests': args.requests,
+            **measurement.result(),
+        }
+    common.show(figures, args.json)
+
+
+if __name__ == '__main__':
+    main()

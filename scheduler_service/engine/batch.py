@@ -1,0 +1,256 @@
+"""One batch: select, claim, reply; jobs that lost a claim come back.
+
+A long batch goes in portions: while the database claims one portion, the
+next is selected, on the same overlay. Jobs that arrive meanwhile join it.
+A batch belongs to the engine's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.selection import Repeated, Selector
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.model import Placement
+from scheduler_service.store import claims
+
+# Long enough that a claim costs little each, short enough that the database
+# has something to do while the next portion is selected.
+_PORTION = 32
+NextJobs = Callable[[], Sequence[HostJob]]
+
+
+class Outcomes(Protocol):
+    """Where the outcomes of a batch go."""
+
+    def selected(self, scheduled: ScheduledJob) -> None:
+        """Finish a job that has what was selected for it."""
+
+    def repeated(self, job: HostJob, placements: list[Placement]) -> None:
+        """Finish a job whose instances hold their claims already."""
+
+    def record(self, scheduled: ScheduledJob) -> None:
+        """Record what a job got, and why."""
+
+    def refused(self, job: HostJob, error: errors.SchedulerError) -> None:
+        """Finish a job with an error."""
+
+    def claim_lost(self, job: HostJob) -> None:
+        """Count a claim that was lost; the job may be finished by that."""
+
+
+class _Portion(NamedTuple):
+    """Jobs that are claimed together.
+
+    :ivar pending: None where none of them wants a claim
+    """
+
+    scheduled: list[ScheduledJob]
+    pending: claims.PendingClaim | None
+
+
+class SchedulingBatch:
+    """Selects and claims once for some jobs, on one snapshot.
+
+    :param fresh: whether the snapshot was just brought up to date
+    :param next_jobs: gives batchable jobs that arrived meanwhile, if any
+    """
+
+    def __init__(
+        self,
+        snapshots: SnapshotCache,
+        selector: Selector,
+        sender: ClaimSender,
+        outcomes: Outcomes,
+        health: Health,
+        fresh: bool,
+        next_jobs: NextJobs,
+    ) -> None:
+        snapshot = snapshots.refresh() if fresh else snapshots.current()
+        self._snapshots = snapshots
+        self._selector = selector
+        self._sender = sender
+        self._outcomes = outcomes
+        self._health = health
+        self._fresh = fresh
+        self._next_jobs = next_jobs
+        self._overlay = Overlay(snapshot.hosts)
+        self._again: list[HostJob] = []
+        self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
+        # Instances of the batch so far.
+        self._uuids: set[str] = set()
+        self._lost = False
+
+    def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
+        """Decide what can be decided; return the jobs to schedule again.
+
+        :raises StoreUnavailable: some jobs have no result yet
+        """
+        try:
+            self._run(jobs)
+        finally:
+            # What was selected and not claimed.
+            self._overlay.forget()
+        self._settle_refusals()
+        return self._again
+
+    def _run(self, jobs: Sequence[HostJob]) -> None:
+        """Select each portion while the one before it is claimed."""
+        under_way: _Portion | None = None
+        try:
+            for portion in self._portions(jobs):
+                if self._lost:
+                    # Another claim changed these hosts: schedule this
+                    # portion again.
+                    self._again += portion
+                    continue
+                scheduled = self._select(portion)
+                batch = self._sender.prepare(scheduled)
+                before, under_way = under_way, None
+                if before is not None and not self._is_claimed(before):
+                    self._again += [one.job for one in scheduled]
+                    continue
+                pending = None
+                if batch is not None:
+                    count = sum(one.job.claim for one in scheduled)
+                    pending = self._sender.send(batch, count)
+                under_way = _Portion(scheduled, pending)
+                if before is not None:
+                    self._reply(before)
+        except BaseException:
+            # The claim is already sent, so reply even if a later portion
+            # failed.
+            if under_way is not None and self._is_claimed(under_way):
+                self._reply(under_way)
+            raise
+        if under_way is not None and self._is_claimed(under_way):
+            self._reply(under_way)
+
+    def _portions(
+        self, jobs: Sequence[HostJob]
+    ) -> Iterator[Sequence[HostJob]]:
+        """Yield jobs in portions, then those that arrived meanwhile.
+
+        Moves change two hosts at once and stay in one portion.
+        """
+        if len(jobs) < 2 * _PORTION or not all(job.batchable for job in jobs):
+            yield jobs
+            return
+        start = 0
+        while len(jobs) - start >= 2 * _PORTION:
+            yield jobs[start : start + _PORTION]
+            start += _PORTION
+        yield jobs[start:]
+        while not self._lost and (more := self._next_jobs()):
+            yield more
+
+    def _select(self, jobs: Sequence[HostJob]) -> list[ScheduledJob]:
+        """Select for jobs; refusals are kept for the end of the batch."""
+        start = time.perf_counter()
+        scheduled: list[ScheduledJob] = []
+        for job in jobs:
+            uuids = job.request.instance_uuids
+            if not self._uuids.isdisjoint(uuids):
+                # The same instance twice in a batch: one after the other.
+                self._again.append(job)
+                continue
+            selected = self._select_one(job)
+            if isinstance(selected, ScheduledJob):
+                scheduled.append(selected)
+                self._uuids.update(uuids)
+            elif selected is not None:
+                self._outcomes.repeated(job, selected.placements)
+        self._health.time('choose', time.perf_counter() - start)
+        return scheduled
+
+    def _select_one(self, job: HostJob) -> ScheduledJob | Repeated | None:
+        try:
+            return self._selector.select(self._overlay, job)
+        except errors.NoValidHost as error:
+            table = self._overlay.table
+            if not self._selector.requery_extenders(job, table):
+                self._refused.append((job, error))
+        except errors.SchedulerError as error:
+            self._outcomes.refused(job, error)
+        return None
+
+    def _is_claimed(self, portion: _Portion) -> bool:
+        """Wait for a portion's claim; return whether it was made.
+
+        If not, its jobs are claimed one by one.
+        """
+        if portion.pending is None:
+            return True
+        try:
+            self._sender.wait(portion.pending)
+        except claims.ClaimLost:
+            self._lost = True
+            self._overlay.forget()
+            self._claim_each(portion.scheduled)
+            return False
+        return True
+
+    def _reply(self, portion: _Portion) -> None:
+        """Reply to jobs that are claimed, and let the snapshot keep them."""
+        scheduled, pending = portion
+        # Replies first: the snapshot is brought up to date as they travel.
+        for one in scheduled:
+            self._outcomes.selected(one)
+        for one in scheduled:
+            self._outcomes.record(one)
+        if pending is None:
+            return
+        if any(one.job.move for one in scheduled):
+            # The overlay shows an instance that moves in one place only.
+            self._overlay.forget()
+            self._snapshots.refresh()
+            return
+        claimed = (one.result for one in scheduled if one.job.claim)
+        self._overlay.commit(sum(len(one.assignments) for one in claimed))
+        self._snapshots.advance(pending.wait())
+
+    def _claim_each(self, scheduled: Sequence[ScheduledJob]) -> None:
+        """Claim job by job what could not be claimed together."""
+        several = sum(one.job.claim for one in scheduled) > 1
+        for one in scheduled:
+            if one.job.claim and not (several and self._claim_alone(one)):
+                self._outcomes.claim_lost(one.job)
+                if not one.job.future.done():
+                    self._again.append(one.job)
+                continue
+            self._outcomes.selected(one)
+            self._outcomes.record(one)
+        if several:
+            self._snapshots.refresh()
+
+    def _claim_alone(self, scheduled: ScheduledJob) -> bool:
+        batch = self._sender.prepare([scheduled])
+        assert batch is not None
+        try:
+            self._sender.wait(self._sender.send(batch, 1))
+        except claims.ClaimLost:
+            return False
+        return True
+
+    def _settle_refusals(self) -> None:
+        """Refuse jobs, or schedule them again where a host may fit by now.
+
+        A refusal holds where nothing that was assumed before it came to
+        nothing, and nobody else changed the hosts.
+        """
+        if not self._refused:
+            return
+        if self._lost or (
+            not self._fresh and self._snapshots.changed_by_others()
+        ):
+            self._again += [job for job, _ in self._refused]
+            return
+        for job, error in self._refused:
+            self._outcomes.refused(job, error)

@@ -1,0 +1,181 @@
+"""The engine's thread: takes batches of jobs and decides them.
+
+It alone uses the snapshot, the pipelines and their connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TypeVar
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.host_scheduler import HostScheduler
+from scheduler_service.engine.jobs import (
+    ClaimsJob,
+    ExplainJob,
+    HostJob,
+    Job,
+    ZoneJob,
+)
+from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.zone_scheduler import ZoneScheduler
+from scheduler_service.store.connection import Store
+
+LOG = logging.getLogger(__name__)
+J = TypeVar('J', bound=Job)
+_IDLE_S = 1.0
+_RETRY_S = 0.5
+# A batch may grow to so many times its size by jobs that arrive meanwhile.
+_GROWTH = 4
+
+
+class EngineLoop:
+    """Takes batches from the queue until it is closed and empty.
+
+    :ivar batches: how many were taken
+    :ivar requests: how many jobs were in them
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: RequestQueue,
+        snapshots: SnapshotCache,
+        hosts: HostScheduler,
+        zones: ZoneScheduler,
+        options: EngineOptions,
+        health: Health,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._snapshots = snapshots
+        self._hosts = hosts
+        self._zones = zones
+        self._options = options
+        self._health = health
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name='engine', daemon=True
+        )
+        self.batches = self.requests = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Wait for the end; the queue has to be closed before.
+
+        :param timeout: in seconds
+        :return: whether it ended in time
+        """
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            jobs = self._queue.take(self._options.batch_size, _IDLE_S)
+            if not jobs and self._queue.closed and not self._extenders_busy:
+                return
+            try:
+                self._health.check_queue(
+                    len(self._queue), self._options.request_queue_size
+                )
+                self._decide(jobs)
+                self._health.database_answered(len(jobs) + len(self._queue))
+            except errors.StoreUnavailable as error:
+                self._health.database_failed(error, _RETRY_S)
+                self._requeue(jobs)
+                if self._stopping.wait(_RETRY_S):
+                    return
+            except Exception as fault:
+                self._isolate(jobs, fault)
+
+    @property
+    def _extenders_busy(self) -> bool:
+        """Whether jobs are with extenders and will come back."""
+        extenders = self._hosts.extenders
+        return extenders is not None and extenders.has_pending
+
+    def _decide(self, batch: list[Job]) -> None:
+        """Give every job of a batch its result, kind by kind.
+
+        :param batch: gets the jobs that arrived meanwhile and joined it
+        :raises StoreUnavailable: some jobs have no result yet
+        """
+        jobs = self._unexpired(batch)
+        if not jobs:
+            self._snapshots.current()
+            return
+        start = time.monotonic()
+        self.batches += 1
+        self.requests += len(jobs)
+        self._health.size('batch', len(jobs))
+        self._health.time('wait', start - jobs[0].queued_at)
+        for job in jobs:
+            if isinstance(job, ClaimsJob):
+                self._change_claims(job)
+        self._hosts.schedule(
+            [job for job in jobs if isinstance(job, HostJob)],
+            lambda: self._next_jobs(batch),
+        )
+        self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
+        for job in jobs:
+            if isinstance(job, ExplainJob):
+                self._hosts.explain(job)
+        self._health.check_batch(time.monotonic() - start)
+
+    def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
+        """Take batchable jobs that are first in line, into *batch*."""
+        size = self._options.batch_size
+        room = _GROWTH * size - len(batch)
+        taken = self._queue.take_batchable(min(room, size))
+        batch += taken
+        self.requests += len(taken)
+        return self._unexpired(taken)
+
+    def _unexpired(self, jobs: list[J]) -> list[J]:
+        """Return the jobs whose deadline has not passed; fail the others."""
+        kept = []
+        for job in jobs:
+            if job.expired():
+                self._health.count('requests_expired')
+                job.fail(errors.TooLate())
+            else:
+                kept.append(job)
+        return kept
+
+    def _change_claims(self, job: ClaimsJob) -> None:
+        if job.future.done():
+            return
+        with self._snapshots.writer() as conn:
+            changed = self._store.write(job.work, conn)
+        self._snapshots.refresh()
+        job.finish(changed)
+
+    def _requeue(self, jobs: list[Job]) -> None:
+        """Keep jobs without a result until their deadline."""
+        for job in jobs:
+            if job.expired():
+                job.fail(errors.StoreUnavailable())
+        self._queue.requeue([job for job in jobs if not job.future.done()])
+
+    def _isolate(self, jobs: list[Job], fault: Exception) -> None:
+        """Decide the jobs of a batch that failed one by one."""
+        LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
+        # A claim may be under way for them: read everything again.
+        self._snapshots.drop()
+        if len(jobs) == 1:
+            jobs[0].fail(errors.as_scheduler_error(fault))
+            return
+        left = [job for job in jobs if not job.future.done()]
+        for job in left:
+            job.isolated = True
+        self._queue.requeue(left)

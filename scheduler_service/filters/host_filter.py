@@ -1,0 +1,237 @@
+"""What a host filter is, and the three forms that a filter can have.
+
+A filter answers with a mask over all hosts, or with None where it has
+nothing to say about the request. "No" is a value; a fault is an exception,
+and fails the request with an error that names the filter. Filters hold no
+state of requests: any thread may ask them.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.filters.host_state import HostState
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+
+
+class Miss(NamedTuple):
+    """How far a host is from passing: what it lacks, and of what."""
+
+    lacks: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f'lacks {figure(self.lacks)} {self.unit}'
+
+
+def figure(value: float) -> str:
+    """Return a number as people read it: whole where it is, else short."""
+    number = float(value)
+    if number.is_integer():
+        return str(int(number))
+    return f'{number:.2f}'.rstrip('0').rstrip('.')
+
+
+class HostFilter:
+    """Base of filters that judge all hosts at once.
+
+    Override :meth:`mask` and :meth:`reason`; the rest has sensible defaults.
+
+    :cvar name: the name that operators configure; the class's by default
+    :cvar once: runs for the first instance of a request only, because what
+        it looks at does not change while the request is placed
+    :cvar rebuild: runs also when a rebuild in place is checked
+    :cvar policy: of server groups; claims then hold it strictly
+    :cvar vectorised: false for a filter that visits hosts one by one; such
+        filters run last
+    """
+
+    name: ClassVar[str] = ''
+    once: ClassVar[bool] = False
+    rebuild: ClassVar[bool] = False
+    vectorised: ClassVar[bool] = True
+    policy: ClassVar[str] = ''
+
+    def __init_subclass__(cls) -> None:
+        if 'name' not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Return bool[n], true where a host passes; None: all pass.
+
+        :raises Exception: any; it fails the request and names the filter
+        """
+        return None
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return what the mask depends on, beside what hosts are.
+
+        ``EACH_TIME``, the default: the mask is asked for with every request.
+        None: the filter has nothing to say about this request. Any other
+        value: all that the mask reads of the request; it looks at nothing
+        of hosts that moves with their load or their instances, so it is
+        asked for once and kept until hosts or aggregates change.
+        """
+        return EACH_TIME
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Say in one sentence with the facts why the host of *row* fails."""
+        return 'does not pass'
+
+    def miss(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> tuple[np.ndarray[Any, Any], str] | None:
+        """Return (float64[n] of what each host lacks, unit), or None.
+
+        Only filters on capacity have a nearest miss.
+        """
+        return None
+
+    def limits(
+        self, table: HostTable, row: int, settings: Settings
+    ) -> dict[str, float]:
+        """Return what the host may use in all, by limit name.
+
+        It depends on what the host is, not on its load or on a request.
+        """
+        return {}
+
+    def ratios(
+        self, table: HostTable, settings: Settings
+    ) -> tuple[str, Floats] | None:
+        """Return (resource class, float64[n] of allocation ratios), or None.
+
+        A claim then takes these instead of the hosts' own.
+        """
+        return None
+
+
+class Comparison(NamedTuple):
+    """A column compared with a value: hosts pass where it holds.
+
+    :ivar column: [n], a column that is kept true as load changes
+    :ivar operator: a NumPy comparison such as ``np.greater_equal``
+    :ivar value: one for all hosts, or [n]
+    """
+
+    column: np.ndarray[Any, Any]
+    operator: Callable[..., Any]
+    value: Any
+
+    def at(self, rows: Rows) -> Mask:
+        """Return the verdict on some rows, bool[m]."""
+        value = self.value
+        if isinstance(value, np.ndarray):
+            value = value[rows]
+        verdict: Mask = self.operator(self.column[rows], value)
+        return verdict
+
+
+class ComparisonFilter(HostFilter, abc.ABC):
+    """Base of filters that compare columns of load with values.
+
+    Such a filter is judged anew where a host's load changed, and there
+    alone.
+    """
+
+    @abc.abstractmethod
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        """Return what has to hold; nothing: every host passes."""
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """AND the comparisons."""
+        passed: Mask | None = None
+        for column, operator, value in self.comparisons(
+            table, request, settings
+        ):
+            verdict = operator(column, value)
+            passed = verdict if passed is None else passed & verdict
+        return passed
+
+
+class RowSet(NamedTuple):
+    """A few hosts that a filter names.
+
+    :ivar rows: int64[m]
+    :ivar passes: whether they alone pass, or they alone do not
+    """
+
+    rows: Rows
+    passes: bool
+
+
+class RowFilter(HostFilter, abc.ABC):
+    """Base of filters that name a few hosts, by name or by their instances.
+
+    It is asked with every request, and costs nothing for other hosts.
+    """
+
+    @abc.abstractmethod
+    def row_set(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> RowSet | None:
+        """Return the hosts that are named; None: every host passes."""
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Spread the rows to a mask."""
+        named = self.row_set(table, request, settings)
+        if named is None:
+            return None
+        mask = np.full(len(table), not named.passes)
+        mask[named.rows] = named.passes
+        return mask
+
+
+class OneHostFilter(HostFilter):
+    """Base of filters written for one host at a time.
+
+    Override ``host_passes(host_state, request)``. Such a filter runs last,
+    over the hosts still in.
+    """
+
+    vectorised = False
+
+    def host_passes(self, host_state: HostState, request: Request) -> bool:
+        """Say whether one host passes."""
+        return True
+
+    def passing(self, table: HostTable, request: Request, among: Mask) -> Mask:
+        """Return the part of *among* that passes; bool[n]."""
+        passed = among.copy()
+        for row in np.flatnonzero(among):
+            state = HostState(table, int(row))
+            passed[row] = bool(self.host_passes(state, request))
+        return passed
+
+
+class AdaptedHostFilter(OneHostFilter):
+    """Any object with ``host_passes(host_state, spec)``, as a filter here."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+        # The configured name is the wrapped class's own.
+        self.name = type(wrapped).__name__  # type: ignore[misc]
+
+    def host_passes(self, host_state: HostState, request: Request) -> bool:
+        """Ask the wrapped filter."""
+        return bool(self.wrapped.host_passes(host_state, request))

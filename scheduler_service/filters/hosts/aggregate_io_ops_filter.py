@@ -1,0 +1,17 @@
+"""The host filter AggregateIoOpsFilter."""
+
+from __future__ import annotations
+
+from scheduler_service.filters.hosts.io_ops_filter import (
+    IoOpsFilter,
+)
+from scheduler_service.filters.support.count import AggregateLimitMixin
+
+
+class AggregateIoOpsFilter(AggregateLimitMixin, IoOpsFilter):
+    """IoOpsFilter with the limit from aggregate metadata.
+
+    The metadata key is ``max_io_ops_per_host``. The least value counts where
+    several aggregates of a host set one. Where none does, or one of the
+    values is not a whole number, the option counts.
+    """

@@ -1,0 +1,17 @@
+"""The host filter AggregateNumInstancesFilter."""
+
+from __future__ import annotations
+
+from scheduler_service.filters.hosts.num_instances_filter import (
+    NumInstancesFilter,
+)
+from scheduler_service.filters.support.count import AggregateLimitMixin
+
+
+class AggregateNumInstancesFilter(AggregateLimitMixin, NumInstancesFilter):
+    """NumInstancesFilter with the limit from aggregate metadata.
+
+    The metadata key is ``max_instances_per_host``. The least value counts
+    where several aggregates of a host set one. Where none does, or one of
+    the values is not a whole number, the option counts.
+    """

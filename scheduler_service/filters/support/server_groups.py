@@ -1,0 +1,48 @@
+"""Server groups: which a request names, and where their members are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.instance_hosts import hosts_of
+from scheduler_service.model import Request, ServerGroup
+
+
+def group_of(table: HostTable, request: Request) -> ServerGroup | None:
+    """Return the server group of the request, None where it has none."""
+    if request.instance_group is None:
+        return None
+    return table.groups.get(request.instance_group)
+
+
+def members_by_host(table: HostTable, group: ServerGroup) -> Counter[str]:
+    """Return how many members of a group each service host has.
+
+    An instance that moves counts on both of its hosts.
+    """
+    members = (table.instances.get(uuid) for uuid in group.members)
+    return Counter(
+        host
+        for member in members
+        if member is not None
+        for host in member.hosts
+    )
+
+
+def hosts_of_hinted_group(table: HostTable, request: Request) -> set[str]:
+    """Return the hosts of the members of the group that the hint names.
+
+    The hint ``group`` holds the uuid or the name of a server group; where
+    several groups have the name, the members of all of them count.
+    """
+    hint = request.hint('group')
+    if not isinstance(hint, str):
+        return set()
+    groups = [
+        group
+        for group in table.groups.values()
+        if hint in (group.uuid, group.name)
+    ]
+    members = [uuid for group in groups for uuid in group.members]
+    return hosts_of(table, members)

@@ -1,0 +1,134 @@
+"""Hosts that passed, with their weights: the best of them, and the choice.
+
+A ranking belongs to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.columns.table import HostTable
+from scheduler_service.pipeline.randomness import RandomSource
+from scheduler_service.settings import Settings
+
+# How many of the best an explanation names.
+FINALISTS = 5
+# Up to so many are found one by one, more by sorting.
+_FEW = 16
+# From so many hosts on, they are searched in blocks.
+_LARGE = 50_000
+_BLOCK = 256
+
+
+@dataclasses.dataclass(slots=True)
+class Ranking:
+    """Hosts that passed the filters, and their weights.
+
+    :ivar rows: int64[m], rows of the table, ascending
+    :ivar totals: float64[m], sums of multiplier x normalised weight
+    :ivar parts: (weigher, float64[m]) of those that had an opinion
+    :ivar passed: how many hosts passed, where rows are only the best of them
+    """
+
+    rows: Rows
+    totals: Floats
+    parts: list[tuple[str, Floats]]
+    passed: int | None = None
+    _order: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many hosts passed the filters."""
+        return len(self.rows) if self.passed is None else self.passed
+
+    def best(self, count: int) -> list[int]:
+        """Return the *count* best rows, best first; ties in row order."""
+        return [self.rows.item(at) for at in self.best_at(count)]
+
+    def pick(
+        self, settings: Settings, rng: RandomSource, spread: int = 1
+    ) -> int:
+        """Return the row to take: the best, or one of the best at random.
+
+        :param spread: pick among at least so many of the best
+        """
+        among = max(settings.host_subset_size, spread)
+        if among == 1 and not settings.shuffle_best_same_weighed_hosts:
+            return self.best(1)[0]
+        if settings.shuffle_best_same_weighed_hosts:
+            ties = np.flatnonzero(self.totals == self.totals.max())
+            order = [int(self.rows[at]) for at in ties]
+            rng.shuffle(order)
+            if among > len(order):
+                rest = [row for row in self.best(among) if row not in order]
+                order += rest
+        else:
+            order = self.best(among)
+        return rng.choice(order[:among])
+
+    def finalists(self, table: HostTable) -> list[dict[str, Any]]:
+        """Return the best hosts, best first, with the parts of their weights.
+
+        As JSON can hold them: host, node, weight, and weights by weigher.
+        """
+        item = self.rows.item
+        return [
+            {
+                'host': table.host_at(item(at)),
+                'node': table.node_at(item(at)),
+                'weight': self.totals.item(at),
+                'weights': {name: part.item(at) for name, part in self.parts},
+            }
+            for at in self.best_at(FINALISTS)
+        ]
+
+    def best_at(self, count: int) -> list[int]:
+        """Return where the *count* best are in the arrays, best first."""
+        count = min(count, len(self.totals))
+        if count > len(self._order):
+            most = min(FINALISTS, len(self.totals))
+            self._order = best_of(self.totals, max(count, most))
+        return self._order[:count]
+
+
+def best_of(totals: Floats, count: int) -> list[int]:
+    """Return the indexes of the *count* largest, largest first.
+
+    Of equal totals the one with the lower index comes first.
+    """
+    if len(totals) >= _LARGE and count < len(totals) // _BLOCK:
+        return _best_of_blocks(totals, count)
+    if count > _FEW:
+        order = np.argsort(-totals, kind='stable')
+        return [int(at) for at in order[:count]]
+    left = totals
+    best: list[int] = []
+    for turn in range(count):
+        at = int(left.argmax())
+        best.append(at)
+        if turn + 1 < count:
+            left = left.copy() if turn == 0 else left
+            left[at] = -np.inf
+    return best
+
+
+def _best_of_blocks(totals: Floats, count: int) -> list[int]:
+    """Find the largest by the maxima of blocks, which are read over again."""
+    maxima = np.maximum.reduceat(totals, np.arange(0, len(totals), _BLOCK))
+    blocks: dict[int, Floats] = {}
+    best: list[int] = []
+    for _ in range(count):
+        block = int(maxima.argmax())
+        if block not in blocks:
+            start = block * _BLOCK
+            blocks[block] = totals[start : start + _BLOCK].copy()
+        values = blocks[block]
+        at = int(values.argmax())
+        best.append(block * _BLOCK + at)
+        values[at] = -np.inf
+        maxima[block] = values.max()
+    return best

@@ -1,0 +1,264 @@
+"""Weigh the hosts that passed: normalise, multiply, add.
+
+Any thread may call this, each on its own table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scheduler_service import errors
+from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.metadata import least_number
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import EACH_TIME
+from scheduler_service.model import Request
+from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import ColumnWeigher, Weigher
+
+
+class Opinion(NamedTuple):
+    """A weigher that may tell hosts apart for some request.
+
+    :ivar factor: sign x multiplier, a float or float64[n] where it differs
+        by host
+    :ivar column: raw weights of all hosts, kept true under load, [n]; None
+        where they depend on the request
+    """
+
+    weigher: Weigher
+    factor: Any
+    column: Any
+
+
+class Term(NamedTuple):
+    """One weigher's part in the weights of a request.
+
+    :ivar raw: raw weights of all hosts, inside the weigher's bounds, [n];
+        None: they are asked for each time
+    """
+
+    weigher: Weigher
+    factor: Any
+    raw: Any
+
+
+class Weighing:
+    """The configured weighers, in order."""
+
+    def __init__(
+        self, weighers: Sequence[Weigher], settings: Settings
+    ) -> None:
+        self.weighers = tuple(weighers)
+        self._settings = settings
+        self._key = ('opinions', id(self))
+
+    def plan(self, table: HostTable, request: Request) -> list[Term]:
+        """Return the weighers that have an opinion on the request.
+
+        What stays the same for all of its instances is worked out.
+
+        :raises FilterFault: a weigher failed
+        """
+        terms = []
+        for weigher, factor, raw in self._opinions_on(table):
+            if raw is None:
+                key = self._weight_key(weigher, table, request)
+                if key is None:
+                    continue
+                if key is not EACH_TIME:
+                    raw = self._kept_weights(weigher, key, table, request)
+                    if raw is None:
+                        continue
+            terms.append(Term(weigher, factor, raw))
+        return terms
+
+    def _weight_key(
+        self, weigher: Weigher, table: HostTable, request: Request
+    ) -> Any:
+        try:
+            return weigher.weight_key(table, request, self._settings)
+        except Exception as fault:
+            raise _error(weigher, fault) from fault
+
+    def _kept_weights(
+        self, weigher: Weigher, key: Any, table: HostTable, request: Request
+    ) -> Floats | None:
+        """Return raw weights that stay, None where all are equal."""
+
+        def work() -> Floats | None:
+            raw = raw_weights(
+                weigher, table, slice(None), request, self._settings
+            )
+            if raw is None or not len(raw) or raw.min() == raw.max():
+                return None
+            return raw
+
+        raw: Floats | None = table.topology.memoize(
+            ('raw weights', weigher.name, key), work
+        )
+        return raw
+
+    def rank(
+        self,
+        table: HostTable,
+        mask: Mask,
+        count: int,
+        request: Request,
+        terms: Sequence[Term] | None = None,
+    ) -> Ranking | None:
+        """Return the ranking of the hosts of *mask*, bool[n].
+
+        :param count: how many of them are true
+        :param terms: as :meth:`plan` returned them
+        :return: None where there are none
+        :raises FilterFault: a weigher failed
+        """
+        if not count:
+            return None
+        if terms is None:
+            terms = self.plan(table, request)
+        if count < len(table):
+            return self._rank(
+                table, np.flatnonzero(mask), False, request, terms
+            )
+        rows = table.topology.memoize('every row', lambda: np.arange(count))
+        return self._rank(table, rows, True, request, terms)
+
+    def _rank(
+        self,
+        table: HostTable,
+        rows: Rows,
+        every: bool,
+        request: Request,
+        terms: Sequence[Term],
+    ) -> Ranking:
+        """Add what each weigher says; one host alone is not weighed.
+
+        :param every: whether *rows* are all of the table's
+        """
+        totals: Floats | None = None
+        parts: list[tuple[str, Floats]] = []
+        index: Any = slice(None) if every else rows
+        for weigher, factor, raw in terms if len(rows) > 1 else ():
+            if raw is None:
+                weights = raw_weights(
+                    weigher, table, index, request, self._settings
+                )
+                if weights is None:
+                    continue
+            else:
+                weights = raw if every else raw.take(rows)
+            if not isinstance(factor, float):
+                factor = factor[index]
+            part = weighted(weigher, factor, weights)
+            if part is not None:
+                parts.append((weigher.name, part))
+                totals = _added(totals, part, len(parts))
+        if totals is None:
+            totals = np.zeros(len(rows))
+        return Ranking(rows, totals, parts)
+
+    def _opinions_on(self, table: HostTable) -> list[Opinion]:
+        """Return the weighers whose multiplier is not 0 on these hosts."""
+        opinions: list[Opinion] = table.load.memoize(
+            self._key, lambda: list(self._opinions(table))
+        )
+        return opinions
+
+    def _opinions(self, table: HostTable) -> Iterator[Opinion]:
+        for weigher in self.weighers:
+            multiplier = _multiplier(weigher, table, self._settings)
+            if multiplier is None:
+                continue
+            column = None
+            if isinstance(weigher, ColumnWeigher):
+                column = weigher.column(table, self._settings)
+            yield Opinion(weigher, weigher.sign * multiplier, column)
+
+
+def weighted(weigher: Weigher, factor: Any, raw: Any) -> Floats | None:
+    """Return factor x normalised weight, [m]; None where all are equal."""
+    low = raw.min() if weigher.minval is None else weigher.minval
+    high = raw.max() if weigher.maxval is None else weigher.maxval
+    part: Floats | None = normalised(raw, low, high, factor)
+    return part
+
+
+def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
+    """Return factor x normalised weight, float64[m].
+
+    None where nobody differs. In this order of operations the best weighs
+    exactly its multiplier.
+    """
+    if high == low:
+        return None
+    part = (raw - low if low else raw) / (high - low)
+    if not isinstance(factor, float):
+        return part * factor
+    if factor != 1.0:
+        part *= factor
+    return part
+
+
+def _added(totals: Floats | None, part: Floats, count: int) -> Floats:
+    """Return the sum of the first *count* parts; parts are not written to."""
+    if totals is None:
+        return part
+    if count == 2:
+        return totals + part
+    totals += part
+    return totals
+
+
+def raw_weights(
+    weigher: Weigher,
+    table: HostTable,
+    rows: Any,
+    request: Request,
+    settings: Settings,
+) -> Floats | None:
+    """Return a weigher's raw weights of rows, inside its own bounds.
+
+    :raises FilterFault: the weigher failed
+    """
+    try:
+        raw = weigher.weigh(table, rows, request, settings)
+    except Exception as fault:
+        raise _error(weigher, fault) from fault
+    if raw is None or (weigher.minval is None and weigher.maxval is None):
+        return raw
+    if weigher.minval is not None:
+        raw = np.maximum(raw, weigher.minval)
+    if weigher.maxval is not None:
+        raw = np.minimum(raw, weigher.maxval)
+    return raw
+
+
+def _error(weigher: Weigher, fault: Exception) -> errors.SchedulerError:
+    """Return a fault of a weigher as an error that names it."""
+    if isinstance(fault, errors.SchedulerError):
+        return fault
+    return errors.FilterFault(
+        f'{weigher.name} failed: {type(fault).__name__}: {fault}',
+        filter=weigher.name,
+        fault=type(fault).__name__,
+    )
+
+
+def _multiplier(weigher: Weigher, table: HostTable, settings: Settings) -> Any:
+    """Return the multiplier, a float or float64[n]; None: not to be run."""
+    key, default = weigher.multiplier_option, weigher.multiplier(settings)
+    if key and table.any_aggregate_has(key):
+
+        def verdict(ids: frozenset[int]) -> float:
+            return least_number(table.values_of(ids, key), default, float)
+
+        return table.by_aggregates(verdict)
+    if default == 0.0 and not weigher.refuses:
+        return None
+    return float(default)

@@ -1,0 +1,28 @@
+"""The request filter compute_status_filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_service.model import Aggregate, Request
+from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.settings import Settings
+
+
+class ComputeStatusFilter(RequestFilter):
+    """Forbids hosts with the trait ``COMPUTE_STATUS_DISABLED``.
+
+    Compute services set it on hosts that are disabled.
+    """
+
+    name = 'compute_status_filter'
+
+    def apply(
+        self,
+        request: Request,
+        aggregates: Mapping[int, Aggregate],
+        settings: Settings,
+        scope: Scope,
+    ) -> None:
+        """Forbid the trait for every request."""
+        scope.forbidden_traits.add('COMPUTE_STATUS_DISABLED')

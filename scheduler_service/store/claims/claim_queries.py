@@ -1,0 +1,111 @@
+"""Queries for claims: what callers got, and lists for operators.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.store import schema
+
+
+def placements(
+    conn: Connection, consumers: Sequence[str], moving: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return the placement of each consumer that holds a claim.
+
+    :param moving: of claims for moves, not of those for present places
+    """
+    table: Any = schema.moves if moving else schema.instances
+    uuid = table.c.instance_uuid if moving else table.c.uuid
+    query = sa.select(uuid, table.c.placement).where(
+        uuid.in_(consumers), table.c.placement.is_not(None)
+    )
+    return {
+        consumer: msgspec.json.decode(placement)
+        for consumer, placement in conn.execute(query)
+    }
+
+
+def listing(
+    conn: Connection,
+    host: str | None = None,
+    state: str | None = None,
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return claims, newest first; a move is listed as a claim of its own.
+
+    :param host: only claims on this service host
+    :param state: only claims in this state: claimed, confirmed or moving
+    :param limit: how many at most; None: all
+    """
+    inst, moves = schema.instances, schema.moves
+    wanted = sa.union_all(
+        sa.select(
+            inst.c.uuid,
+            inst.c.host,
+            inst.c.node,
+            inst.c.state,
+            inst.c.request_id,
+            inst.c.created_at,
+        ).where(inst.c.state != 'reported'),
+        sa.select(
+            moves.c.instance_uuid,
+            moves.c.host,
+            moves.c.node,
+            sa.literal('moving'),
+            moves.c.request_id,
+            moves.c.created_at,
+        ),
+    ).subquery()
+    query = sa.select(wanted)
+    if host is not None:
+        query = query.where(wanted.c.host == host)
+    if state is not None:
+        query = query.where(wanted.c.state == state)
+    ordered = query.order_by(wanted.c.created_at.desc(), wanted.c.uuid)
+    return [dict(row._mapping) for row in conn.execute(ordered.limit(limit))]
+
+
+def show(conn: Connection, uuid: str) -> dict[str, Any]:
+    """Return an instance's state, hosts and allocations.
+
+    :raises ClaimNotFound: the instance holds no claim
+    """
+    inst, moves = schema.instances, schema.moves
+    held, hosts = schema.allocations, schema.hosts
+    row = conn.execute(sa.select(inst).where(inst.c.uuid == uuid)).first()
+    move = conn.execute(
+        sa.select(moves).where(moves.c.instance_uuid == uuid)
+    ).first()
+    allocated: dict[str, dict[str, int]] = {}
+    query = (
+        sa.select(held, hosts.c.host)
+        .outerjoin(hosts, hosts.c.id == held.c.host_id)
+        .where(held.c.consumer_uuid == uuid)
+        .order_by(held.c.host_id, held.c.resource_class)
+    )
+    for found in conn.execute(query):
+        place = found.host or f'host id {found.host_id}'
+        allocated.setdefault(place, {})[found.resource_class] = found.amount
+    unclaimed = row is None or row.state == 'reported'
+    if unclaimed and move is None and not allocated:
+        raise errors.ClaimNotFound(f'{uuid} holds no claim', uuid=uuid)
+    return {
+        'uuid': uuid,
+        'state': row.state if row else 'unknown',
+        'host': row.host if row else None,
+        'node': row.node if row else None,
+        'moves_to': move.host if move else None,
+        'project_id': row.project_id if row else None,
+        'request_id': row.request_id if row else None,
+        'created_at': row.created_at if row else None,
+        'allocations': allocated,
+    }

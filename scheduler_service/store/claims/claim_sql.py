@@ -1,0 +1,112 @@
+"""The SQL that takes and gives back capacity, in each database's dialect.
+
+Stateless: any thread may call it. ``pg_claim`` builds PostgreSQL's statement
+for whole claims from the same parts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from scheduler_service.store import rows
+
+# What is asked of one inventory. The claim is checked under ``ratio`` instead
+# of the host's own, and under ``fallback`` where the host has none either.
+ASK = {
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+    'ratio': 'float',
+    'fallback': 'float',
+}
+ALLOCATION = {
+    'consumer_uuid': 'text',
+    'host_id': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+}
+INSTANCE = {
+    'uuid': 'text',
+    'host': 'text',
+    'node': 'text',
+    'state': 'text',
+    'project_id': 'text',
+    'request_id': 'text',
+    'document': 'text',
+    'placement': 'text',
+    'created_at': 'float',
+}
+TAKE = (
+    'used = i.used + a.amount, available_least = i.available_least - a.amount'
+)
+# In this form PostgreSQL can join neither by hashing nor by sorting, whatever
+# it estimates: it looks up each row that is asked for by its key, in order.
+# So rows are locked in the order in which they are asked for.
+PG_SAME_ROW_IN_ORDER = (
+    'i.host_id = ANY(ARRAY[a.host_id]) '
+    'AND i.resource_class = ANY(ARRAY[a.resource_class])'
+)
+_SAME_ROW = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
+_LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
+# A host with 0 vCPUs does not collect these figures: nothing is checked.
+FITS = f"""
+    (i.used + a.amount <= (i.total - i.reserved) * {_LIMIT}
+     OR (i.resource_class = 'VCPU' AND i.total = 0))
+    AND (i.available_least IS NULL
+     OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
+"""
+
+
+def pg_limited(source: str) -> str:
+    """Return SQL for the rows of *source*, limited to their own number.
+
+    PostgreSQL expects few rows of a query with a limit. So it starts with
+    them and looks up each by its key, instead of reading the whole table.
+    """
+    limit = 'CAST(:expected AS integer)'
+    return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
+
+
+def parameters(dialect: str, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the parameters of :func:`take_capacity` and :func:`change_use`.
+
+    :param asked: rows in the order of :data:`ASK`
+    """
+    packed = rows.pack(dialect, ASK, asked)
+    if dialect == 'postgresql':
+        packed['expected'] = len(asked)
+    return packed
+
+
+@functools.cache
+def take_capacity(dialect: str) -> Any:
+    """Return the statement that takes amounts where they still fit."""
+    return sa.text(_update(dialect, f'AND {FITS}'))
+
+
+@functools.cache
+def change_use(dialect: str) -> Any:
+    """Return the statement that changes use unchecked; negative: less use."""
+    return sa.text(_update(dialect, ''))
+
+
+def _update(dialect: str, fits: str) -> str:
+    source = rows.source(dialect, ASK)
+    if dialect == 'mysql':
+        # The asked rows lead the join, so locks are taken in their order.
+        return (
+            f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
+            f'ON {_SAME_ROW} {fits} SET i.used = i.used + a.amount, '
+            'i.available_least = i.available_least - a.amount'
+        )
+    same_row = _SAME_ROW
+    if dialect == 'postgresql':
+        source, same_row = pg_limited(source), PG_SAME_ROW_IN_ORDER
+    return (
+        f'UPDATE inventories AS i SET {TAKE} FROM {source} '  # noqa: S608
+        f'WHERE {same_row} {fits}'
+    )

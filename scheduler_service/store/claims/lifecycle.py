@@ -1,0 +1,309 @@
+"""What happens to a claim after it was made: confirmed, moved, released.
+
+Stateless: every function runs on the thread that owns the writing
+transaction, locks the rows of the instances first, in the order of their
+uuids, and changes nothing when it is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import rows, schema
+from scheduler_service.store.claims import claim_sql, group_policies
+from scheduler_service.store.connection import Writer, in_chunks
+
+_CHUNK = 500
+
+
+def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
+    """Release the claims of consumers; return the consumers that had some."""
+    released: set[str] = set()
+    for part in in_chunks(consumers, _CHUNK):
+        released.update(_release(writer, part))
+    return sorted(released)
+
+
+def _release(writer: Writer, consumers: Sequence[str]) -> set[str]:
+    conn = writer.conn
+    locked = _locked(conn, consumers)
+    held = release_allocations(writer, consumers)
+    gone = sorted(u for u, row in locked.items() if row.state != 'reported')
+    moves = schema.moves
+    moving = moves.c.instance_uuid.in_(consumers)
+    for row in conn.execute(sa.select(moves).where(moving)):
+        writer.touched.load.append(row.host_id)
+        writer.touched.instances.append(row.instance_uuid)
+    conn.execute(sa.delete(moves).where(moving))
+    _remove_instances(writer, gone)
+    for host in {locked[uuid].host for uuid in gone}:
+        _touch_host(writer, host)
+    return held.union(gone)
+
+
+def claimed_hosts(
+    conn: Connection, instances: Sequence[str]
+) -> dict[str, str]:
+    """Return the service host on which each instance is expected.
+
+    For an instance that moves this is the host that it moves to.
+    """
+    found: dict[str, str] = {}
+    for table, key in (
+        (schema.instances, schema.instances.c.uuid),
+        (schema.moves, schema.moves.c.instance_uuid),
+    ):
+        for part in in_chunks(instances, _CHUNK):
+            query = sa.select(key, table.c.host).where(key.in_(part))
+            found.update((uuid, host) for uuid, host in conn.execute(query))
+    return found
+
+
+def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
+    """Confirm the claims of instances that hosts report to have.
+
+    An instance that arrives where it was to move has moved: its allocations
+    on the old host are released.
+
+    :param seen: instance -> service host that has it
+    :return: the instances whose claim this confirmed
+    """
+    conn = writer.conn
+    locked = _locked(conn, list(seen))
+    table = schema.instances
+    arrived = _arrivals(conn, seen)
+    for uuid, move in arrived.items():
+        if uuid in locked:
+            _complete_move(writer, locked[uuid], move)
+    fresh = [
+        uuid
+        for uuid, row in locked.items()
+        if (uuid in arrived and row.state != 'confirmed')
+        or (row.state == 'claimed' and row.host == seen[uuid])
+    ]
+    if fresh:
+        conn.execute(
+            sa.update(table)
+            .where(table.c.uuid.in_(fresh))
+            .values(state='confirmed')
+        )
+        writer.touched.instances += fresh
+    return sorted({*fresh, *(arrived.keys() & locked.keys())})
+
+
+def drop_moves(writer: Writer, instances: Sequence[str]) -> list[str]:
+    """Release the second claims of instances that do not move after all.
+
+    :return: the instances that had such a claim
+    """
+    conn = writer.conn
+    _locked(conn, instances)
+    table = schema.moves
+    mine = table.c.instance_uuid.in_(instances)
+    found = conn.execute(sa.select(table).where(mine)).all()
+    for move in found:
+        release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
+        writer.touched.load.append(move.host_id)
+    conn.execute(sa.delete(table).where(mine))
+    dropped = sorted(move.instance_uuid for move in found)
+    writer.touched.instances += dropped
+    return dropped
+
+
+def remove_from_host(
+    writer: Writer, host: str, instances: Sequence[str]
+) -> list[str]:
+    """Apply that a host does not have instances any more.
+
+    The move of an instance that was to move locked is dropped. An instance
+    that moves away gets its new place. Any other is removed.
+
+    :return: the instances that this changed
+    """
+    conn = writer.conn
+    locked = _locked(conn, instances)
+    table = schema.moves
+    moves = {
+        row.instance_uuid: row
+        for row in conn.execute(
+            sa.select(table).where(table.c.instance_uuid.in_(instances))
+        )
+    }
+    dropped = [uuid for uuid, move in moves.items() if move.host == host]
+    drop_moves(writer, dropped)
+    changed = set(dropped)
+    for uuid, row in locked.items():
+        if row.host != host:
+            continue
+        changed.add(uuid)
+        move = moves.get(uuid)
+        if move is not None and move.host != host:
+            _complete_move(writer, row, move)
+        else:
+            release_allocations(writer, [uuid])
+            _remove_instances(writer, [uuid])
+            _touch_host(writer, host)
+    return sorted(changed)
+
+
+def any_to_expire(conn: Connection, before: float) -> bool:
+    """Whether :func:`expire` would find something."""
+    return bool(_late_claims(conn, before, 1)) or bool(
+        _late_moves(conn, before)
+    )
+
+
+def _late_claims(conn: Connection, before: float, limit: int) -> list[str]:
+    table = schema.instances
+    query = sa.select(table.c.uuid).where(
+        table.c.state == 'claimed', table.c.created_at < before
+    )
+    return list(conn.execute(query.limit(limit)).scalars())
+
+
+def _late_moves(conn: Connection, before: float) -> list[str]:
+    table = schema.moves
+    query = sa.select(table.c.instance_uuid)
+    late = conn.execute(query.where(table.c.created_at < before))
+    return list(late.scalars())
+
+
+def expire(writer: Writer, before: float) -> dict[str, int]:
+    """Release claims and moves that were not confirmed in time.
+
+    :param before: seconds since the epoch: those made before are late
+    :return: how many ``claims`` and ``moves`` were released
+    """
+    conn = writer.conn
+    dropped = drop_moves(writer, _late_moves(conn, before))
+    found = _late_claims(conn, before, _CHUNK)
+    # The locked rows show which were confirmed since they were found.
+    locked = _locked(conn, found)
+    still = [u for u, row in locked.items() if row.state == 'claimed']
+    return {'claims': len(release(writer, still)), 'moves': len(dropped)}
+
+
+def release_allocations(
+    writer: Writer, consumers: Sequence[str], host_id: int | None = None
+) -> set[str]:
+    """Delete allocations; return the consumers that had some.
+
+    :param host_id: only allocations on this host
+    """
+    conn = writer.conn
+    table = schema.allocations
+    mine: Any = table.c.consumer_uuid.in_(consumers)
+    if host_id is not None:
+        mine &= table.c.host_id == host_id
+    held = conn.execute(
+        sa.select(table)
+        .where(mine)
+        .order_by(table.c.host_id, table.c.resource_class)
+        .with_for_update()
+    ).all()
+    if held:
+        _decrement_used(conn, held)
+        conn.execute(sa.delete(table).where(mine))
+        writer.touched.load += sorted({row.host_id for row in held})
+    return {row.consumer_uuid for row in held}
+
+
+def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
+    """Subtract allocations from the use of inventories, in fixed order.
+
+    :param held: rows of ``allocations``
+    """
+    amounts: dict[tuple[int, str], int] = {}
+    for row in held:
+        key = row.host_id, row.resource_class
+        amounts[key] = amounts.get(key, 0) - row.amount
+    asked = [
+        (host, name, amount, None, None)
+        for (host, name), amount in sorted(amounts.items())
+    ]
+    dialect = rows.dialect_of(conn)
+    conn.execute(
+        claim_sql.change_use(dialect), claim_sql.parameters(dialect, asked)
+    )
+
+
+def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
+    """Lock rows of instances in the order of their uuids; return them."""
+    table = schema.instances
+    found: dict[str, Any] = {}
+    columns = table.c.uuid, table.c.host, table.c.node, table.c.state
+    for part in in_chunks(sorted(set(uuids)), _CHUNK):
+        query = sa.select(*columns).where(table.c.uuid.in_(part))
+        locked = query.order_by(table.c.uuid).with_for_update()
+        found.update((row.uuid, row) for row in conn.execute(locked))
+    return found
+
+
+def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
+    """Return the moves of instances that reached the host they move to."""
+    table = schema.moves
+    found: dict[str, Any] = {}
+    for part in in_chunks(seen, _CHUNK):
+        query = sa.select(table).where(table.c.instance_uuid.in_(part))
+        for move in conn.execute(query):
+            if seen[move.instance_uuid] == move.host:
+                found[move.instance_uuid] = move
+    return found
+
+
+def _complete_move(writer: Writer, row: Any, move: Any) -> None:
+    """Give an instance its new place; release its allocations elsewhere.
+
+    :param row: of ``instances``
+    :param move: of ``moves``
+    """
+    conn = writer.conn
+    table = schema.instances
+    held = schema.allocations
+    olds = conn.execute(
+        sa.select(held.c.host_id)
+        .distinct()
+        .where(
+            held.c.consumer_uuid == row.uuid, held.c.host_id != move.host_id
+        )
+    ).scalars()
+    for old in sorted(olds):
+        release_allocations(writer, [row.uuid], host_id=old)
+    conn.execute(
+        sa.update(table)
+        .where(table.c.uuid == row.uuid)
+        .values(
+            host=move.host,
+            node=move.node,
+            state='claimed' if row.state == 'reported' else row.state,
+            placement=move.placement,
+            request_id=move.request_id,
+            created_at=move.created_at,
+        )
+    )
+    moves = schema.moves
+    conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
+    writer.touched.instances.append(row.uuid)
+    writer.touched.load.append(move.host_id)
+    _touch_host(writer, row.host)
+
+
+def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
+    """Delete instances and their memberships in server groups."""
+    if not uuids:
+        return
+    table = schema.instances
+    group_policies.remove_members(writer, uuids)
+    writer.conn.execute(sa.delete(table).where(table.c.uuid.in_(uuids)))
+    writer.touched.instances_gone += uuids
+
+
+def _touch_host(writer: Writer, host: str) -> None:
+    """Record that the number of a service host's instances changed."""
+    table = schema.hosts
+    ids = sa.select(table.c.id).where(table.c.host == host)
+    writer.touched.load += list(writer.conn.execute(ids).scalars())

@@ -1,0 +1,252 @@
+"""Prepared statements sent to PostgreSQL through its client library, libpq.
+
+Only the thread that owns the connection may use it here. SQLAlchemy and
+psycopg add a noticeable share to a statement of half a millisecond. This also
+separates sending from receiving, so that the caller can work while the
+database does. Errors become the exceptions that the rest of the store knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import select
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+from psycopg import pq
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.store import pg_arrays
+from scheduler_service.store.connection import first_line
+
+# Deadlocks and serialization failures: Store.run tries again.
+_RETRYABLE: dict[str, Any] = {
+    '40P01': db_exception.DBDeadlock,
+    '40001': db_exception.DBError,
+}
+# Classes of states that concern the server or the connection, not the
+# statement. Errors that libpq itself finds in a connection have no state.
+_UNAVAILABLE = ('08', '53', '57', '58')
+_NOT_PREPARED = '26000'
+_NOT_TEXT = '22021'
+_PREPARED = 'scheduler_prepared'
+
+
+class StatementError(Exception):
+    """The database refused a statement; nothing of it was done.
+
+    :ivar sqlstate: the standard's code of the reason
+    """
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(f'{sqlstate}: {message}')
+        self.sqlstate = sqlstate
+
+
+class Statement(NamedTuple):
+    """A statement as the server prepares it.
+
+    :ivar order: names of its parameters, in the order of their numbers
+    """
+
+    name: bytes
+    text: bytes
+    order: tuple[str, ...]
+
+    @classmethod
+    @functools.cache
+    def of(cls, text: str) -> Statement:
+        """Return the statement of SQL with ``:named`` parameters."""
+        dialect = PGDialect(paramstyle='numeric_dollar')  # type: ignore[no-untyped-call]
+        compiled: Any = sa.text(text).compile(dialect=dialect)
+        encoded = str(compiled).encode()
+        name = 'claim_' + hashlib.sha256(encoded).hexdigest()[:16]
+        return cls(name.encode(), encoded, tuple(compiled.positiontup or ()))
+
+
+class BoundStatement(NamedTuple):
+    """A statement with its encoded values.
+
+    :ivar formats: of each value, 0 for text, 1 for binary
+    """
+
+    statement: Statement
+    values: list[bytes | None]
+    formats: list[int]
+
+    @classmethod
+    def of(cls, text: str, values: Mapping[str, Any]) -> BoundStatement:
+        """Return a statement with values for its parameters.
+
+        :param text: SQL with ``:named`` parameters
+        :raises StatementError: a value cannot be sent
+        """
+        statement = Statement.of(text)
+        encoded = [_encode(values[name]) for name in statement.order]
+        return cls(
+            statement,
+            [value for value, _ in encoded],
+            [form for _, form in encoded],
+        )
+
+
+class PendingStatements:
+    """Statements that the database executes as one transaction.
+
+    They are sent when this is made. Nothing else may be sent on the
+    connection until :meth:`receive` returned. Several statements travel in
+    one round trip in libpq's pipeline mode; the server runs all up to the
+    pipeline's end in one transaction, each on a snapshot of its own, and
+    none after one that failed.
+
+    :param conn: in autocommit mode, of SQLAlchemy's psycopg dialect
+    :param statements: in the order to execute them in; each returns rows
+    :raises StatementError: one cannot be prepared
+    :raises StoreUnavailable: it is not known whether anything will be done
+    """
+
+    def __init__(
+        self, conn: Connection, statements: Sequence[BoundStatement]
+    ) -> None:
+        raw: Any = conn.connection.dbapi_connection
+        self._pg: pq.abc.PGconn = raw.pgconn
+        self._prepared: set[bytes] = conn.info.setdefault(_PREPARED, set())
+        self._statements = statements
+        try:
+            self._send()
+        except psycopg.Error as fault:
+            raise _unavailable(fault) from fault
+
+    def receive(self) -> Any:
+        """Wait for the first value that the last statement returns.
+
+        :raises StatementError: the database refused one; nothing was done
+        :raises DBDeadlock: a deadlock; nothing was done, try again
+        :raises DBError: a serialization failure; likewise
+        :raises StoreUnavailable: it is not known whether anything was done
+        """
+        try:
+            result = self._receive()
+            if _state(result) == _NOT_PREPARED:
+                # The prepared statements were dropped; nothing was done.
+                self._prepared.clear()
+                self._send()
+                result = self._receive()
+        except psycopg.Error as fault:
+            raise _unavailable(fault) from fault
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise _error(result)
+        value = result.get_value(0, 0)
+        return None if value is None else value.decode()
+
+    def _send(self) -> None:
+        for bound in self._statements:
+            self._prepare(bound.statement)
+        if len(self._statements) == 1:
+            self._send_one(self._statements[0])
+        else:
+            self._pg.enter_pipeline_mode()
+            for bound in self._statements:
+                self._send_one(bound)
+            self._pg.pipeline_sync()
+        self._flush()
+
+    def _send_one(self, bound: BoundStatement) -> None:
+        self._pg.send_query_prepared(
+            bound.statement.name, bound.values, bound.formats
+        )
+
+    def _prepare(self, statement: Statement) -> None:
+        """Let the server prepare a statement, once for each connection."""
+        if statement.name in self._prepared:
+            return
+        self._pg.send_prepare(statement.name, statement.text)
+        self._flush()
+        result = self._last_result()
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise _error(result)
+        self._prepared.add(statement.name)
+
+    def _receive(self) -> pq.abc.PGresult:
+        """Return the last statement's result, or that of one that failed."""
+        if len(self._statements) == 1:
+            return self._last_result()
+        results = [self._last_result() for _ in self._statements]
+        end = self._next_result()
+        if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+            raise psycopg.OperationalError('the transaction did not end')
+        self._pg.exit_pipeline_mode()
+        for result in results:
+            if result.status != pq.ExecStatus.TUPLES_OK:
+                return result
+        return results[-1]
+
+    def _flush(self) -> None:
+        """Write to the socket until nothing is left to send."""
+        while self._pg.flush():
+            if self._poll(select.POLLOUT | select.POLLIN) & select.POLLIN:
+                self._pg.consume_input()
+
+    def _last_result(self) -> pq.abc.PGresult:
+        """Wait for the last result of one statement."""
+        last: pq.abc.PGresult | None = None
+        while (result := self._next_result()) is not None:
+            last = result
+        if last is None:
+            raise psycopg.OperationalError('the server sent no result')
+        return last
+
+    def _next_result(self) -> pq.abc.PGresult | None:
+        """Wait for a result; None: the end of those of one statement."""
+        while self._pg.is_busy():
+            self._poll(select.POLLIN)
+            self._pg.consume_input()
+        return self._pg.get_result()
+
+    def _poll(self, events: int) -> int:
+        poll = select.poll()
+        poll.register(self._pg.socket, events)
+        return poll.poll()[0][1]
+
+
+def _encode(value: Any) -> tuple[bytes | None, int]:
+    """Return a value as the server takes it, and 0 for text, 1 for binary."""
+    if value is None:
+        return None, pq.Format.TEXT
+    if isinstance(value, pg_arrays.Column):
+        return pg_arrays.encode(value), pq.Format.BINARY
+    text = str(value)
+    if '\0' in text:
+        # libpq would send only what is before the NUL.
+        raise StatementError(_NOT_TEXT, 'text with NUL')
+    return text.encode(), pq.Format.TEXT
+
+
+def _state(result: pq.abc.PGresult) -> str | None:
+    state = result.error_field(pq.DiagnosticField.SQLSTATE)
+    return None if state is None else state.decode()
+
+
+def _error(result: pq.abc.PGresult) -> Exception:
+    """Return the exception for a result that is an error."""
+    state = _state(result)
+    message = result.error_message.decode(errors='replace').strip()[:300]
+    if state is None or state[:2] in _UNAVAILABLE:
+        return _unavailable(psycopg.OperationalError(message))
+    refused = StatementError(state, message)
+    error: Exception = (
+        _RETRYABLE[state](refused) if state in _RETRYABLE else refused
+    )
+    return error
+
+
+def _unavailable(fault: Exception) -> errors.StoreUnavailable:
+    return errors.StoreUnavailable(
+        f'The database does not answer: {first_line(fault)}'
+    )

@@ -1,0 +1,1 @@
+"""Reads the store: documents, snapshots, and what changed since one."""

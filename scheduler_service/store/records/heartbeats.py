@@ -1,0 +1,107 @@
+"""When each service host last sent a heartbeat, by the database's clock.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import rows, schema
+from scheduler_service.store.connection import Writer, in_chunks
+
+_CHUNK = 500
+_NOW = {
+    'postgresql': 'extract(epoch FROM clock_timestamp())',
+    'mysql': 'UNIX_TIMESTAMP(NOW(6))',
+    'sqlite': "((julianday('now') - 2440587.5) * 86400.0)",
+}
+_UPSERT = {
+    'postgresql': 'ON CONFLICT (host) DO UPDATE SET seen_at = '
+    'excluded.seen_at',
+    'mysql': 'ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at)',
+    'sqlite': 'ON CONFLICT (host) DO UPDATE SET seen_at = excluded.seen_at',
+}
+
+_HOST = {'host': 'text'}
+
+
+def now(conn: Connection) -> float:
+    """Return the database's time, in seconds since the epoch."""
+    expression = _NOW[rows.dialect_of(conn)]
+    return float(conn.execute(sa.text(f'SELECT {expression}')).scalar_one())
+
+
+def record(writer: Writer, hosts: Iterable[str]) -> None:
+    """Record that service hosts sent a heartbeat now."""
+    dialect = rows.dialect_of(writer.conn)
+    seen_at = now(writer.conn)
+    for part in in_chunks(sorted(set(hosts)), _CHUNK):
+        packed = rows.pack(dialect, _HOST, [(host,) for host in part])
+        writer.conn.execute(_upsert(dialect), {**packed, 'seen_at': seen_at})
+
+
+@functools.cache
+def _upsert(dialect: str) -> Any:
+    source = rows.source(dialect, _HOST)
+    return sa.text(
+        'INSERT INTO heartbeats (host, seen_at) '  # noqa: S608
+        f'SELECT a.host, :seen_at FROM {source} WHERE 1 = 1 '
+        f'{_UPSERT[dialect]}'
+    )
+
+
+def stale_hosts(conn: Connection, down_after: float) -> list[int]:
+    """Return ids of hosts that are up and whose last heartbeat is too old.
+
+    A host that never sent a heartbeat keeps the state of its document.
+
+    :param down_after: seconds
+    """
+    beats, hosts = schema.heartbeats, schema.hosts
+    query = (
+        sa.select(hosts.c.id)
+        .join(beats, beats.c.host == hosts.c.host)
+        .where(beats.c.seen_at < now(conn) - down_after, hosts.c.state == 'up')
+        .order_by(hosts.c.id)
+    )
+    return list(conn.execute(query).scalars())
+
+
+def mark_down(writer: Writer, ids: Sequence[int], down_after: float) -> int:
+    """Mark hosts as down, unless they sent a heartbeat in the meantime.
+
+    :return: how many went down
+    """
+    conn = writer.conn
+    still = sorted({*ids} & {*stale_hosts(conn, down_after)})
+    return _mark(writer, still, 'down')
+
+
+def mark_up(writer: Writer, hosts: Sequence[str]) -> int:
+    """Mark service hosts as up; return how many were down."""
+    table = schema.hosts
+    ids: list[int] = []
+    for part in in_chunks(sorted(set(hosts)), _CHUNK):
+        query = sa.select(table.c.id).where(
+            table.c.host.in_(part), table.c.state == 'down'
+        )
+        ids += writer.conn.execute(query).scalars()
+    return _mark(writer, sorted(ids), 'up')
+
+
+def _mark(writer: Writer, ids: Sequence[int], state: str) -> int:
+    table = schema.hosts
+    marked = 0
+    for part in in_chunks(ids, _CHUNK):
+        change = sa.update(table).where(
+            table.c.id.in_(part), table.c.state != state
+        )
+        marked += writer.conn.execute(change.values(state=state)).rowcount
+        writer.touched.load += part
+    return marked

@@ -1,0 +1,131 @@
+"""Counts redelivered messages, and keeps those that were put aside.
+
+A message that ends each daemon that works on it is delivered again and again
+until its count exceeds the limit. Stateless: any thread may call it with a
+connection of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Writer
+
+_KEPT = 1_000_000
+
+
+class RedeliveredMessage(NamedTuple):
+    """A message that was delivered more than once.
+
+    :ivar message: JSON ``{context, method, args}``, as it was received
+    """
+
+    message_id: str
+    method: str
+    message: str
+
+
+def count_delivery(
+    writer: Writer, message: RedeliveredMessage, limit: int
+) -> bool:
+    """Count a delivery; return whether the message may be worked on.
+
+    :param limit: deliveries after which it is put aside; 0: no limit
+    """
+    conn = writer.conn
+    table = schema.quarantine
+    mine = table.c.message_id == message.message_id
+    found = conn.execute(sa.select(table).where(mine).with_for_update())
+    row = found.first()
+    deliveries = 1 if row is None else row.deliveries + 1
+    aside = bool(limit and deliveries > limit) or bool(row and row.put_aside)
+    values = {
+        'deliveries': deliveries,
+        'put_aside': int(aside),
+        'changed_at': time.time(),
+    }
+    if row is None:
+        conn.execute(
+            table.insert(),
+            {
+                **values,
+                'message_id': message.message_id,
+                'method': message.method[:64],
+                'message': message.message[:_KEPT],
+            },
+        )
+    else:
+        conn.execute(sa.update(table).where(mine).values(values))
+    return not aside
+
+
+def clear(writer: Writer, message_id: str) -> None:
+    """Delete the count of a message that was worked on to the end."""
+    table = schema.quarantine
+    mine = (table.c.message_id == message_id) & (table.c.put_aside == 0)
+    writer.conn.execute(sa.delete(table).where(mine))
+
+
+def listing(conn: Connection) -> list[dict[str, Any]]:
+    """Return the messages that were put aside, newest first."""
+    table = schema.quarantine
+    query = (
+        sa.select(
+            table.c.message_id,
+            table.c.method,
+            table.c.deliveries,
+            table.c.changed_at,
+        )
+        .where(table.c.put_aside == 1)
+        .order_by(table.c.changed_at.desc())
+    )
+    return [dict(row._mapping) for row in conn.execute(query)]
+
+
+def show(conn: Connection, message_id: str) -> dict[str, Any]:
+    """Return a message that was put aside, with its content.
+
+    :raises MessageNotFound: there is no such message
+    """
+    table = schema.quarantine
+    mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
+    row = conn.execute(sa.select(table).where(mine)).first()
+    if row is None:
+        raise errors.MessageNotFound(message_id=message_id)
+    try:
+        message = msgspec.json.decode(row.message)
+    except msgspec.DecodeError:
+        # The message was too large and was cut.
+        message = row.message
+    return {
+        'message_id': row.message_id,
+        'method': row.method,
+        'deliveries': row.deliveries,
+        'changed_at': row.changed_at,
+        'message': message,
+    }
+
+
+def drop(writer: Writer, message_id: str) -> int:
+    """Delete a message that was put aside; return how many there were."""
+    table = schema.quarantine
+    mine = (table.c.message_id == message_id) & (table.c.put_aside == 1)
+    return writer.conn.execute(sa.delete(table).where(mine)).rowcount
+
+
+def prune(writer: Writer, before: float) -> int:
+    """Delete counts of messages that were not delivered since *before*.
+
+    :param before: seconds since the epoch
+    :return: how many were deleted
+    """
+    table = schema.quarantine
+    old = (table.c.changed_at < before) & (table.c.put_aside == 0)
+    return writer.conn.execute(sa.delete(table).where(old)).rowcount

@@ -1,0 +1,1 @@
+"""Writes entities, a module for each kind, and whole inventory documents."""

@@ -1,0 +1,262 @@
+"""Imports an inventory document into the store.
+
+An :class:`Importer` belongs to the thread that owns its writing transaction.
+Only what differs is written: importing a document again changes nothing.
+Claims are never changed; the use that a document states for a host includes
+the claims of the instances it lists, and no others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from scheduler_service.model import STANDARD_FIELDS, Host, Instance, Inventory
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Writer, in_chunks, next_number
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
+from scheduler_service.store.writing import pools as pool_rows
+from scheduler_service.store.writing import server_groups
+
+Progress = Callable[[str, int, int], None]
+_MANY = 2000
+
+
+class EntityOps(NamedTuple):
+    """How entities of one kind are added and removed."""
+
+    add: Callable[[Writer, Sequence[Any]], None]
+    remove: Callable[[Writer, Sequence[Any]], int]
+
+
+_ENTITY_OPS: Mapping[str, EntityOps] = {
+    'pools': EntityOps(pool_rows.add, pool_rows.remove),
+    'aggregates': EntityOps(aggregate_rows.add, aggregate_rows.remove),
+    'server_groups': EntityOps(server_groups.add, server_groups.remove),
+}
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """How many entities an import added, changed, removed or left alone."""
+
+    added: Counter[str] = dataclasses.field(default_factory=Counter)
+    changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    removed: Counter[str] = dataclasses.field(default_factory=Counter)
+    same: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Return the counts by kind of entity."""
+        return {
+            kind: {
+                'added': self.added[kind],
+                'changed': self.changed[kind],
+                'removed': self.removed[kind],
+                'same': self.same[kind],
+            }
+            for kind in Inventory.__struct_fields__
+        }
+
+
+def _no_progress(what: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+class Importer:
+    """One import, in a transaction of the caller.
+
+    :param replace: remove what the document does not list
+    :param progress: called with (what, how many are done, how many in all)
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        replace: bool = False,
+        progress: Progress = _no_progress,
+    ) -> None:
+        self.writer = writer
+        self.conn = writer.conn
+        self.replace = replace
+        self.progress = progress
+        self.report = Report()
+
+    def run(self, inventory: Inventory) -> Report:
+        """Write what differs; return how much that was.
+
+        :raises Conflict: a host to remove still holds claims
+        :raises DBDuplicateEntry: a name or uuid is taken
+        """
+        self._hosts(inventory.hosts, inventory.instances)
+        self._instances(inventory.instances)
+        self._entities(
+            'pools', loading.pools(self.conn), inventory.pools, 'id'
+        )
+        stored = {one.id: one for one in loading.aggregates(self.conn)}
+        self._entities('aggregates', stored, inventory.aggregates, 'id')
+        self._entities(
+            'server_groups',
+            loading.groups(self.conn),
+            inventory.server_groups,
+            'uuid',
+        )
+        if len(self.writer.touched.hosts) > _MANY:
+            self.writer.touched.everything = True
+            self.writer.touched.hosts = []
+            self.writer.touched.instances = []
+        return self.report
+
+    def _entities(
+        self,
+        kind: str,
+        stored: dict[Any, Any],
+        wanted: Sequence[Any],
+        key: str,
+    ) -> None:
+        """Write pools, aggregates or groups that differ."""
+        new = {getattr(one, key): _sorted(one) for one in wanted}
+        old = {name: _sorted(one) for name, one in stored.items()}
+        differ = [k for k in new if k in old and old[k] != new[k]]
+        add = [k for k in new if k not in old]
+        gone = [k for k in old if k not in new] if self.replace else []
+        ops = _ENTITY_OPS[kind]
+        if gone or differ:
+            ops.remove(self.writer, gone + differ)
+        if add or differ:
+            ops.add(self.writer, [new[k] for k in differ + add])
+        self._count(kind, len(add), len(differ), len(gone), len(new))
+
+    def _count(
+        self, kind: str, added: int, changed: int, removed: int, total: int
+    ) -> None:
+        self.report.added[kind] += added
+        self.report.changed[kind] += changed
+        self.report.removed[kind] += removed
+        self.report.same[kind] += total - added - changed
+
+    def _hosts(
+        self, wanted: Sequence[Host], instances: Sequence[Instance]
+    ) -> None:
+        stored = loading.hosts(self.conn, reported=True)
+        ids = {
+            (host.host, host.hypervisor_hostname): store_id
+            for store_id, host in stored.items()
+        }
+        mine = self._claimed(instances)
+        listed = Counter((i.host, i.hypervisor_hostname) for i in instances)
+        add, differ = [], []
+        for host in wanted:
+            name = host.host, host.hypervisor_hostname
+            store_id = ids.get(name)
+            plain = _as_reported(
+                host, mine.get(store_id, {}) if store_id else {}, listed[name]
+            )
+            if store_id is None:
+                add.append(plain)
+            elif stored[store_id] != plain:
+                differ.append((store_id, plain))
+        named = {(h.host, h.hypervisor_hostname) for h in wanted}
+        gone = [ids[name] for name in ids if name not in named]
+        gone = gone if self.replace else []
+        host_rows.remove(self.writer, gone)
+        self._change_hosts(differ)
+        self._add_hosts(add)
+        self._count('hosts', len(add), len(differ), len(gone), len(wanted))
+
+    def _claimed(
+        self, instances: Sequence[Instance]
+    ) -> dict[int, dict[str, int]]:
+        """Return what claims of the listed instances hold, by host id."""
+        table = schema.allocations
+        found: dict[int, dict[str, int]] = defaultdict(dict)
+        for part in in_chunks((one.uuid for one in instances), 500):
+            query = sa.select(table).where(table.c.consumer_uuid.in_(part))
+            for row in self.conn.execute(query):
+                held = found[row.host_id]
+                held[row.resource_class] = (
+                    held.get(row.resource_class, 0) + row.amount
+                )
+        return found
+
+    def _add_hosts(self, hosts: Sequence[Host]) -> None:
+        if not hosts:
+            return
+        last = next_number(self.conn, 'host_id', len(hosts))
+        numbered = list(enumerate(hosts, last - len(hosts) + 1))
+        done = 0
+        for part in in_chunks(numbered, _MANY):
+            host_rows.add(self.writer, part)
+            done += len(part)
+            self.progress('hosts', done, len(hosts))
+
+    def _change_hosts(self, hosts: Sequence[tuple[int, Host]]) -> None:
+        done = 0
+        for part in in_chunks(hosts, _MANY):
+            host_rows.change(self.writer, part)
+            done += len(part)
+            self.progress('changed hosts', done, len(hosts))
+
+    def _instances(self, wanted: Sequence[Instance]) -> None:
+        stored = {
+            one.uuid: (one, state)
+            for one, state in loading.instance_documents(self.conn)
+        }
+        add = [one for one in wanted if one.uuid not in stored]
+        differ = [
+            one
+            for one in wanted
+            if one.uuid in stored and stored[one.uuid][0] != one
+        ]
+        named = {one.uuid for one in wanted}
+        gone = [
+            uuid
+            for uuid, (_, state) in stored.items()
+            if self.replace and uuid not in named and state == 'reported'
+        ]
+        instance_rows.remove(self.writer, gone)
+        instance_rows.change(self.writer, differ)
+        done = 0
+        for part in in_chunks(add, _MANY):
+            instance_rows.add(self.writer, part, time.time())
+            done += len(part)
+            self.progress('instances', done, len(add))
+        self._count('instances', len(add), len(differ), len(gone), len(wanted))
+
+
+def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
+    """Return the document with use that excludes the claims it includes.
+
+    :param held: resource class -> what claims of listed instances hold
+    :param listed: how many instances the document lists on the host
+    """
+    changes: dict[str, Any] = {'traits': sorted(set(host.traits))}
+    for name, (_, used, _ratio) in STANDARD_FIELDS.items():
+        changes[used] = max(getattr(host, used) - held.get(name, 0), 0)
+    changes['resources'] = {
+        name: msgspec.structs.replace(
+            offer, used=max(offer.used - held.get(name, 0), 0)
+        )
+        for name, offer in host.resources.items()
+    }
+    stated = host.num_instances
+    changes['num_instances'] = 0 if stated is None else stated - listed
+    return msgspec.structs.replace(host, **changes)
+
+
+def _sorted(entity: Any) -> Any:
+    """Return a pool, aggregate or group with its lists in fixed order."""
+    changes = {
+        name: sorted(set(getattr(entity, name)))
+        for name in ('hosts', 'members')
+        if hasattr(entity, name)
+    }
+    return msgspec.structs.replace(entity, **changes) if changes else entity

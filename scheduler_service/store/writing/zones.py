@@ -1,0 +1,69 @@
+"""Rows of DNS zones: the pool that each zone was scheduled to.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Writer
+
+
+class ZoneRow(NamedTuple):
+    """A zone and its pool."""
+
+    id: str
+    name: str
+    pool_id: str
+    project_id: str | None
+    request_id: str | None
+
+
+def pools_of(conn: Connection, zone_ids: Sequence[str]) -> dict[str, str]:
+    """Return the pool id of each zone that has one."""
+    table = schema.zones
+    query = sa.select(table.c.id, table.c.pool_id).where(
+        table.c.id.in_(zone_ids)
+    )
+    return {row.id: row.pool_id for row in conn.execute(query)}
+
+
+def listing(conn: Connection) -> list[ZoneRow]:
+    """Return all zones by name."""
+    table = schema.zones
+    query = sa.select(
+        table.c.id,
+        table.c.name,
+        table.c.pool_id,
+        table.c.project_id,
+        table.c.request_id,
+    ).order_by(table.c.name, table.c.id)
+    return [ZoneRow(*row) for row in conn.execute(query)]
+
+
+def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
+    """Add zones with their pools.
+
+    :raises DBDuplicateEntry: one has a pool already; none is added
+    """
+    now = time.time()
+    writer.conn.execute(
+        schema.zones.insert(),
+        [{**zone._asdict(), 'created_at': now} for zone in zones],
+    )
+
+
+def remove(writer: Writer, zone_ids: Sequence[str]) -> int:
+    """Remove zones; return how many there were."""
+    table = schema.zones
+    gone = writer.conn.execute(
+        sa.delete(table).where(table.c.id.in_(zone_ids))
+    )
+    return gone.rowcount

@@ -1,0 +1,49 @@
+"""The weigher CrossCellWeigher."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.table import HostTable
+from scheduler_service.dependence import Key
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.base import Rows, Weigher
+
+
+class CrossCellWeigher(Weigher):
+    """Prefers hosts in the cell that the request names.
+
+    A move that may cross cells names the cell that the instance is in. Other
+    requests are not weighed.
+    """
+
+    multiplier_option = 'cross_cell_move_weight_multiplier'
+
+    def weigh(
+        self,
+        table: HostTable,
+        rows: Rows,
+        request: Request,
+        settings: Settings,
+    ) -> Floats | None:
+        """Return 1 for hosts in the preferred cell, -1 for others."""
+        destination = request.requested_destination
+        if destination is None or not destination.allow_cross_cell_move:
+            return None
+        if not destination.cell:
+            return None
+        cells = table.coded['cell_uuid']
+        in_cell = cells.codes == cells.code(destination.cell)
+        weights: Floats = np.where(in_cell, 1.0, -1.0)[rows]
+        return weights
+
+    def weight_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the preferred cell, None for none."""
+        destination = request.requested_destination
+        if destination is None or not destination.allow_cross_cell_move:
+            return None
+        return destination.cell or None

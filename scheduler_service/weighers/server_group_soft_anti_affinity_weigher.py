@@ -1,0 +1,18 @@
+"""The weigher ServerGroupSoftAntiAffinityWeigher."""
+
+from __future__ import annotations
+
+from scheduler_service.weighers.support.server_group_weigher import (
+    ServerGroupWeigher,
+)
+
+
+class ServerGroupSoftAntiAffinityWeigher(ServerGroupWeigher):
+    """Prefers hosts with fewer members of the server group.
+
+    The group's policy has to be ``soft-anti-affinity``.
+    """
+
+    multiplier_option = 'soft_anti_affinity_weight_multiplier'
+    policy = 'soft-anti-affinity'
+    weight_per_member = -1.0

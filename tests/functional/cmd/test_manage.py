@@ -1,0 +1,91 @@
+"""The operator's commands, run as an operator runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import yaml
+
+from scheduler_service.cmd import manage
+from tests.support.commands import printed_json
+
+
+def test_db_commands_succeed_when_the_tables_are_current(run):
+    assert '0003' in run('db', 'version')[1]
+    assert run('db', 'check')[0] == 0
+    assert run('db', 'sync')[0] == 0
+
+
+def test_db_check_fails_when_tables_are_missing(tmp_path, capsys):
+    config = tmp_path / 'b.conf'
+    config.write_text(f'[database]\nconnection=sqlite:///{tmp_path}/b.db\n')
+    assert manage.main(['--config-file', str(config), 'db', 'check']) == 1
+    assert 'db sync' in capsys.readouterr().out
+    assert manage.main(['--config-file', str(config), 'host', 'list']) == 1
+    assert 'db sync' in capsys.readouterr().err
+
+
+def test_inventory_show_counts_what_was_imported(run):
+    rows = printed_json(run('inventory', 'show', '-f', 'json'))
+    counts = {row['what']: row['count'] for row in rows}
+    assert counts['hosts'] == 4
+    assert counts['VCPU in all'] == 32
+
+
+def test_nothing_is_imported_when_the_document_is_wrong(run, tmp_path):
+    wrong = tmp_path / 'wrong.yaml'
+    wrong.write_text('hosts: [{host: new}, {host: b, memory_mb: lots}]')
+    status, _, err = run('inventory', 'import', str(wrong))
+    assert status == 1
+    assert err == (
+        'InvalidInventory: hosts[1].memory_mb: expected an integer >= 0, '
+        'got "lots"\n'
+    )
+    assert len(printed_json(run('host', 'list', '-f', 'json'))) == 4
+
+
+def test_hosts_are_removed_when_import_replaces(run, tmp_path):
+    exported = run('inventory', 'export')[1]
+    assert len(yaml.safe_load(exported)['hosts']) == 4
+    again = tmp_path / 'again.yaml'
+    again.write_text(exported)
+    counts = printed_json(run('inventory', 'import', str(again), '-f', 'json'))
+    assert {row['kind']: row['changed'] for row in counts}['hosts'] == 0
+    again.write_text('hosts: [{host: compute-1}]')
+    run('inventory', 'import', '--replace', str(again))
+    assert len(printed_json(run('host', 'list', '-f', 'json'))) == 1
+    assert run('inventory', 'import', str(tmp_path / 'no'))[0] == 1
+
+
+def test_argument_is_refused_when_it_is_not_text(run):
+    status, _, err = run('aggregate', 'create', 'a\udcff')
+    assert status == 1
+    assert err.startswith("InvalidRequest: 'a\\udcff': not text")
+
+
+def test_command_fails_when_the_configuration_is_missing(capsys):
+    assert manage.main(['--config-file', '/nowhere', 'db', 'sync']) == 1
+    assert 'ConfigurationError' in capsys.readouterr().err
+
+
+def test_help_loads_no_heavy_library_when_printed():
+    command = [sys.executable, '-m', 'scheduler_service.cmd.manage']
+    started = time.monotonic()
+    told = subprocess.run(
+        [*command, '--help'], capture_output=True, text=True, check=True
+    )
+    assert time.monotonic() - started < 20
+    for noun in ('db', 'inventory', 'select', 'decision'):
+        assert noun in told.stdout
+    # The heavy libraries are loaded by the commands that need them.
+    loaded = subprocess.run(
+        [sys.executable, '-c',
+         'import sys; from scheduler_service.cmd import manage, parser;'
+         'parser.build(); print([m for m in ("numpy", "sqlalchemy",'
+         '"oslo_messaging") if m in sys.modules])'],
+        capture_output=True, text=True, check=True, env=dict(os.environ),
+    )  # fmt: skip
+    assert loaded.stdout.strip() == '[]'

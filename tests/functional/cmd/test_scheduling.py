@@ -1,0 +1,88 @@
+"""Commands that schedule, with and without a daemon."""
+
+from __future__ import annotations
+
+import json
+
+from scheduler_service.cmd import manage
+from tests.support.commands import printed_json
+from tests.support.documents import SMALL
+
+
+def test_select_shows_reasons_when_run_on_the_store(run, tmp_path):
+    request = tmp_path / 'r.json'
+    request.write_text(json.dumps({'request_id': 'req-1', 'flavor': SMALL}))
+    ask = ['select', '--local', '--request', str(request)]
+    dry = printed_json(run(*ask, '--dry-run', '-f', 'json'))
+    assert dry['placements'][0]['selected']['host'] == 'compute-4'
+    assert 'finalists' not in str(dry['explanation'])
+    table = run(*ask, '--explain')[1]
+    assert 'compute-4' in table
+    assert 'RamFilter' in table
+    kept = printed_json(run('decision', 'show', 'req-1', '-f', 'json'))
+    assert kept[0]['outcome'] == 'chosen'
+    assert 'chosen' in run('decision', 'list')[1]
+    assert 'RAMWeigher' in run('decision', 'show', 'req-1')[1]
+    uuid = kept[0]['placements'][0]['instance_uuid']
+    assert '1 of 1' in run('release', '--local', uuid)[1]
+    assert run('decision', 'show', 'nothing')[0] == 1
+
+
+def test_select_shows_reasons_when_nothing_fits(run, tmp_path):
+    request = tmp_path / 'r.json'
+    request.write_text(json.dumps({'flavor': {'memory_mb': 99999}}))
+    ask = ['select', '--local', '--request', str(request)]
+    status, _, err = run(*ask)
+    assert status == 1
+    assert 'RamFilter' in err
+    assert 'closest: compute-4' in err
+    assert 'RamFilter' in run(*ask, '--host', 'compute-1')[1]
+    status, out, err = run(*ask, '--explain')
+    assert (status, 'closest: compute-4' in err) == (1, True)
+    assert 'Filters that reject hosts' in out
+    status, out, _ = run(*ask, '--explain', '-f', 'json')
+    refusal = json.loads(out)['error']
+    assert (status, refusal['name']) == (1, 'NoValidHost')
+    assert refusal['facts']['funnel'][-1]['end'] == 0
+
+
+def test_zone_schedule_shows_reasons_when_no_pool_fits(run):
+    ask = ['zone', 'schedule', '--local', '--name', 'z.', '--explain']
+    status, out, err = run(*ask, '--attribute', 'tier=none')
+    assert status == 1
+    assert 'NoValidPoolFound' in err
+    assert 'attribute' in out
+
+
+def test_select_fails_when_the_request_cannot_be_read(run, tmp_path):
+    request = tmp_path / 'r.json'
+    request.write_text('{"flavor": ')
+    ask = ['select', '--local', '--request']
+    for path in (str(request), str(tmp_path / 'nothing.json')):
+        status, _, err = run(*ask, path)
+        assert status == 1
+        assert err.startswith(f'InvalidRequest: {path}: ')
+
+
+def test_select_fails_when_no_daemon_answers(
+    run, tmp_path, make_service, capsys
+):
+    request = tmp_path / 'r.json'
+    request.write_text(json.dumps({'flavor': SMALL}))
+    service = make_service()
+    config = tmp_path / 'c.conf'
+    config.write_text(f'[DEFAULT]\ntransport_url = {service.url}\n')
+    ask = ['--config-file', str(config), 'select', '--request', str(request)]
+    assert manage.main([*ask, '--explain']) == 0
+    assert 'compute-4' in capsys.readouterr().out
+    assert manage.main([*ask, '--host', 'compute-1']) == 0
+    assert manage.main(['--config-file', str(config), 'ping']) == 0
+    zone = ['zone', 'schedule', '--name', 'z.', '--explain']
+    assert manage.main(['--config-file', str(config), *zone]) == 0
+    assert 'default' in capsys.readouterr().out
+    config.write_text(
+        '[DEFAULT]\ntransport_url = inproc://nobody/\n'
+        'rpc_response_timeout = 1\n'
+    )
+    assert manage.main(ask) == 1
+    assert 'No daemon answered' in capsys.readouterr().err

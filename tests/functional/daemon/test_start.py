@@ -1,0 +1,81 @@
+"""The start of a daemon process, and what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from tests.support.databases import ready_database
+from tests.support.documents import (
+    CONTEXT,
+    SMALL,
+)
+from tests.support.processes import on_topic
+
+
+@pytest.mark.broker
+@pytest.mark.db
+def test_systemd_is_notified_when_ready_and_when_stopping(
+    connect, launch, rabbitmq, postgresql, topic, tmp_path
+):
+    address = str(tmp_path / 'notify')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(address)
+        told.settimeout(40)
+        daemon = launch(
+            ready_database(postgresql[1]), rabbitmq[1], on_topic(topic),
+            NOTIFY_SOCKET=address,
+        )  # fmt: skip
+        assert told.recv(100) == b'READY=1'
+        daemon.wait_for('Ready: 4 hosts, 2 pools')
+        answer = connect(rabbitmq[1], topic).select_destinations(
+            CONTEXT, {'flavor': SMALL}
+        )
+        assert len(answer['placements']) == 1
+        assert daemon.end(signal.SIGTERM) == 0
+        assert told.recv(100) == b'STOPPING=1'
+    daemon.wait_for('Stopped')
+
+
+@pytest.mark.parametrize(
+    ('extra', 'text'),
+    [
+        ('[filter_scheduler]\nenabled_filters = RamFiltre\n',
+         'did you mean RamFilter?'),
+        ('[pool_scheduler]\nscheduler_filters = atribute\n',
+         'did you mean attribute?'),
+        ('[filter_scheduler]\nhost_subset_size = 0\n', 'host_subset_size'),
+    ],
+)  # fmt: skip
+def test_start_is_refused_when_an_option_cannot_be_used(
+    launch, tmp_path, extra, text
+):
+    daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
+    daemon.wait_for(text)
+    assert daemon.popen.wait(30) == 1
+
+
+def test_start_is_refused_when_the_http_port_is_taken(launch, ready_sqlite):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = launch(
+            ready_sqlite, 'inproc://', f'[http]\nbind_port = {port}\n'
+        )
+        daemon.wait_for('ConfigurationError: [http] bind_host, bind_port')
+        assert daemon.popen.wait(30) == 1
+
+
+def test_start_is_refused_when_no_database_is_set(launch):
+    daemon = launch('', 'inproc://')
+    daemon.wait_for('[database] connection is not set')
+    assert daemon.popen.wait(30) == 1
+
+
+def test_missing_tables_are_logged_when_the_database_is_empty(
+    launch, tmp_path
+):
+    daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://')
+    daemon.wait_for('scheduler-manage db sync')
+    assert daemon.end(signal.SIGINT) == 0

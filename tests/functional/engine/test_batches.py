@@ -1,0 +1,128 @@
+"""Batches that are claimed in portions, with others faster at some hosts."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_service.engine import claiming
+from scheduler_service.store import claims
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import audit
+from tests.support.documents import CONTEXT
+from tests.support.stores import DEFAULT_RATIOS
+
+
+def rival(store: Store, one: claims.Claim) -> None:
+    """Take all memory that is left of a host, as another daemon would."""
+    with store.reading() as conn:
+        left = conn.exec_driver_sql(
+            'SELECT total - used FROM inventories WHERE '
+            f"resource_class = 'MEMORY_MB' AND host_id = {one.host_id}"
+        ).scalar_one()
+    taken = msgspec.structs.replace(
+        one, consumer=str(uuid.uuid4()), amounts={'MEMORY_MB': left}
+    )
+    if left:
+        store.write(
+            lambda writer: claims.claim_all(writer, [taken], DEFAULT_RATIOS)
+        )
+
+
+@pytest.mark.parametrize(
+    'database',
+    ['sqlite', pytest.param('postgresql', marks=pytest.mark.db)],
+)
+@pytest.mark.parametrize('beaten', [1, 2])
+def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
+    make_service, monkeypatch, database, beaten
+):
+    """A host is gone under one of two portions; all else holds."""
+    service = make_service(database=database, scheduler__batch_size=200)
+    real, calls, lost = claims.send, [], []
+
+    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+        calls.append(len(prepared.claims))
+        if len(calls) == beaten:
+            rival(service.store, prepared.claims[0])
+            lost.append(prepared.claims[0].host_id)
+        return real(store, conn, prepared, *more)
+
+    monkeypatch.setattr(claiming.claims, 'send', begin)
+    asked = [{'flavor': {'memory_mb': 256}}] * 80
+    asked.insert(10, {'flavor': {'memory_mb': 10**7}})
+    answers = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in asked]
+    )
+    # As many as fit a portion, and the rest; then those of the one beaten.
+    assert calls[0] == 31
+    assert len(calls) > 2
+    assert lost
+    # Nobody loses twice: what the rival took is seen before they choose again.
+    assert set(calls[beaten:-1]) == {1}
+    refused = answers.pop(10)
+    assert refused['error']['name'] == 'NoValidHost'
+    uuids = {
+        one['result']['placements'][0]['instance_uuid'] for one in answers
+    }
+    assert len(uuids) == 80
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql(
+            'SELECT consumer_uuid FROM allocations WHERE amount = 256'
+        )
+        assert set(held.scalars()) == uuids
+        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
+
+
+def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
+    """All that came with it get their places, and each of them once."""
+    service = make_service(scheduler__batch_size=200)
+    selector = service.daemon.scheduler._hosts._selector
+    real, seen = selector.select, []
+
+    def select(overlay: Any, job: Any) -> Any:
+        seen.append(job)
+        if job.request.flavor.vcpus == 7:
+            raise RuntimeError('a fault in a test')
+        return real(overlay, job)
+
+    monkeypatch.setattr(selector, 'select', select)
+    asked: list[Any] = [{'flavor': {'memory_mb': 1}} for _ in range(80)]
+    asked[49] = {'flavor': {'memory_mb': 1, 'vcpus': 7}}
+    answers = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in asked]
+    )
+    # The first portion was claimed before; the others were chosen for again.
+    assert len(seen) == 50 + 48
+    (bad,) = (one['error'] for one in answers if 'error' in one)
+    assert 'error' in answers[49]
+    assert bad['name'] == 'SchedulerError'
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
+        assert held.scalar_one() == 79
+    more = service.client.select_destinations(CONTEXT, asked[0])
+    assert len(more['placements']) == 1
+
+
+def test_one_snapshot_serves_requests_that_come_while_claiming(
+    make_service, monkeypatch
+):
+    """It is chosen for on the same view, and is not promised twice."""
+    service = make_service(scheduler__batch_size=64)
+    snapshots = service.daemon.scheduler._snapshots
+    real, calls = snapshots.current, []
+    monkeypatch.setattr(
+        snapshots, 'current', lambda: calls.append(1) or real()
+    )
+    one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
+    answers = service.client.schedule_many(CONTEXT, [one] * 256)
+    uuids = {
+        one['result']['placements'][0]['instance_uuid'] for one in answers
+    }
+    assert len(uuids) == 256
+    assert len(calls) == 1
+    with service.store.reading() as conn:
+        assert audit.audit(conn, DEFAULT_RATIOS).findings == []

@@ -1,0 +1,86 @@
+"""Connections to extenders: slow ones, kept ones, TLS."""
+
+from __future__ import annotations
+
+import base64
+import statistics
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from tests.support import extenders
+from tests.support.documents import CONTEXT
+from tests.support.extenders import Reply, entry, pass_only
+
+
+def _data(path: Any) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_other_requests_are_served_when_an_extender_hangs(serve_with):
+    def answer(verb: str, asked: Any) -> Reply:
+        return Reply(delay=30)
+
+    managed = [{'name': extenders.FPGA}]
+    with extenders.extender(answer) as server:
+        service = serve_with(entry(server, managedResources=managed))
+        service.client.call(
+            CONTEXT, 'update_host_state', hosts=[
+                {'host': 'compute-1',
+                 'resources': {'CUSTOM_FPGA': {'total': 9}}}],
+        )  # fmt: skip
+        time.sleep(1.2)
+        failed: list[str] = []
+
+        def hang() -> None:
+            try:
+                service.select_hosts(flavor=extenders.WITH_FPGA)
+            except errors.ExtenderFailed as error:
+                failed.append(error.facts['reason'])
+
+        threads = [threading.Thread(target=hang) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        took = []
+        for _ in range(20):
+            start = time.perf_counter()
+            service.select_hosts(flavor={'memory_mb': 1})
+            took.append(time.perf_counter() - start)
+        for thread in threads:
+            thread.join()
+        assert statistics.median(took) < 1.0
+        assert failed == ['timeout'] * 6
+
+
+def test_connection_is_kept_when_an_extender_is_called_often(serve_with):
+    with extenders.extender() as server:
+        service = serve_with(entry(server))
+        for _ in range(5):
+            service.select_hosts()
+        assert server.connections == 1
+
+
+def test_extender_is_reached_when_both_have_certificates(serve_with, tmp_path):
+    certs = extenders.certificates(tmp_path)
+    context = certs.server_context(clients=True)
+    with extenders.extender(pass_only('compute-1'), context) as server:
+        tls = {
+            'caFile': str(certs.ca), 'serverName': 'localhost',
+            'certData': _data(certs.client[0]),
+            'keyData': _data(certs.client[1]),
+        }  # fmt: skip
+        service = serve_with(entry(server, tlsConfig=tls))
+        assert service.select_hosts() == ['compute-1']
+        del tls['certData'], tls['keyData']
+        with pytest.raises(errors.ExtenderFailed):
+            serve_with(entry(server, tlsConfig=tls)).select_hosts()
+
+
+def test_start_is_refused_when_tls_files_do_not_load(serve_with):
+    told = {'urlPrefix': 'https://localhost/x', 'filterVerb': 'f',
+            'tlsConfig': {'caFile': '/nowhere'}}  # fmt: skip
+    with pytest.raises(errors.ConfigurationError, match='certificates or key'):
+        serve_with(told)

@@ -1,0 +1,131 @@
+"""The daemon as a scheduler extender of others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.paths import RECORDINGS
+
+RECORDED = sorted(RECORDINGS.glob('request-*.json'))
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {
+        'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'},
+        'spec': {'containers': [{'name': 'c', 'resources': {
+            'requests': {'cpu': '100m', 'memory': '128Mi'}}}], **spec},
+    }  # fmt: skip
+
+
+ZONE = 'topology.kubernetes.io/zone'
+
+
+@pytest.mark.parametrize('path', RECORDED, ids=lambda path: path.stem)
+def test_reply_has_the_form_of_the_request_when_recorded(serve_http, path):
+    told = json.loads(path.read_text())
+    verb = path.stem.split('-')[1]
+    if verb == 'bind':
+        return
+    status, answer = serve_http().send(
+        'POST', f'/extender/{verb}', told['request']
+    )
+    assert status == 200
+    asked = told['request']
+    if verb == 'preempt':
+        assert list(answer) == ['NodeNameToMetaVictims']
+        return
+    names = asked['NodeNames'] or [
+        one['metadata']['name'] for one in asked['Nodes']['items']
+    ]
+    if verb == 'prioritize':
+        assert [one['Host'] for one in answer] == names
+        assert all(
+            isinstance(one['Score'], int) and 0 <= one['Score'] <= 10
+            for one in answer
+        )
+        return
+    assert set(answer) == {
+        'Nodes', 'NodeNames', 'FailedNodes', 'FailedAndUnresolvableNodes',
+        'Error',
+    }  # fmt: skip
+    assert answer['Error'] == ''
+    if asked['NodeNames'] is None:
+        assert answer['NodeNames'] is None
+        assert answer['Nodes']['items'] == asked['Nodes']['items']
+    else:
+        assert answer['Nodes'] is None
+        # They are not in our store, and come by name alone.
+        assert answer['FailedNodes'].keys() == set(names)
+
+
+def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):
+    http = serve_http()
+    names = [f'compute-{n}' for n in (3, 1, 2)] + ['stranger']
+    asked = {
+        'Pod': pod(nodeSelector={ZONE: 'north'}),
+        'Nodes': None, 'NodeNames': names,
+    }  # fmt: skip
+    _, answer = http.send('POST', '/extender/filter', asked)
+    assert answer['NodeNames'] == ['compute-1', 'compute-2']
+    assert (
+        'AvailabilityZoneFilter'
+        in (answer['FailedAndUnresolvableNodes']['compute-3'])
+    )
+    assert 'not known' in answer['FailedNodes']['stranger']
+    asked['NodeNames'] = names[:3]
+    _, scores = http.send('POST', '/extender/prioritize', asked)
+    # The one with most memory has 10, the one with least 0.
+    assert scores == [
+        {'Host': 'compute-3', 'Score': 10},
+        {'Host': 'compute-1', 'Score': 0},
+        {'Host': 'compute-2', 'Score': 5},
+    ]
+
+
+def test_nodes_are_filtered_by_their_objects_when_unknown(serve_http):
+    items = [
+        {'metadata': {'name': f'n{at}', 'labels': {ZONE: zone}},
+         'spec': {'unschedulable': at == 2},
+         'status': {'allocatable': {'cpu': '4', 'memory': '8Gi'}}}
+        for at, zone in enumerate(['a', 'b', 'b', 'b'])
+    ]  # fmt: skip
+    asked = {
+        'pod': pod(nodeSelector={ZONE: 'b'}),
+        'NODES': {'Items': items}, 'nodenames': None,
+    }  # fmt: skip
+    _, answer = serve_http().send('POST', '/extender/filter', asked)
+    assert answer['Nodes']['items'] == [items[1], items[3]]
+    never = answer['FailedAndUnresolvableNodes']
+    assert set(never) == {'n0', 'n2'}
+    assert 'disabled' in never['n2']
+
+
+def test_error_is_in_a_200_reply_when_the_pod_cannot_be_read(serve_http):
+    http = serve_http()
+    asked = {'Pod': pod(), 'NodeNames': ['compute-1'], 'Nodes': None}
+    asked['Pod']['spec']['containers'][0]['resources'] = {
+        'requests': {'cpu': '1x%d'}
+    }
+    status, answer = http.send('POST', '/extender/filter', asked)
+    assert status == 200
+    assert answer['NodeNames'] is None
+    assert 'is not a quantity' in answer['Error']
+    assert '%' not in answer['Error']
+    status, answer = http.send('POST', '/extender/prioritize', asked)
+    assert (status, answer) == (200, [])
+
+
+def test_lone_surrogates_are_replaced_when_a_name_has_them(serve_http):
+    text = b'{"Pod": {}, "Nodes": null, "NodeNames": ["a\\ud800"]}'
+    status, answer = serve_http().send('POST', '/extender/filter', text)
+    assert status == 200
+    assert list(answer['FailedNodes']) == ['a\ufffd']
+
+
+def test_reply_has_no_node_when_none_is_sent(serve_http):
+    asked = {'Pod': pod(), 'Nodes': {'items': None}, 'NodeNames': None}
+    _, answer = serve_http().send('POST', '/extender/filter', asked)
+    assert answer['Nodes'] == {'metadata': {}, 'items': []}

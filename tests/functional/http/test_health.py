@@ -1,0 +1,43 @@
+"""Health, readiness and metrics over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from tests.support.documents import CONTEXT, SMALL
+
+
+def test_requests_are_counted_when_a_daemon_serves(serve_http):
+    http = serve_http()
+    assert http.send('GET', '/healthcheck') == (200, 'OK')
+    status, ready = http.send('GET', '/readyz')
+    assert status == 200
+    assert ready['database'] == 'ok'
+    client = http.service.client
+    client.select_destinations(CONTEXT, {'flavor': SMALL})
+    with pytest.raises(errors.NoValidHost):
+        client.select_destinations(CONTEXT, {'flavor': {'memory_mb': 10**7}})
+    status, text = http.send('GET', '/metrics')
+    assert status == 200
+    for line in (
+        'scheduler_requests_total{outcome="chosen"} 1.0',
+        'scheduler_requests_total{outcome="NoValidHost"} 1.0',
+        'scheduler_filter_rejections_total{filter="RamFilter"} 1.0',
+        'scheduler_hosts_up 4.0',
+        'scheduler_stage_seconds_count{stage="claim"} 1.0',
+        'scheduler_size_bucket{le="1.0",what="batch"}',
+    ):
+        assert line in text, text
+
+
+def test_readiness_is_503_when_the_database_is_away(serve_http):
+    http = serve_http()
+    http.service.daemon.scheduler.health.degrade('database', 'gone')
+    status, ready = http.send('GET', '/readyz')
+    assert (status, ready['database']) == (503, 'bad')
+
+
+def test_nothing_is_served_when_no_port_is_set(make_service):
+    service = make_service()
+    assert service.daemon._http is None

@@ -1,0 +1,76 @@
+"""The HTTP API: explain, decisions, and its errors."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from tests.support.documents import CONTEXT, SMALL
+
+
+def test_decisions_are_listed_when_they_were_recorded(serve_http):
+    http = serve_http()
+    status, told = http.send(
+        'POST', '/v1/explain',
+        {'request': {'flavor': {'memory_mb': 8193}}, 'host': 'compute-1'},
+    )  # fmt: skip
+    assert status == 200
+    assert told['nodes'][0]['host'] == 'compute-1'
+    http.service.client.select_destinations(
+        CONTEXT, {'flavor': SMALL, 'request_id': 'req-1'}
+    )
+    http.service.daemon.scheduler.flush()
+    status, told = http.send('GET', '/v1/decisions?limit=5')
+    assert [one['request_id'] for one in told['decisions']] == ['req-1']
+    status, told = http.send('GET', '/v1/decisions/req-1')
+    assert told['decisions'][0]['explanation']['hosts'] == 4
+
+
+@pytest.mark.parametrize(
+    ('method', 'path', 'body', 'code', 'name'),
+    [
+        ('GET', '/v1/decisions/none', None, 404, 'DecisionNotFound'),
+        ('GET', '/v1/decisions?limit=x', None, 400, 'InvalidRequest'),
+        ('GET', '/v1/decisions?limit=0', None, 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', b'{', 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', b'', 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', b'[' * 9999, 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', {'request': {'flavor': 1}}, 400,
+         'InvalidRequest'),
+        ('POST', '/v1/explain', {'request': {}, 'host': 'no'}, 404,
+         'HostNotFound'),
+        ('POST', '/v1/explain', b' ' * 1100000, 413, 'PayloadTooLarge'),
+        ('GET', '/nothing', None, 404, 'RouteNotFound'),
+        ('DELETE', '/v1/decisions', None, 405, 'MethodNotAllowed'),
+        ('GET', '/extender/filter', None, 405, 'MethodNotAllowed'),
+        ('POST', '/extender/filter', b'no', 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', b'{"request": {"project_id": "\\ud800"}}',
+         400, 'InvalidRequest'),
+        ('POST', '/extender/bind', b'{}', 404, 'RouteNotFound'),
+    ],
+)  # fmt: skip
+def test_error_has_status_and_name_when_a_request_is_wrong(
+    serve_http, method, path, body, code, name
+):
+    status, told = serve_http().send(method, path, body)
+    assert (status, told['error']['name']) == (code, name)
+
+
+@pytest.mark.parametrize('most', [4096, 64 * 1024 * 1024])
+def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
+    http = serve_http(http__max_body_bytes=most)
+    size = 3_000_000
+    with socket.create_connection(('127.0.0.1', http.port)) as sock:
+        sock.settimeout(20)
+        sock.sendall(
+            b'POST /v1/explain HTTP/1.1\r\nHost: a\r\n'
+            b'Content-Length: %d\r\n\r\n' % size
+        )
+        # The answer is there, and closed, before the body comes.
+        time.sleep(0.3)
+        for _ in range(size // 100_000):
+            sock.sendall(b' ' * 100_000)
+        answer = b''.join(iter(lambda: sock.recv(65536), b''))
+    assert answer.startswith(b'HTTP/1.1 413 ')

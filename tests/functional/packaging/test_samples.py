@@ -1,0 +1,78 @@
+"""The files that the project ships."""
+
+from __future__ import annotations
+
+import configparser
+import pathlib
+import subprocess
+import sys
+
+import yaml
+
+from scheduler_service.model import documents
+from tests.support.paths import ROOT
+
+ETC = ROOT / 'etc' / 'scheduler_service'
+
+
+def _own_part(text: str) -> list[str]:
+    """Return the lines of our own namespace; others' move with releases."""
+    lines = text.splitlines()
+    marks = [n for n, line in enumerate(lines) if line.startswith('# From ')]
+    if not marks:
+        return lines
+    own: list[str] = []
+    for start, end in zip(marks, [*marks[1:], len(lines)], strict=True):
+        if lines[start].strip() == '# From scheduler_service':
+            own += [
+                line for line in lines[start:end] if not line.startswith('[')
+            ]
+    return own
+
+
+def test_sample_documents_are_valid_when_parsed():
+    documents.inventory(yaml.safe_load((ETC / 'inventory.yaml').read_text()))
+    documents.request(yaml.safe_load((ETC / 'request.yaml').read_text()))
+    documents.zone(yaml.safe_load((ETC / 'zone.yaml').read_text()))
+
+
+def test_configuration_samples_are_current_when_generated_again(tmp_path):
+    for tool, option, name in (
+        (['oslo-config-generator', '--config-file',
+          str(ETC / 'scheduler-service-config-generator.conf')],
+         '--output-file', 'scheduler_service.conf.sample'),
+        (['oslopolicy-sample-generator', '--namespace', 'scheduler_service'],
+         '--output-file', 'policy.yaml.sample'),
+    ):  # fmt: skip
+        path = tmp_path / name
+        program = pathlib.Path(sys.executable).parent / tool[0]
+        subprocess.run(
+            [program, *tool[1:], option, str(path)],
+            check=True, capture_output=True, cwd=ROOT,
+        )  # fmt: skip
+        ours = _own_part(path.read_text())
+        assert ours == _own_part((ETC / name).read_text()), name
+
+
+def test_systemd_unit_waits_for_ready_and_gives_time_to_stop():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(ROOT / 'etc' / 'scheduler-service.service')
+    service = unit['Service']
+    assert service['Type'] == 'notify'
+    assert service['ExecStart'].startswith('/usr/bin/scheduler-service ')
+    assert int(service['TimeoutStopSec']) > 30
+
+
+def test_no_file_holds_the_path_of_the_checkout():
+    files = subprocess.run(
+        ['git', 'ls-files'], cwd=ROOT, capture_output=True, text=True,
+        check=True,
+    ).stdout.split()  # fmt: skip
+    home = str(ROOT)
+    holding = [
+        name
+        for name in files
+        if (ROOT / name).is_file() and home in (ROOT / name).read_text('utf-8')
+    ]
+    assert holding == []

@@ -1,0 +1,100 @@
+"""Plug-ins of a package that is installed with pip."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+_SCRIPT = """
+import json, sys
+sys.path[:0] = {paths!r}
+from scheduler_service import conf as options, plugins
+from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.model import documents
+from scheduler_service.columns import Overlay
+from scheduler_service.testing import table
+import random
+conf = options.new_config()
+options.parse(conf, ['--config-file', sys.argv[1]])
+group = conf.filter_scheduler
+settings = options.settings(conf)
+hosts = HostPipeline(
+    plugins.host_filters(group.available_filters, group.enabled_filters),
+    plugins.host_weighers(group.weight_classes), settings)
+pools = PoolPipeline(
+    plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings)
+inventory = json.loads(sys.argv[2])
+overlay = Overlay(table(inventory))
+choice = hosts.choose(
+    overlay, documents.request({{}}).with_ids(), random.Random(1))
+parsed = documents.inventory(inventory)
+zone = documents.zone({{'name': 'a.', 'attributes': {{'starts_with': 'g'}}}})
+pool = pools.choose(None, {{p.id: p for p in parsed.pools}}, zone.with_ids(),
+                    random.Random(1))
+print(json.dumps([choice.funnel.counts,
+                  choice.picked[0].placement.selected.host, pool.pool.name]))
+"""
+
+
+@pytest.mark.packaging
+def test_plugins_are_found_when_their_package_is_installed(tmp_path):
+    """By dotted path and by every entry point, in an environment of its own.
+
+    The environment sees this one's libraries behind its own.
+    """
+    folder = tmp_path / 'venv'
+    venv.create(folder, with_pip=True)
+    python = folder / 'bin' / 'python'
+    package = tmp_path / 'package'
+    subprocess.run(
+        ['cp', '-r', str(ROOT / 'tests/packages/thirdparty'), str(package)],
+        check=True,
+    )
+    subprocess.run(
+        [python, '-m', 'pip', 'install', '--quiet', str(package)], check=True
+    )
+    config = tmp_path / 'a.conf'
+    config.write_text(
+        """
+[DEFAULT]
+scheduler_available_filters = nova.scheduler.filters.all_filters
+scheduler_available_filters = thirdparty.filters.all_of_ours
+scheduler_default_filters = RamFilter,LoopFilter,EvenHostsFilter
+[filter_scheduler]
+weight_classes = LastHostWeigher
+[service:central]
+scheduler_filters = my_custom_filter, our_custom_filter
+"""
+    )
+    pool = '11111111-0000-4000-8000-00000000000'
+    inventory = {
+        'hosts': [
+            {'host': name, 'memory_mb': memory}
+            for name, memory in zip('abcde', (1, 1, 1, 1, 0), strict=True)
+        ],
+        'pools': [
+            {'id': f'{pool}{n}', 'name': name}
+            for n, name in enumerate(['gold-1', 'gold-2', 'silver'])
+        ],
+    }
+    paths = [str(ROOT), *(p for p in sys.path if 'site-packages' in p)]
+    told = subprocess.run(
+        [python, '-c', _SCRIPT.format(paths=paths), str(config),
+         json.dumps(inventory)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr[-2000:]
+    funnel, host, chosen = json.loads(told.stdout)
+    assert [name for name, _, _ in funnel] == [
+        'RamFilter', 'EvenHostsFilter', 'LoopFilter',
+    ]  # fmt: skip
+    assert host == 'c'
+    assert chosen == 'gold-2'

@@ -1,0 +1,12 @@
+"""A daemon on each kind of bus."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.services import BUSES
+
+
+@pytest.fixture(params=BUSES)
+def service(request, make_service):
+    return make_service(request.param)

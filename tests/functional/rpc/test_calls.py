@@ -1,0 +1,158 @@
+"""Calls over the bus: in this process and on RabbitMQ."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.model import HostsAnswer
+from tests.support.documents import (
+    CONTEXT,
+    DEFAULT_POOL,
+    SMALL,
+)
+from tests.support.services import hosts_of
+
+
+def test_reply_has_hosts_and_reasons_when_instances_are_placed(service):
+    answer = service.client.select_destinations(
+        CONTEXT, {'flavor': SMALL, 'num_instances': 2}, explain=True
+    )
+    assert hosts_of(answer) == ['compute-4', 'compute-3']
+    first = answer['placements'][0]
+    assert first['selected']['zone'] == 'nova'
+    assert first['selected']['limits']['memory_mb'] == 8196
+    assert [a['host'] for a in first['alternates']] == [
+        'compute-2', 'compute-1',
+    ]  # fmt: skip
+    assert answer['explanation']['hosts'] == 4
+    assert answer['explanation']['finalists'][0]['host'] == 'compute-4'
+
+
+def test_reply_is_the_same_when_a_request_is_repeated(service):
+    asked = {
+        'flavor': SMALL,
+        'request_id': 'req-1',
+        'instance_uuids': [str(uuid.uuid4())],
+    }
+    first = service.client.select_destinations(CONTEXT, asked)
+    for _ in range(3):
+        service.client.select_destinations(CONTEXT, {'flavor': SMALL})
+    assert service.client.select_destinations(CONTEXT, asked) == first
+
+
+def test_nothing_is_claimed_when_claim_is_false(service):
+    asked = {'flavor': {**SMALL, 'memory_mb': 5000}}
+    for _ in range(6):
+        answer = service.client.select_destinations(
+            CONTEXT, asked, claim=False
+        )
+        assert hosts_of(answer) == ['compute-4']
+
+
+def test_hosts_are_free_again_when_claims_are_released(service):
+    asked = {'flavor': {**SMALL, 'memory_mb': 8000}, 'num_instances': 4}
+    answer = service.client.select_destinations(CONTEXT, asked)
+    with pytest.raises(errors.NoValidHost):
+        service.client.select_destinations(CONTEXT, asked)
+    uuids = [one['instance_uuid'] for one in answer['placements']]
+    assert service.client.release(CONTEXT, uuids) == sorted(uuids)
+    assert service.client.release(CONTEXT, uuids) == []
+    service.client.select_destinations(CONTEXT, asked)
+
+
+def test_no_valid_host_has_reasons_when_nothing_fits(service):
+    with pytest.raises(errors.NoValidHost) as caught:
+        service.client.select_destinations(
+            CONTEXT,
+            {'availability_zone': 'north',
+             'flavor': {**SMALL, 'memory_mb': 9000}},
+        )  # fmt: skip
+    error = caught.value
+    assert error.name == 'NoValidHost'
+    assert '(closest: compute-2 lacks 806 MB)' in error.args[0]
+    assert error.facts['hosts'] == 4
+
+
+def test_zone_keeps_its_pool_when_scheduled_again(service):
+    zone = {'name': 'example.org.', 'id': str(uuid.uuid4())}
+    answer = service.client.schedule_zone(CONTEXT, zone, explain=True)
+    assert answer['pool_id'] == DEFAULT_POOL
+    assert answer['explanation']['funnel'][0]['filter'] == 'default_pool'
+    again = service.client.schedule_zone(CONTEXT, zone)
+    assert (again['pool_id'], again['zone_id']) == (
+        DEFAULT_POOL, zone['id'],
+    )  # fmt: skip
+
+
+def test_each_request_has_its_own_reply_when_sent_as_a_batch(service):
+    answers = service.client.schedule_many(
+        CONTEXT,
+        [
+            {'select_destinations': {'flavor': SMALL}},
+            {'select_destinations': {'flavor': {'memory_mb': 10**7}}},
+            {'select_destinations': {'flavor': {'memory_mb': 'x'}}},
+            {'schedule_zone': {'name': 'a.'}},
+            {},
+        ],
+    )
+    names = [one.get('error', {}).get('name') for one in answers]
+    assert names == [
+        None, 'NoValidHost', 'InvalidRequest', None, 'InvalidRequest',
+    ]  # fmt: skip
+    assert answers[0]['result']['placements']
+    assert answers[3]['result']['pool_id'] == DEFAULT_POOL
+    assert service.client.schedule_many(CONTEXT, []) == []
+
+
+def test_replies_are_freed_when_they_were_sent(service):
+    """Memory stays flat: nothing waits for the garbage collector."""
+    one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
+
+    def ask_and_count() -> int:
+        assert len(service.client.schedule_many(CONTEXT, [one] * 20)) == 20
+        kept = [o for o in gc.get_objects() if isinstance(o, HostsAnswer)]
+        return len(kept)
+
+    ask_and_count()
+    gc.collect()
+    gc.disable()
+    try:
+        counts = [ask_and_count() for _ in range(6)]
+    finally:
+        gc.enable()
+    # The last message's may still be in somebody's hands.
+    assert max(counts) <= 40
+
+
+def test_explain_reports_on_a_host_when_one_is_named(service):
+    asked = {'flavor': {**SMALL, 'memory_mb': 8193}}
+    answer = service.client.explain(CONTEXT, asked, host='compute-1')
+    assert hosts_of(answer) == ['compute-4']
+    verdicts = answer['nodes'][0]['filters']
+    assert all(one['passes'] for one in verdicts)
+    with pytest.raises(errors.HostNotFound):
+        service.client.explain(CONTEXT, asked, host='nobody')
+
+
+def test_ping_reports_hosts_and_database_when_ready(service):
+    answer = service.client.ping(CONTEXT)
+    assert (answer['hosts'], answer['database']) == (4, 'up')
+
+
+def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
+    from scheduler_service.store.writing import admin
+
+    service.store.write(
+        lambda writer: admin.set_host_status(
+            writer, 'compute-4', False, 'test'
+        )
+    )
+    deadline = threading.Event()
+    deadline.wait(0.5)
+    answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})
+    assert hosts_of(answer) == ['compute-3']

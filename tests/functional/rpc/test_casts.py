@@ -1,0 +1,92 @@
+"""Casts, whose answers are cast to a topic or published."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+
+import pytest
+
+from scheduler_service.rpc import transport
+from tests.support.documents import (
+    CONTEXT,
+    DEFAULT_POOL,
+    SMALL,
+)
+
+import oslo_messaging  # isort: skip
+from tests.support.services import BUSES, hosts_of
+
+
+def test_answer_is_cast_to_the_topic_when_one_is_named(service):
+    answers = service.answers(f'conductor-{uuid.uuid4().hex}')
+    topic = service.listeners[0]._target.topic
+    sent = service.client.select_destinations_cast(
+        CONTEXT, {'flavor': SMALL}, reply_to={'topic': topic}
+    )
+    told = answers.get(timeout=30)
+    assert told['request_id'] == sent['request_id']
+    assert told['error'] is None
+    assert hosts_of(told['result']) == ['compute-4']
+    service.client.schedule_zone_cast(
+        CONTEXT, {'name': 'b.'},
+        reply_to={'topic': topic, 'server': 'test'},
+    )  # fmt: skip
+    assert answers.get(timeout=30)['result']['pool_id'] == DEFAULT_POOL
+
+
+@pytest.mark.parametrize(
+    ('request_', 'name'),
+    [
+        ({'flavor': {'memory_mb': 10**7}}, 'NoValidHost'),
+        ({'flavour': {}}, 'InvalidRequest'),
+    ],
+)
+def test_error_is_cast_when_a_request_fails(service, request_, name):
+    answers = service.answers(f'conductor-{uuid.uuid4().hex}')
+    topic = service.listeners[0]._target.topic
+    sent = service.client.select_destinations_cast(
+        CONTEXT, request_, reply_to={'topic': topic}
+    )
+    told = answers.get(timeout=30)
+    assert told['error']['name'] == name
+    assert told['request_id'] == sent['request_id']
+    assert told['result'] is None
+
+
+@pytest.mark.parametrize('bus', BUSES)
+def test_outcome_is_published_when_notifications_are_on(make_service, bus):
+    topic = f'n{uuid.uuid4().hex[:8]}'
+    service = make_service(
+        bus,
+        oslo_messaging_notifications__driver=['messagingv2'],
+        oslo_messaging_notifications__topics=[topic],
+    )
+    seen = queue.Queue()
+
+    class Takes:
+        def info(self, ctxt, publisher_id, event_type, payload, metadata):
+            seen.put((event_type, payload['error']))
+
+        error = info
+
+    listener = oslo_messaging.get_notification_listener(
+        transport.for_notifications(service.conf, service.url),
+        [oslo_messaging.Target(topic=topic)],
+        [Takes()],
+    )
+    listener.start()
+    try:
+        service.client.select_destinations_cast(CONTEXT, {'flavor': SMALL})
+        assert seen.get(timeout=30) == (
+            'scheduler.select_destinations.end', None,
+        )  # fmt: skip
+        service.client.select_destinations_cast(
+            CONTEXT, {'flavor': {'memory_mb': 10**7}}
+        )
+        event, error = seen.get(timeout=30)
+        assert event == 'scheduler.select_destinations.error'
+        assert error['name'] == 'NoValidHost'
+    finally:
+        listener.stop()
+        listener.wait()

@@ -1,0 +1,163 @@
+"""What hosts report over the bus."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.engine import host_state_writer
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.stores import claim_state, stored_host
+from tests.support.waiting import wait_until
+
+
+def test_host_is_chosen_when_it_reported_itself(service):
+    service.client.cast(
+        CONTEXT, 'update_host_state', hosts=[
+            {'host': 'compute-4', 'memory_mb_used': 8100},
+            {'host': 'compute-9', 'vcpus': 8, 'memory_mb': 32000,
+             'local_gb': 100, 'ram_allocation_ratio': 1.0},
+        ],
+    )  # fmt: skip
+    wait_until(lambda: stored_host(service.store, 'compute-9'))
+    wait_until(
+        lambda: stored_host(service.store, 'compute-4').memory_mb_used == 8100
+    )
+
+    def chosen():
+        answer = service.client.select_destinations(
+            CONTEXT, {'flavor': SMALL}, claim=False
+        )
+        return answer['placements'][0]['selected']['host'] == 'compute-9'
+
+    wait_until(chosen)
+
+
+def test_claim_is_confirmed_when_its_host_has_the_instance(service):
+    answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})
+    placed = answer['placements'][0]
+    uuid_, name = placed['instance_uuid'], placed['selected']['host']
+    assert claim_state(service.store, uuid_) == 'claimed'
+    call = service.client.call
+    changed = call(
+        CONTEXT, 'update_instance_info', host_name=name,
+        instance_info={'uuid': uuid_.upper(), 'task_state': 'spawning'},
+    )  # fmt: skip
+    assert changed == 1
+    assert claim_state(service.store, uuid_) == 'confirmed'
+    assert call(CONTEXT, 'delete_instance_info', host_name=name,
+               instance_uuid=uuid_) == [uuid_]  # fmt: skip
+    assert claim_state(service.store, uuid_) is None
+    assert stored_host(service.store, name).memory_mb_used == 0
+
+
+def test_zone_is_used_when_an_aggregate_is_reported(service):
+    call = service.client.call
+    one = str(uuid.uuid4())
+    told = {'host_name': 'compute-2', 'instance_uuids': [one]}
+    assert call(CONTEXT, 'sync_instance_info', **told) == [one]
+    assert call(CONTEXT, 'sync_instance_info', **told) == []
+    documents = [{'id': 5, 'name': 'new', 'hosts': ['compute-3'],
+                  'metadata': {'availability_zone': 'south'}}]  # fmt: skip
+    put = {'aggregates': documents}
+    assert call(CONTEXT, 'update_aggregates', **put) == 1
+    assert call(CONTEXT, 'update_aggregates', **put) == 0
+
+    def answer():
+        return service.client.select_destinations(
+            CONTEXT, {'flavor': SMALL, 'availability_zone': 'south'},
+            claim=False,
+        )  # fmt: skip
+
+    time.sleep(0.3)
+    assert answer()['placements'][0]['selected']['host'] == 'compute-3'
+    assert call(CONTEXT, 'delete_aggregate', aggregate=5) == 1
+    time.sleep(0.3)
+    with pytest.raises(errors.NoValidHost):
+        answer()
+
+
+@pytest.mark.parametrize(
+    ('method', 'args', 'text'),
+    [
+        ('update_host_state', {'hosts': [{'vcpus': 1}]},
+         'hosts[0].host: required'),
+        ('update_host_state', {'hosts': [{'host': 'a', 'vcpus': -1}]},
+         'hosts[0].vcpus: expected an integer >= 0'),
+        ('update_host_state', {'hosts': [{'host': 'a', 'given': 1}]},
+         'hosts[0].given: unknown key'),
+        ('update_host_state',
+         {'hosts': [{'host': 'a', 'hypervisor_version': 10**30}]},
+         'hosts[0].hypervisor_version'),
+        ('heartbeat', {'hosts': ['a\0']}, 'hosts[0]'),
+        ('heartbeat', {'hosts': ['x' * 300]}, 'hosts[0]'),
+        ('update_instance_info',
+         {'host_name': 'a', 'instance_info': {'uuid': 'no'}},
+         'instance_info[0].uuid'),
+        ('update_instance_info',
+         {'host_name': 'a',
+          'instance_info': {'uuid': str(uuid.uuid4()), 'host': 'b'}},
+         "is on 'b'"),
+        ('delete_aggregate', {'aggregate': {'id': 'x'}}, 'an id'),
+        ('delete_aggregate', {'aggregate': {'id': True}}, 'an id'),
+        ('sync_instance_info', {'host_name': 'a'}, 'instance_uuids'),
+    ],
+)  # fmt: skip
+def test_report_is_refused_with_its_place_when_it_is_wrong(
+    make_service, method, args, text
+):
+    service = make_service()
+    with pytest.raises(errors.InvalidRequest) as caught:
+        service.client.call(CONTEXT, method, **args)
+    assert text in str(caught.value.args[0])
+
+
+def test_other_reports_are_written_when_one_cannot_be(
+    make_service, monkeypatch
+):
+    service = make_service()
+    write = host_state_writer.host_reports.write
+
+    def fails(writer, reports):
+        if any(one.host == 'bad' for one in reports):
+            raise ValueError('cannot be kept')
+        return write(writer, reports)
+
+    monkeypatch.setattr(host_state_writer.host_reports, 'write', fails)
+    service.client.cast(
+        CONTEXT, 'update_host_state',
+        hosts=[{'host': 'good-1'}, {'host': 'bad'}, {'host': 'good-2'}],
+    )  # fmt: skip
+    wait_until(lambda: stored_host(service.store, 'good-2'))
+    assert stored_host(service.store, 'good-1')
+    assert stored_host(service.store, 'bad') is None
+    counters = service.client.ping(CONTEXT)['counters']
+    assert counters['host_reports_rejected'] == 1
+
+
+def test_move_is_repeated_dropped_or_confirmed_when_asked(service):
+    answer = service.client.select_destinations(CONTEXT, {'flavor': SMALL})
+    first = answer['placements'][0]
+    one = first['instance_uuid']
+    asked = {'flavor': SMALL, 'instance_uuids': [one]}
+
+    def move():
+        answer = service.client.select_destinations(CONTEXT, asked, move=True)
+        return answer['placements'][0]
+
+    moved = move()
+    assert moved['selected']['host'] != first['selected']['host']
+    # Asked again, the same place is answered for the same move.
+    assert move() == moved
+    assert service.client.drop_moves(CONTEXT, [one]) == [one]
+    assert service.client.drop_moves(CONTEXT, [one]) == []
+    again = service.client.select_destinations(CONTEXT, asked)
+    assert again['placements'][0] == first
+    moved = move()
+    assert service.client.confirm(CONTEXT, [one]) == [one]
+    again = service.client.select_destinations(CONTEXT, asked)
+    assert again['placements'][0] == moved
+    assert service.client.release(CONTEXT, [one]) == [one]

@@ -1,0 +1,231 @@
+"""Operations of the store in any order keep use equal to allocations."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from scheduler_service.model import Instance, documents
+from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import (
+    change_feed,
+    inventory_export,
+    snapshot_loading,
+)
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import (
+    host_reports,
+    instance_reports,
+)
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    HOSTS,
+    STRICT,
+    assert_same_snapshot,
+    claim_on,
+    import_inventory,
+    load_snapshot,
+    write_claims,
+)
+
+pytestmark = [pytest.mark.db, pytest.mark.slow]
+
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
+
+
+def wipe(store: Store) -> None:
+    """Empty every table; counters start anew."""
+    with store.engine.begin() as conn:
+        for table in schema.metadata.sorted_tables:
+            if table is schema.counters:
+                conn.execute(sa.update(table).values(value=0))
+            else:
+                conn.execute(sa.delete(table))
+
+
+CONSUMERS = [str(uuid.UUID(int=n + 1)) for n in range(8)]
+
+
+some = st.lists(st.sampled_from(CONSUMERS), min_size=1, max_size=3,
+                unique=True)  # fmt: skip
+
+
+class Verbs(RuleBasedStateMachine):
+    """Any verbs of the store in any order: what is used is allocated.
+
+    Three hosts of 4,096 MB and one group; eight consumers at most.
+    """
+
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        wipe(self.store)
+        import_inventory(self.store, {
+            'hosts': [
+                {'host': name, 'vcpus': 4, 'memory_mb': 4096,
+                 'local_gb': 40, 'ram_allocation_ratio': 1.0,
+                 'memory_mb_used': 512}
+                for name in HOSTS
+            ],
+            'server_groups': [{'uuid': GROUP, 'policy': 'anti-affinity'}],
+        })  # fmt: skip
+        self.follower = load_snapshot(self.store)
+
+    @rule(
+        consumers=some,
+        row=st.integers(0, 2),
+        amount=st.sampled_from([256, 1024, 2048]),
+        grouped=st.booleans(),
+        move=st.booleans(),
+    )
+    def claim(self, consumers, row, amount, grouped, move):
+        snapshot = load_snapshot(self.store)
+        wanted = []
+        for one in consumers:
+            known = snapshot.hosts.instances.get(one) is not None
+            wanted.append(
+                claim_on(snapshot, row, consumer=one, known=known,
+                   amounts={'MEMORY_MB': amount, 'VCPU': 1},
+                   move=move and known, group=GROUP if grouped else None)
+            )  # fmt: skip
+        before = held(self.store)
+        try:
+            write_claims(self.store, *wanted, policies=STRICT)
+        except claims.ClaimLost:
+            assert held(self.store) == before
+
+    @rule(consumers=some)
+    def release(self, consumers):
+        self.store.write(lambda w: lifecycle.release(w, consumers))
+        left = held(self.store)
+        assert not {one for one, *_ in left} & {*consumers}
+
+    @rule(consumers=some, host=st.sampled_from(HOSTS))
+    def confirm(self, consumers, host):
+        seen = dict.fromkeys(consumers, host)
+        self.store.write(lambda w: lifecycle.confirm(w, seen))
+
+    @rule(consumers=some)
+    def drop_moves(self, consumers):
+        self.store.write(lambda w: lifecycle.drop_moves(w, consumers))
+
+    @rule(consumers=some, host=st.sampled_from(HOSTS))
+    def leave(self, consumers, host):
+        self.store.write(
+            lambda w: instance_reports.remove(w, {host: consumers})
+        )
+
+    @rule(consumers=some, host=st.sampled_from(HOSTS))
+    def seen(self, consumers, host):
+        there = [Instance(uuid=one, host=host) for one in consumers]
+        self.store.write(lambda w: instance_reports.put(w, there))
+
+    @rule(consumers=some, host=st.sampled_from(HOSTS))
+    def sync(self, consumers, host):
+        self.store.write(lambda w: instance_reports.sync(w, host, consumers))
+
+    @rule(ahead=st.sampled_from([-60, 60]))
+    def expire(self, ahead):
+        before = time.time() + ahead
+        self.store.write(lambda w: lifecycle.expire(w, before))
+
+    @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 2048),
+          least=st.none() | st.integers(0, 40))  # fmt: skip
+    def report(self, host, use, least):
+        told = documents.host_report({
+            'host': host, 'memory_mb_used': use,
+            'disk_available_least': least,
+        })  # fmt: skip
+        self.store.write(lambda w: host_reports.write(w, [told]))
+
+    @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 1024))
+    def bring_in(self, host, use):
+        import_inventory(self.store, {'hosts': [
+            {'host': host, 'vcpus': 4, 'memory_mb': 4096, 'local_gb': 40,
+             'ram_allocation_ratio': 1.0, 'memory_mb_used': use},
+        ]})  # fmt: skip
+
+    @rule()
+    def export_and_import(self):
+        before = held(self.store)
+        with self.store.reading() as conn:
+            document = documents.dump(inventory_export.export(conn))
+        import_inventory(self.store, documents.read(document))
+        assert held(self.store) == before
+
+    @rule()
+    def mend(self):
+        assert self.store.write(audit.fix) == 0
+
+    @precondition(lambda self: self.follower is not None)
+    @invariant()
+    def use_is_what_is_allocated(self):
+        with self.store.reading() as conn:
+            found = audit.audit(conn, DEFAULT_RATIOS)
+            # Somebody else's report may overcommit a host, a claim may not.
+            wrong = [
+                one for one in found.findings if one.kind != 'overcommitted'
+            ]
+            assert wrong == []
+            assert group_hosts(conn)
+            self.follower = change_feed.refresh(conn, self.follower)
+            assert_same_snapshot(
+                self.follower, snapshot_loading.load_snapshot(conn)
+            )
+
+
+def held(store: Store) -> set[tuple[str, int, str, int]]:
+    """Return all allocations."""
+    with store.reading() as conn:
+        rows = conn.execute(sa.select(schema.allocations))
+        return {tuple(row) for row in rows}
+
+
+def group_hosts(conn: Any) -> bool:
+    """Whether claims keep the group's members apart.
+
+    Hosts may report members together: that is not for claims to prevent.
+    """
+    inst, members = schema.instances, schema.server_group_members
+    found = conn.execute(
+        sa.select(inst.c.host)
+        .join(members, members.c.instance_uuid == inst.c.uuid)
+        .where(inst.c.state == 'claimed')
+    ).scalars()
+    hosts = list(found)
+    return len(hosts) == len(set(hosts))
+
+
+@pytest.mark.db
+def test_use_equals_allocations_when_operations_come_in_any_order(store):
+    class Here(Verbs):
+        pass
+
+    Here.store = store
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=20,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,102 @@
+"""Snapshots that follow the changes of a store."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import change_feed
+from tests.support.stores import (
+    FULL_INVENTORY,
+    POOL,
+    assert_same_snapshot,
+    import_inventory,
+    load_snapshot,
+    new_claim,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+
+
+def test_refresh_equals_a_fresh_load_when_anything_changed(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    one = new_claim(snapshot, 64)
+    write_claims(store, one)
+    import_inventory(store, {
+        'hosts': [{'host': 'compute-0', 'memory_mb': 5,
+                   'resources': {'CUSTOM_NEW': {'total': 2}}}],
+        'aggregates': [{'id': 8, 'hosts': ['compute-0']}],
+        'pools': [dict(POOL, name='renamed')],
+        'instances': [{'uuid': str(uuid.uuid4()), 'host': 'compute-1'}],
+    })  # fmt: skip
+    with store.reading() as conn:
+        refreshed = change_feed.refresh(conn, snapshot)
+    assert_same_snapshot(refreshed, load_snapshot(store))
+    assert refreshed.hosts.instances.get(one.consumer) is not None
+
+
+def test_refresh_loads_everything_when_changes_were_purged(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    for size in (1, 2, 3):
+        import_inventory(
+            store, {'hosts': [{'host': 'compute-9', 'vcpus': size}]}
+        )
+    store.write(lambda writer: change_feed.prune(writer.conn, 1e12))
+    with store.reading() as conn:
+        assert_same_snapshot(
+            change_feed.refresh(conn, snapshot), load_snapshot(store)
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+def test_reader_misses_no_change_when_eight_write(kind, make_store):
+    """8 writers make 10,000 changes; a reader follows and misses none."""
+    store = make_store(kind)
+    total, writers = 10_000, 8
+    seen: list[str] = []
+    revisions: list[int] = []
+    done = threading.Event()
+
+    def write(number: int) -> None:
+        with store.hold() as conn:
+            for turn in range(total // writers):
+
+                def work(
+                    writer: Writer, key: str = f'{number}-{turn}'
+                ) -> None:
+                    writer.touched.instances.append(key)
+
+                store.write(work, conn)
+
+    def read() -> None:
+        last = 0
+        while True:
+            finished = done.is_set()
+            with store.reading() as conn:
+                found = change_feed.since(conn, last)
+            for revision, touched in found:
+                revisions.append(revision)
+                seen.extend(touched.instances)
+            last = revisions[-1] if revisions else 0
+            if finished and not found:
+                return
+
+    reader = threading.Thread(target=read)
+    threads = [
+        threading.Thread(target=write, args=(n,)) for n in range(writers)
+    ]
+    for thread in [reader, *threads]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    reader.join()
+    assert revisions == list(range(1, total + 1))
+    assert len(set(seen)) == total

@@ -1,0 +1,128 @@
+"""Batches that meet on the same hosts lock them in one order."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_service.store import claims
+from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.connection import Store
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    import_inventory,
+)
+
+pytestmark = pytest.mark.db
+
+AMOUNTS = {'DISK_GB': 1, 'MEMORY_MB': 8, 'VCPU': 1}
+
+
+def cloud(store: Store, hosts: int) -> None:
+    """Bring in hosts with room for thousands, their ids from 1."""
+    import_inventory(store, {'hosts': [
+        {'host': f'c{number}', 'vcpus': 999, 'memory_mb': 2**20,
+         'local_gb': 2**20}
+        for number in range(hosts)
+    ]})  # fmt: skip
+
+
+def some(host_ids: list[int]) -> list[claims.Claim]:
+    return [
+        claims.Claim(
+            consumer=str(uuid.uuid4()),
+            host_id=host_id,
+            host=f'c{host_id - 1}',
+            node=f'c{host_id - 1}',
+            amounts=AMOUNTS,
+            ratios={},
+            project_id=None,
+            request_id=None,
+            document='{}',
+            placement='{}',
+        )
+        for host_id in host_ids
+    ]
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a node of a plan and all below it."""
+    below = [one for part in plan.get('Plans', ()) for one in nodes(part)]
+    return [plan, *below]
+
+
+@pytest.mark.parametrize('hosts', [1, 2, 30, 3000])
+@pytest.mark.parametrize('analyzed', [False, True])
+@pytest.mark.parametrize('kind', ['one', 'several', 'of a group'])
+def test_rows_are_locked_in_the_order_of_the_claims(
+    make_store, hosts, analyzed, kind
+):
+    store = make_store('postgresql')
+    cloud(store, hosts)
+    with store.hold() as held:
+        conn = held.execution_options(isolation_level='AUTOCOMMIT')
+        if analyzed:
+            conn.exec_driver_sql('ANALYZE')
+        batch = some([1] if kind == 'one' else [1, 1])
+        if kind == 'of a group':
+            group = str(uuid.uuid4())
+            batch[0] = msgspec.structs.replace(batch[0], group=group)
+        prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
+        claims.send(store, conn, prepared).wait()
+        made = prepared.statements[-1].statement
+        nulls = ', '.join(['NULL'] * len(made.order))
+        (told,) = conn.exec_driver_sql(
+            f'EXPLAIN (FORMAT JSON) EXECUTE {made.name.decode()}({nulls})'
+        ).one()
+    took = next(
+        node
+        for node in nodes(told[0]['Plan'])
+        if node.get('Subplan Name') == 'CTE took'
+    )
+    (join,) = took['Plans']
+    assert join['Node Type'] == 'Nested Loop'
+    leading, looked_up = join['Plans']
+    names = [one.get('Relation Name') for one in nodes(leading)]
+    assert 'inventories' not in names
+    assert looked_up['Relation Name'] == 'inventories'
+    if hosts == 3000:
+        assert looked_up['Node Type'] == 'Index Scan'
+
+
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+def test_no_deadlock_when_batches_name_hosts_in_other_orders(kind, make_store):
+    store = make_store(kind)
+    cloud(store, 3)
+    reasons: list[str] = []
+    store.on_retry = reasons.append
+    faults: list[BaseException] = []
+    meeting = threading.Barrier(4, timeout=30)
+
+    def work(number: int) -> None:
+        order = [1, 2, 3] if number % 2 else [3, 2, 1]
+        try:
+            with store.hold() as held:
+                conn = held.execution_options(isolation_level='AUTOCOMMIT')
+                meeting.wait()
+                for turn in range(40):
+                    batch = some(order[: 1 + turn % 3])
+                    prepared = claims.prepare(store, batch, DEFAULT_RATIOS)
+                    claims.send(store, conn, prepared).wait()
+                    if turn % 4 == number:
+                        gone = [one.consumer for one in batch]
+                        store.write(lambda w, g=gone: lifecycle.release(w, g))
+        except BaseException as fault:
+            faults.append(fault)
+            meeting.abort()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not faults
+    assert reasons == []

@@ -1,0 +1,231 @@
+"""Batches of claims take what still fits, on every database."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import claims, schema
+from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.connection import Writer
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    FULL_INVENTORY,
+    INSTANCE,
+    import_inventory,
+    load_snapshot,
+    new_claim,
+    used_amounts,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+
+
+def test_claim_is_lost_when_the_host_is_full(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    write_claims(store, new_claim(snapshot, 3072))
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, new_claim(snapshot, 1))
+    assert used_amounts(store)['MEMORY_MB'] == 4096
+
+
+def test_nothing_is_written_when_one_claim_of_a_batch_is_lost(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    before = used_amounts(store)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(
+            store, new_claim(snapshot, 2000), new_claim(snapshot, 2000)
+        )
+    assert used_amounts(store) == before
+    with store.reading() as conn:
+        held = conn.execute(sa.select(schema.allocations)).all()
+    assert held == []
+
+
+def test_claim_may_exceed_the_total_when_a_ratio_allows_it(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    wide = new_claim(snapshot, 5000, ratios={'MEMORY_MB': 2.0})
+    write_claims(store, wide)
+    assert used_amounts(store)['MEMORY_MB'] == 6024
+
+
+def test_claims_are_summed_when_they_name_one_host(store):
+    import_inventory(store, {'hosts': [
+        {'host': 'compute-1', 'vcpus': 4, 'memory_mb': 100,
+         'local_gb': 10},
+    ]})  # fmt: skip
+    snapshot = load_snapshot(store)
+    wide = {'MEMORY_MB': 2.0}
+    unlike = [
+        {'amounts': {'MEMORY_MB': 60, 'VCPU': 1}, 'ratios': wide},
+        {'amounts': {'VCPU': 1, 'DISK_GB': 4}},
+        {'amounts': {'MEMORY_MB': 140}, 'ratios': wide},
+        {'amounts': {'VCPU': 1, 'DISK_GB': 4}},
+        {'amounts': {}, 'project_id': 'p'},
+    ]
+    beyond = {'amounts': {'DISK_GB': 3}}
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, *(new_claim(snapshot, 0, **how)
+                      for how in (*unlike, beyond)))  # fmt: skip
+    batch = [new_claim(snapshot, 0, **how) for how in unlike]
+    write_claims(store, *batch)
+    assert used_amounts(store) == {
+        'DISK_GB': 8,
+        'MEMORY_MB': 200,
+        'VCPU': 3,
+    }
+    with store.reading() as conn:
+        held = conn.execute(sa.select(schema.allocations)).all()
+        there = conn.execute(sa.select(schema.instances)).all()
+    assert {(row.consumer_uuid, row.resource_class): row.amount
+            for row in held} == {
+        (one.consumer, name): amount
+        for one in batch for name, amount in one.amounts.items()
+    }  # fmt: skip
+    columns = ('host', 'node', 'project_id', 'request_id', 'document',
+               'placement')  # fmt: skip
+    for row in there:
+        one = next(c for c in batch if c.consumer == row.uuid)
+        assert row.state == 'claimed'
+        assert [getattr(row, name) for name in columns] == [
+            getattr(one, name) for name in columns
+        ]
+
+
+def test_a_claim_is_recorded_when_it_takes_nothing(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    first, second, third = (
+        new_claim(snapshot, 0, amounts={}) for _ in range(3)
+    )
+    write_claims(store, first)
+    write_claims(store, second, third)
+    with store.reading() as conn:
+        held = claims.placements(
+            conn, [first.consumer, second.consumer, third.consumer]
+        )
+    assert len(held) == 3
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, first)
+
+
+def test_claim_is_lost_when_its_consumer_has_one(store):
+    import_inventory(store, FULL_INVENTORY)
+    first = new_claim(load_snapshot(store), 100)
+    write_claims(store, first)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, first)
+    assert used_amounts(store)['MEMORY_MB'] == 1124
+    with store.reading() as conn:
+        found = claims.placements(conn, [first.consumer, INSTANCE])
+    assert found == {first.consumer: {'instance_uuid': 'x'}}
+
+
+def test_claim_replaces_the_row_when_the_instance_is_known(store):
+    import_inventory(store, FULL_INVENTORY)
+    write_claims(
+        store,
+        new_claim(load_snapshot(store), 1, consumer=INSTANCE, known=True),
+    )
+    placed = load_snapshot(store).hosts.instances.get(INSTANCE)
+    assert placed is not None
+    assert placed.claimed
+
+
+def test_measured_disk_bounds_claims_and_follows_them(store):
+    import_inventory(store, {'hosts': [
+        {'host': 'compute-1', 'local_gb': 100, 'disk_available_least': 5},
+    ]})  # fmt: skip
+    take = {'amounts': {'DISK_GB': 3}}
+    snapshot = load_snapshot(store)
+    first = new_claim(snapshot, 0, **take)
+    write_claims(store, first)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, new_claim(snapshot, 0, **take))
+    store.write(lambda writer: lifecycle.release(writer, [first.consumer]))
+    write_claims(store, new_claim(snapshot, 0, **take))
+
+
+def test_release_gives_back_once_when_repeated(store):
+    import_inventory(store, FULL_INVENTORY)
+    before = used_amounts(store)
+    one = new_claim(load_snapshot(store), 512)
+    write_claims(store, one)
+
+    def give(writer: Writer) -> list[str]:
+        return lifecycle.release(writer, [one.consumer, INSTANCE])
+
+    assert store.write(give) == [one.consumer]
+    assert store.write(give) == []
+    assert used_amounts(store) == before
+
+
+@pytest.mark.parametrize(
+    ('policy', 'rules', 'second', 'third'),
+    [
+        ('anti-affinity', {}, False, False),
+        ('anti-affinity', {'max_server_per_host': 2}, True, False),
+        ('affinity', {}, True, True),
+        ('soft-anti-affinity', {}, True, True),
+    ],
+)
+def test_group_policies_hold_when_members_are_claimed(
+    store, policy, rules, second, third
+):
+    group = str(uuid.uuid4())
+    import_inventory(store, {**FULL_INVENTORY, 'server_groups': [
+        {'uuid': group, 'policy': policy, 'rules': rules}]})  # fmt: skip
+    snapshot = load_snapshot(store)
+    strict = ('affinity', 'anti-affinity')
+
+    def joins(**how):
+        one = new_claim(snapshot, 1, group=group, **how)
+        with store.hold() as conn:
+            single = conn.execution_options(isolation_level='AUTOCOMMIT')
+            try:
+                prepared = claims.prepare(store, [one], DEFAULT_RATIOS, strict)
+                claims.send(store, single, prepared).wait()
+            except claims.ClaimLost:
+                return False
+        return True
+
+    assert joins()
+    assert joins() == second
+    assert joins() == third
+    other = {'host_id': int(snapshot.hosts.ids[1]), 'host': 'Compute-1'}
+    amounts = {'amounts': {}}
+    assert joins(**other, **amounts) == (policy != 'affinity')
+    held = load_snapshot(store).hosts
+    assert len(held.groups[group].members) == len(held.instances) - 1
+    uuids = [one.uuid for one in held.instances]
+    store.write(lambda writer: lifecycle.release(writer, uuids))
+    assert load_snapshot(store).hosts.groups[group].members == []
+
+
+def test_a_host_is_not_overcommitted_when_20_threads_claim(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    won = []
+
+    def race() -> None:
+        for _ in range(5):
+            with contextlib.suppress(claims.ClaimLost):
+                one = new_claim(snapshot, 200)
+                write_claims(store, one)
+                won.append(one)
+
+    threads = [threading.Thread(target=race) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 3072 // 200
+    assert used_amounts(store)['MEMORY_MB'] == 1024 + 200 * len(won)

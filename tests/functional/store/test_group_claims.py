@@ -1,0 +1,317 @@
+"""Claims of server group members, which PostgreSQL makes in one round trip.
+
+They have to do what the same claims do statement by statement.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.model import documents
+from scheduler_service.store import claims, schema
+from scheduler_service.store.connection import ChangeRecord, Store
+from scheduler_service.store.reading import change_feed, loading
+from scheduler_service.store.writing import inventory_import
+
+pytestmark = pytest.mark.db
+
+HOSTS = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
+FALLBACK = {'VCPU': 16.0, 'MEMORY_MB': 1.0, 'DISK_GB': 1.0}
+STRICT = ('affinity', 'anti-affinity')
+POLICIES = (*STRICT, 'soft-affinity', 'soft-anti-affinity')
+TABLES = (
+    schema.instances,
+    schema.allocations,
+    schema.inventories,
+    schema.server_group_members,
+    schema.moves,
+)
+
+
+class RolledBack(Exception):
+    """Raised so that a transaction leaves nothing behind."""
+
+
+@pytest.fixture
+def store(make_store: Any) -> Store:
+    found: Store = make_store('postgresql')
+    return found
+
+
+@pytest.fixture
+def conn(store: Store) -> Iterator[Connection]:
+    with store.hold() as held:
+        yield held.execution_options(isolation_level='AUTOCOMMIT')
+
+
+def import_cloud(store: Store, groups: Sequence[dict[str, Any]] = ()) -> None:
+    """Import four hosts with room for 16 GB each, and server groups."""
+    document = documents.inventory(
+        {
+            'hosts': [
+                {'host': name, 'vcpus': 8, 'memory_mb': 16384, 'local_gb': 99}
+                for name in HOSTS
+            ],
+            'server_groups': list(groups),
+        }
+    )
+    store.write(lambda writer: inventory_import.Importer(writer).run(document))
+
+
+def claim(at: int, group: str | None = None, **more: Any) -> claims.Claim:
+    """Return a claim of 1 GB on a host; host ids count from 1."""
+    values = {
+        'consumer': str(uuid.uuid4()),
+        'host_id': at + 1,
+        'host': HOSTS[at],
+        'node': HOSTS[at],
+        'amounts': {'MEMORY_MB': 1024, 'VCPU': 1},
+        'ratios': {},
+        'project_id': 'p',
+        'request_id': 'req-1',
+        'document': '{}',
+        'placement': '{}',
+        'group': group,
+    }
+    return claims.Claim(**{**values, **more})
+
+
+def send(store: Store, conn: Connection, *batch: claims.Claim) -> bool:
+    """Claim; return whether that succeeded."""
+    prepared = claims.prepare(store, batch, FALLBACK, STRICT)
+    assert prepared.statements
+    try:
+        claims.send(store, conn, prepared).wait()
+    except claims.ClaimLost:
+        return False
+    return True
+
+
+def rows_of(conn: Connection) -> list[list[tuple[Any, ...]]]:
+    """Return all rows that claims write, without the times."""
+    return [
+        sorted(
+            tuple(v for name, v in row._mapping.items() if name[-3:] != '_at')
+            for row in conn.execute(sa.select(table))
+        )
+        for table in TABLES
+    ]
+
+
+def stepwise(
+    store: Store, batch: Sequence[claims.Claim]
+) -> tuple[Any, ChangeRecord] | None:
+    """Return what claims write statement by statement, and roll it back.
+
+    None: the claims are lost.
+    """
+    found: list[Any] = []
+
+    def work(writer: Any) -> None:
+        claims.claim_all(writer, batch, FALLBACK, STRICT)
+        found.extend((rows_of(writer.conn), writer.touched))
+        raise RolledBack
+
+    try:
+        store.write(work)
+    except claims.ClaimLost:
+        return None
+    except RolledBack:
+        return found[0], found[1]
+    raise AssertionError('the transaction was not rolled back')
+
+
+def random_cloud(store: Store, dice: random.Random) -> list[str]:
+    """Fill hosts with members of groups; return the groups' uuids."""
+    groups = [
+        {
+            'uuid': str(uuid.UUID(int=dice.getrandbits(128), version=4)),
+            'policy': dice.choice(POLICIES),
+            'rules': dice.choice(({}, {'max_server_per_host': 2})),
+        }
+        for _ in range(4)
+    ]
+    import_cloud(store, groups)
+    uuids = [str(group['uuid']) for group in groups]
+    for _ in range(dice.randrange(8)):
+        add_member(store, dice, dice.choice(uuids))
+    return uuids
+
+
+def add_member(store: Store, dice: random.Random, group: str) -> None:
+    """Add a member that is placed, moves or is nowhere."""
+    kind = dice.choice(('placed', 'moves', 'nowhere'))
+    one, other = dice.sample(range(len(HOSTS)), 2)
+    placed = claim(one)
+    moved = claim(other, consumer=placed.consumer, known=True, move=True)
+
+    def work(writer: Any) -> None:
+        if kind != 'nowhere':
+            claims.claim_all(writer, [placed], FALLBACK)
+        if kind == 'moves':
+            claims.claim_all(writer, [moved], FALLBACK)
+        writer.conn.execute(
+            schema.server_group_members.insert(),
+            {'group_uuid': group, 'instance_uuid': placed.consumer},
+        )
+
+    store.write(work)
+
+
+def random_batch(
+    store: Store, dice: random.Random, groups: Sequence[str]
+) -> list[claims.Claim]:
+    """Return claims, some of members, of nonmembers and of no group."""
+    with store.reading() as conn:
+        nowhere = [
+            (row.group_uuid, row.instance_uuid)
+            for row in conn.execute(sa.select(schema.server_group_members))
+        ]
+    batch = []
+    for _ in range(dice.randrange(1, 5)):
+        at = dice.randrange(len(HOSTS))
+        chance = dice.random()
+        if chance < 0.2:
+            batch.append(claim(at))
+        elif chance < 0.3:
+            batch.append(claim(at, group=str(uuid.uuid4())))
+        elif chance < 0.5 and nowhere:
+            group, member = nowhere.pop()
+            batch.append(claim(at, group, consumer=member))
+        else:
+            batch.append(claim(at, dice.choice(groups)))
+    return batch
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_one_round_trip_does_what_single_statements_do(store, conn, seed):
+    dice = random.Random(seed)
+    groups = random_cloud(store, dice)
+    verdicts = Counter[bool]()
+    for _ in range(40):
+        batch = random_batch(store, dice, groups)
+        expected = stepwise(store, batch)
+        before = rows_of(conn)
+        revision = loading.current_revision(conn)
+        actual = send(store, conn, *batch)
+        verdicts[actual] += 1
+        assert actual == (expected is not None)
+        if expected is None:
+            assert rows_of(conn) == before
+            continue
+        rows, touched = expected
+        assert rows_of(conn) == rows
+        ((_, change),) = change_feed.since(conn, revision)
+        assert change == touched
+    assert min(verdicts[True], verdicts[False]) > 0
+
+
+def test_a_group_that_does_not_exist_gets_no_members(store, conn):
+    import_cloud(store)
+    assert send(store, conn, claim(0, str(uuid.uuid4())), claim(0))
+    members = sa.select(schema.server_group_members)
+    assert conn.execute(members).all() == []
+    ((_, change),) = change_feed.since(conn, 1)
+    assert change.groups == []
+    assert len(change.instances) == 2
+
+
+def test_a_lost_claim_leaves_the_connection_usable(store, conn):
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group}])
+    for _ in range(2):
+        assert send(store, conn, claim(0, group))
+        assert not send(store, conn, claim(0, group))
+        # Prepared statements may be dropped, here by a connection pooler.
+        conn.exec_driver_sql('DEALLOCATE ALL')
+        assert send(store, conn, claim(1, group))
+        assert not send(store, conn, claim(1, group))
+        conn.execute(sa.delete(schema.server_group_members))
+
+
+def test_a_claim_waits_for_the_group_and_sees_what_was_committed(store, conn):
+    """The claim's statement starts after the lock is taken."""
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group}])
+    done = threading.Event()
+    batch = claims.prepare(store, [claim(0, group)], FALLBACK, STRICT)
+    with store.hold() as rival:
+        transaction = rival.begin()
+        rival.execute(sa.select(schema.server_groups.c.uuid).with_for_update())
+        pending = claims.send(store, conn, batch, lambda _: done.set())
+        waiter = threading.Thread(target=pending.finish)
+        waiter.start()
+        assert not done.wait(0.3)
+        placed = claim(0, group)
+        rival.execute(
+            schema.instances.insert(),
+            {'uuid': placed.consumer, 'host': placed.host, 'state': 'claimed',
+             'node': placed.node, 'document': '{}', 'created_at': 0.0},
+        )  # fmt: skip
+        rival.execute(
+            schema.server_group_members.insert(),
+            {'group_uuid': group, 'instance_uuid': placed.consumer},
+        )
+        transaction.commit()
+    waiter.join()
+    with pytest.raises(claims.ClaimLost):
+        pending.wait()
+    assert send(store, conn, claim(1, group))
+
+
+def test_claimers_that_race_never_break_anti_affinity(store):
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group, 'rules': {'max_server_per_host': 2}}])
+    won = Counter[int]()
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        with store.hold() as held:
+            conn = held.execution_options(isolation_level='AUTOCOMMIT')
+            for _ in range(30):
+                at = dice.randrange(len(HOSTS))
+                others = [claim(dice.randrange(len(HOSTS))) for _ in range(2)]
+                won[number] += send(store, conn, claim(at, group), *others)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    inst, members = schema.instances, schema.server_group_members
+    with store.reading() as conn:
+        hosts = conn.execute(
+            sa.select(inst.c.host).join(
+                members, members.c.instance_uuid == inst.c.uuid
+            )
+        ).scalars()
+        assert Counter(hosts) == dict.fromkeys(HOSTS, 2)
+    assert won.total() == 2 * len(HOSTS)
+
+
+def test_a_connection_that_is_lost_on_the_way_is_reported(store, conn):
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group}])
+    batch = claims.prepare(store, [claim(0, group)], FALLBACK, STRICT)
+    pid = conn.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
+    with store.hold() as rival:
+        transaction = rival.begin()
+        rival.execute(sa.select(schema.server_groups.c.uuid).with_for_update())
+        pending = claims.send(store, conn, batch)
+        time.sleep(0.1)
+        rival.exec_driver_sql(f'SELECT pg_terminate_backend({pid})')
+        with pytest.raises(errors.StoreUnavailable):
+            pending.wait()
+        transaction.rollback()
+    conn.invalidate()

@@ -1,0 +1,177 @@
+"""Claims that are confirmed, moved, released and expire."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from scheduler_service.model import Instance
+from scheduler_service.store import claims
+from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.writing import instance_reports
+from tests.support.stores import (
+    STRICT,
+    audit_findings,
+    claim_on,
+    import_inventory,
+    import_two_hosts,
+    load_snapshot,
+    used_memory,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
+
+
+def test_claim_is_confirmed_when_its_own_host_reports_it(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    assert store.write(
+        lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'})
+    ) == []  # fmt: skip
+    seen = {one.consumer: 'compute-1'}
+    assert store.write(lambda w: lifecycle.confirm(w, seen)) == [one.consumer]
+    assert store.write(lambda w: lifecycle.confirm(w, seen)) == []
+    with store.reading() as conn:
+        assert claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
+
+
+def test_a_move_holds_both_places_until_it_is_confirmed(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    moving = claim_on(
+        snapshot, 1, consumer=one.consumer, known=True, move=True
+    )
+    write_claims(store, moving)
+    assert used_memory(store) == [1024, 1024]
+    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    assert placed is not None
+    assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, moving)
+    store.write(lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'}))
+    assert used_memory(store) == [0, 1024]
+    with store.reading() as conn:
+        shown = claim_queries.show(conn, one.consumer)
+    assert (shown['state'], shown['host']) == ('confirmed', 'compute-2')
+    assert audit_findings(store) == []
+
+
+def test_instance_stays_on_its_host_when_the_move_is_dropped(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    write_claims(
+        store,
+        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+    )
+    drop = [one.consumer]
+    assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == drop
+    assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == []
+    assert used_memory(store) == [1024, 0]
+
+
+def test_release_gives_back_both_places_when_it_was_moving(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    write_claims(
+        store,
+        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+    )
+    store.write(lambda w: lifecycle.release(w, [one.consumer]))
+    assert used_memory(store) == [0, 0]
+    assert load_snapshot(store).hosts.instances.get(one.consumer) is None
+    assert audit_findings(store) == []
+
+
+def test_old_host_is_freed_when_it_reports_the_instance_gone(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    write_claims(
+        store,
+        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+    )
+    gone = {'compute-1': [one.consumer]}
+    assert store.write(lambda w: instance_reports.remove(w, gone))
+    assert used_memory(store) == [0, 1024]
+    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    assert placed is not None
+    assert (placed.host, placed.bound_for) == ('compute-2', '')
+
+
+def test_claims_expire_when_nobody_confirmed_them(store):
+    snapshot = import_two_hosts(store)
+    kept, lost, moved = (claim_on(snapshot, 0) for _ in range(3))
+    write_claims(store, kept, lost, moved)
+    write_claims(
+        store,
+        claim_on(snapshot, 1, consumer=moved.consumer, known=True, move=True),
+    )
+    seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
+    store.write(lambda w: lifecycle.confirm(w, seen))
+    past, later = time.time() - 60, time.time() + 60
+    assert store.write(lambda w: lifecycle.expire(w, past)) == {
+        'claims': 0, 'moves': 0,
+    }  # fmt: skip
+    assert store.write(lambda w: lifecycle.expire(w, later)) == {
+        'claims': 1, 'moves': 1,
+    }  # fmt: skip
+    assert used_memory(store) == [2048, 0]
+
+
+@pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
+def test_move_is_lost_when_it_breaks_the_policy_of_its_group(store, policy):
+    import_two_hosts(store)
+    import_inventory(
+        store, {'server_groups': [{'uuid': GROUP, 'policy': policy}]}
+    )
+    snapshot = load_snapshot(store)
+    rows = (0, 1) if policy == 'anti-affinity' else (0, 0)
+    members = [claim_on(snapshot, row, group=GROUP) for row in rows]
+    for one in members:
+        write_claims(store, one, policies=STRICT)
+    target = 1
+    moving = claim_on(snapshot, target, consumer=members[0].consumer,
+                known=True, move=True, group=GROUP)  # fmt: skip
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, moving, policies=STRICT)
+    assert audit_findings(store) == []
+
+
+def test_instance_is_where_it_is_seen_when_claimed_elsewhere(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    here = Instance(uuid=one.consumer, host='compute-2')
+    store.write(lambda w: instance_reports.put(w, [here]))
+    assert used_memory(store) == [0, 0]
+    placed = load_snapshot(store).hosts.instances.get(one.consumer)
+    assert placed is not None
+    assert (placed.host, placed.claimed) == ('compute-2', False)
+
+
+def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(store):
+    snapshot = import_two_hosts(store)
+    coming, there, gone = (claim_on(snapshot, 0) for _ in range(3))
+    write_claims(store, coming, there, gone)
+    seen = {one.consumer: 'compute-1' for one in (there, gone)}
+    store.write(lambda w: lifecycle.confirm(w, seen))
+    new = str(uuid.uuid4())
+    listed = [there.consumer, new]
+    changed = store.write(
+        lambda w: instance_reports.sync(w, 'compute-1', listed)
+    )
+    assert changed == sorted([gone.consumer, new])
+    index = load_snapshot(store).hosts.instances
+    assert {one.uuid for one in index} == {
+        coming.consumer, there.consumer, new,
+    }  # fmt: skip
+    assert used_memory(store) == [2048, 0]

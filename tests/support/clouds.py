@@ -1,0 +1,171 @@
+"""Daemons as processes on real servers, for the scenarios of faults."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from scheduler_service import conf as options
+from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.model import documents
+from scheduler_service.rpc import transport
+from scheduler_service.rpc.client import SchedulerClient
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import audit
+from scheduler_service.store.writing import inventory_import
+from tests.support.databases import migrated_database
+from tests.support.stores import DEFAULT_RATIOS
+
+# As the shipped sample has it: queues that survive the broker's restart.
+DURABLE = {
+    'amqp_durable_queues': True,
+    'rabbit_quorum_queue': True,
+    'rabbit_transient_quorum_queue': True,
+}
+_READY_S = 60.0
+
+
+def clean(buses: list[Any]) -> None:
+    """Close transports, and what they left of connections that broke.
+
+    kombu lets go of a connection whose closing fails without closing its
+    socket, which is then found whenever garbage is next collected.
+    """
+    for bus in buses:
+        bus.cleanup()
+    gc.collect()
+
+
+@dataclasses.dataclass
+class Cloud:
+    """Daemons as processes on one topic and one store."""
+
+    store: Store
+    bus: str
+    topic: str
+    config: pathlib.Path
+    log: pathlib.Path
+    running: list[subprocess.Popen[bytes]] = dataclasses.field(
+        default_factory=list
+    )
+    buses: list[Any] = dataclasses.field(default_factory=list)
+
+    def start(self) -> None:
+        """Start one more daemon, without waiting for it."""
+        with self.log.open('ab') as log:
+            self.running.append(
+                subprocess.Popen(
+                    [sys.executable, '-u', '-m',
+                     'scheduler_service.cmd.service',
+                     '--config-file', str(self.config)],
+                    stdout=log, stderr=log,
+                )
+            )  # fmt: skip
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every daemon."""
+        for one in self.running:
+            one.send_signal(number)
+
+    def said(self, text: str) -> int:
+        """Return how many lines the daemons said with a text."""
+        return self.log.read_text(errors='replace').count(text)
+
+    def wait_for(self, text: str, count: int) -> None:
+        """Wait until the daemons have said a text so often."""
+        deadline = time.monotonic() + _READY_S
+        while self.said(text) < count:
+            if time.monotonic() > deadline:
+                raise AssertionError(self.log.read_text()[-3000:])
+            time.sleep(0.05)
+
+    def client(self, timeout: float = 60.0) -> SchedulerClient:
+        """Return a client of its own connection."""
+        conf = self.conf()
+        bus = transport.for_client(conf, self.bus)
+        for name, value in DURABLE.items():
+            conf.set_override(name, value, 'oslo_messaging_rabbit')
+        self.buses.append(bus)
+        return SchedulerClient(conf, bus, self.topic, timeout=timeout)
+
+    def conf(self) -> Any:
+        """Return options of a client."""
+        conf = options.new_config()
+        transport.prepare(conf)
+        options.parse(
+            conf, [], default_config_files=[], default_config_dirs=[]
+        )
+        return conf
+
+    def bring(self, document: Any) -> None:
+        """Import a document."""
+        parsed = documents.inventory(document)
+        self.store.write(
+            lambda writer: inventory_import.Importer(writer).run(parsed)
+        )
+        # Every daemon sees it before anything is asked.
+        time.sleep(1.5)
+
+    def allocated(self) -> dict[str, set[int]]:
+        """Return the hosts that each consumer holds something of."""
+        table = schema.allocations
+        found: dict[str, set[int]] = {}
+        with self.store.reading() as conn:
+            rows = conn.execute(sa.select(table.c.consumer_uuid,
+                                          table.c.host_id))  # fmt: skip
+            for consumer, host_id in rows:
+                found.setdefault(consumer, set()).add(host_id)
+        return found
+
+    def books(self) -> list[str]:
+        """Return what an audit finds."""
+        with self.store.reading() as conn:
+            found = audit.audit(conn, DEFAULT_RATIOS).findings
+        return [f'{one.kind} {one.host} {one.text}' for one in found]
+
+
+@contextlib.contextmanager
+def cloud(
+    database: str, bus: str, daemons: int, extra: str = ''
+) -> Iterator[Cloud]:
+    """Run daemons on an empty database of a server, and on a topic.
+
+    :param extra: lines of [scheduler]
+    """
+    store = Store.connect(migrated_database(database), max_pool_size=20)
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        topic = f't{uuid.uuid4().hex[:8]}'
+        url = store.engine.url.render_as_string(hide_password=False)
+        lines = [f'{name} = true' for name in DURABLE]
+        (place / 'a.conf').write_text(
+            f'[DEFAULT]\ntransport_url = {bus}\n'
+            f'[database]\nconnection = {url}\n'
+            f'[scheduler]\ntopic = {topic}\n{extra}'
+            '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
+        )
+        (place / 'log').touch()
+        made = Cloud(store, bus, topic, place / 'a.conf', place / 'log')
+        try:
+            for _ in range(daemons):
+                made.start()
+            made.wait_for('Ready:', daemons)
+            yield made
+        finally:
+            clean(made.buses)
+            for one in made.running:
+                one.kill()
+                one.wait()
+            store.dispose()

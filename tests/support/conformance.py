@@ -1,0 +1,210 @@
+"""One conformance case through the pipeline that the daemon uses.
+
+Options are set on a configuration object, plug-ins are found by their
+configured names, the inventory becomes a snapshot, the request is parsed:
+all by the code that serves requests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from scheduler_service import conf as options
+from scheduler_service import errors, plugins, request_filters
+from scheduler_service.columns import HostTable, build_table
+from scheduler_service.columns.build import placed
+from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.filters import pools as pool_table
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.pipeline.weighing import Weighing, raw_weights
+
+# Faults of Python or a library in the reference: any named refusal will do.
+ANY_REFUSAL = frozenset(
+    (
+        'ValueError',
+        'TypeError',
+        'KeyError',
+        'IndexError',
+        'AttributeError',
+        'JSONDecodeError',
+        'AddrFormatError',
+    )
+)
+
+
+def read(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the cases of one file, a JSON document a line."""
+    with open(path, encoding='utf-8') as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def run(case: dict[str, Any]) -> str:
+    """Run one case; return '' where it passes, else what differs."""
+    expected = case['expected']
+    wanted = expected.get('error') if isinstance(expected, dict) else None
+    try:
+        found = _verdict(case)
+    except errors.SchedulerError as error:
+        if wanted == error.name or wanted in ANY_REFUSAL:
+            return ''
+        return f'refused with {error.name}: {error}; expected {expected}'
+    if wanted:
+        return f'found {found}, expected the error {wanted}'
+    return _difference(found, expected)
+
+
+def _verdict(case: dict[str, Any]) -> Any:
+    conf = options.new_config()
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    for name, value in case.get('options', {}).items():
+        _override(conf, name, value)
+    what = case.get('filter') or case['weigher']
+    if what == 'map_az_to_placement_aggregate':
+        conf.set_override(
+            'query_placement_for_availability_zone', True, 'scheduler'
+        )
+    inventory = documents.inventory(case['inventory'])
+    if 'pools' in case['inventory'] or what == 'PoolScheduler':
+        return _pools(conf, case, what, inventory)
+    table = build_table(
+        list(enumerate(inventory.hosts)),
+        inventory.aggregates,
+        [placed(one) for one in inventory.instances],
+        inventory.server_groups,
+    )
+    request = documents.request(case['request']).with_ids()
+    if what in [one.name for one in request_filters.BUILT_IN]:
+        return _scope(conf, table, request)
+    if 'weigher' in case:
+        return _weights(conf, what, table, request)
+    return _hosts(conf, what, table, request)
+
+
+def _override(conf: Any, name: str, value: Any) -> None:
+    group, _, option = name.rpartition('.')
+    if group:
+        conf.set_override(option, value, group=group)
+        return
+    for place, opts in options.list_opts():
+        if any(one.dest == name for one in opts):
+            conf.set_override(name, value, group=place)
+            return
+    raise LookupError(name)
+
+
+def _hosts(conf: Any, name: str, table: HostTable, request: Any) -> Any:
+    filters = plugins.host_filters(
+        conf.filter_scheduler.available_filters, [name]
+    )
+    pipeline = HostPipeline(
+        filters, [], options.settings(conf), check_room=False
+    )
+    for one, mask in pipeline.filter_results(table, request):
+        if one is filters[0]:
+            names = [table.host_at(row) for row in range(len(table))]
+            return dict(zip(names, mask.tolist(), strict=True))
+    raise LookupError(name)
+
+
+def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
+    names = [what] if isinstance(what, str) else what
+    weighers = plugins.host_weighers(names)
+    settings = options.settings(conf)
+    hosts = [table.host_at(row) for row in range(len(table))]
+    if isinstance(what, str):
+        raw = raw_weights(weighers[0], table, slice(None), request, settings)
+        values = np.zeros(len(table)) if raw is None else raw
+        return dict(zip(hosts, values.tolist(), strict=True))
+    mask = np.ones(len(table), np.bool_)
+    ranking = Weighing(weighers, settings).rank(
+        table, mask, len(table), request
+    )
+    assert ranking is not None
+    return {
+        'weights': dict(zip(hosts, ranking.totals.tolist(), strict=True)),
+        'order': [hosts[row] for row in ranking.best(len(table))],
+    }
+
+
+def _scope(conf: Any, table: HostTable, request: Any) -> Any:
+    scope = request_filters.scope_of(
+        request, table.topology.aggregates, options.settings(conf)
+    )
+    return {
+        'query': scope.query(),
+        'forbidden_aggregates': sorted(scope.forbidden_aggregates),
+        'required_aggregates': [
+            sorted(one) for one in scope.required_aggregates
+        ],
+    }
+
+
+def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
+    names = {kind.__name__: kind.name for kind in pool_table.BUILT_IN}
+    chain = (
+        conf.pool_scheduler.scheduler_filters
+        if what == 'PoolScheduler'
+        else [names[what]]
+    )
+    pipeline = PoolPipeline(
+        plugins.pool_filters(chain), options.settings(conf)
+    )
+    caller = RequestContext.of(conf, case.get('context', {}))
+    zone = documents.zone(case['request'])
+    pools = {pool.id: pool for pool in inventory.pools}
+    rng = random.Random(case['id'])
+    if what == 'PoolScheduler':
+        return [pipeline.choose(caller, pools, zone, rng).pool.id]
+    left = pipeline.run_filters(caller, pools, zone, rng)[-1][1]
+    return [pool.id for pool in left]
+
+
+def _difference(found: Any, expected: Any) -> str:
+    if 'query' in expected:
+        good = found['query'] == expected['query']
+        return '' if good else f'{found} != {expected}'
+    if 'forbidden_aggregates' in expected:
+        good = (
+            found['forbidden_aggregates'] == expected['forbidden_aggregates']
+        )
+        return '' if good else f'{found} != {expected}'
+    if 'required_aggregates' in expected:
+        wanted = [sorted(one) for one in expected['required_aggregates']]
+        good = sorted(found['required_aggregates']) == sorted(wanted)
+        return '' if good else f'{found} != {expected}'
+    if 'pools' in expected:
+        return '' if found == expected['pools'] else f'{found} != {expected}'
+    if 'one_of' in expected:
+        good = len(found) == 1 and found[0] in expected['one_of']
+        return '' if good else f'{found} is not one of {expected}'
+    if 'weights' in expected:
+        if found['order'] != expected['order']:
+            return f'order {found["order"]} != {expected["order"]}'
+        return _unlike(found['weights'], expected['weights'])
+    return _unlike(found, expected)
+
+
+def _unlike(found: dict[str, Any], expected: dict[str, Any]) -> str:
+    if found.keys() != expected.keys():
+        return f'hosts {sorted(found)} != {sorted(expected)}'
+    bad = {
+        host: (found[host], value)
+        for host, value in expected.items()
+        if not _same(found[host], value)
+    }
+    return f'found, expected: {bad}' if bad else ''
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(two, bool):
+        return one is two
+    return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9)

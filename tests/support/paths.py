@@ -1,0 +1,19 @@
+"""Where the project lies, and the recordings beside it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Cases of other implementations; not part of the project.
+SHARED = ROOT.parent / 'shared' / 'conformance'
+# Requests and replies of real extenders and of a real kube-scheduler.
+RECORDINGS = SHARED / 'extender'
+
+
+def recorded(name: str) -> list[Any]:
+    """Return a list of recordings; none where they are not at hand."""
+    path = RECORDINGS / name
+    return json.loads(path.read_text()) if path.exists() else []

@@ -1,0 +1,75 @@
+"""A daemon as a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+
+def on_topic(topic: str) -> str:
+    """Return the lines of a configuration that name a topic."""
+    return f'[scheduler]\ntopic = {topic}\n'
+
+
+@dataclasses.dataclass
+class Process:
+    """A daemon's process, and the lines it has written so far."""
+
+    popen: subprocess.Popen[str]
+    lines: list[str] = dataclasses.field(default_factory=list)
+
+    def wait_for(self, text: str, seconds: float = 40.0) -> str:
+        """Wait for a line with *text*; return it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for line in list(self.lines):
+                if text in line:
+                    return line
+            if self.popen.poll() is not None:
+                # The thread that reads may be behind.
+                time.sleep(0.2)
+                if not any(text in line for line in self.lines):
+                    break
+            time.sleep(0.02)
+        raise AssertionError(f'no "{text}" in: {"".join(self.lines)[-3000:]}')
+
+    def count(self, text: str) -> int:
+        """Return how many lines have *text*."""
+        return sum(text in line for line in self.lines)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; return the exit status."""
+        self.popen.send_signal(number)
+        return self.popen.wait(40)
+
+    def remove(self) -> None:
+        """Kill it, unless it has ended, and close its pipe."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+
+    def _follow(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            self.lines.append(line)
+
+
+def launch(config: pathlib.Path, **env: str) -> Process:
+    """Start a daemon with a configuration file and more environment."""
+    popen = subprocess.Popen(
+        [sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
+         '--config-file', str(config)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, **env},
+    )  # fmt: skip
+    process = Process(popen)
+    threading.Thread(target=process._follow, daemon=True).start()
+    return process

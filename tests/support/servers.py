@@ -1,0 +1,291 @@
+"""Private servers on free loopback ports, started for tests and benchmarks.
+
+Binaries come from the distribution. As root each server runs as its own
+user, since PostgreSQL refuses to be root and RabbitMQ had better not be.
+A server that is not *durable* skips what only matters when the machine
+itself fails: it survives the end of its process, and is faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+START_LIMIT_S = 90
+
+
+class ServerMissing(Exception):
+    """The server is not installed here."""
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return int(probe.getsockname()[1])
+
+
+def binary(name: str, *places: str) -> str:
+    """Return the path of a server's program."""
+    found = shutil.which(name)
+    for place in places:
+        matches = sorted(glob.glob(place))
+        found = found or (matches[-1] if matches else None)
+    if not found:
+        raise ServerMissing(f'{name} is not installed')
+    return found
+
+
+class Server:
+    """A server process with a folder of its own.
+
+    A pickled copy runs commands; it does not start or stop the process.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        remove_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Make the folder.
+
+        :param stop_signal: stops it, with its data as they should be
+        :param remove_signal: stops it when its data are of no more use
+        """
+        self.stop_signal = stop_signal
+        self.remove_signal = remove_signal
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix='sched-'))
+        self.folder.chmod(0o755)
+        self.user = user if os.getuid() == 0 else None
+        if self.user:
+            shutil.chown(self.folder, self.user)
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = self.folder / 'server.log'
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, 'process': None}
+
+    def command(self, *args: str, **env: str) -> subprocess.CompletedProcess:
+        """Run one command as the server's user, in its folder."""
+        return subprocess.run(
+            args, check=True, capture_output=True, **self._how(env)
+        )
+
+    def launch(self, args: Sequence[str], **env: str) -> None:
+        """Start the server's process."""
+        self._args, self._env = list(args), env
+        with self.log.open('ab') as log:
+            self.process = subprocess.Popen(
+                args, stdout=log, stderr=log, **self._how(env)
+            )
+
+    def relaunch(self) -> None:
+        """Start it again, on the same port and data."""
+        self.launch(self._args, **self._env)
+
+    def _how(self, env: dict[str, str]) -> dict[str, object]:
+        how: dict[str, object] = {
+            'cwd': self.folder,
+            'env': {
+                **os.environ,
+                'HOME': str(self.folder),
+                'LC_ALL': 'C.UTF-8',
+                **env,
+            },
+        }
+        if self.user:
+            entry = pwd.getpwnam(self.user)
+            how.update(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
+        return how
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until *ready* says yes."""
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                break
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                if ready():
+                    return
+            time.sleep(0.1)
+        raise RuntimeError(
+            f'server did not start: {self.log.read_text()[-2000:]}'
+        )
+
+    def kill(self, number: int | None = None) -> None:
+        """Stop the process, by default in an orderly way; wait for its end."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(number or self.stop_signal)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def remove(self) -> None:
+        """Stop it and remove its folder."""
+        self.kill(self.remove_signal)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a loopback port."""
+    with socket.create_connection(('127.0.0.1', port), timeout=1):
+        return True
+
+
+@contextlib.contextmanager
+def postgresql(durable: bool = True) -> Iterator[tuple[Server, str]]:
+    """Run PostgreSQL; yield it and a URL without the database's name."""
+    place = '/usr/lib/postgresql/*/bin/'
+    postgres = binary('postgres', place + 'postgres')
+    initdb = binary('initdb', place + 'initdb')
+    server = Server('postgres', signal.SIGINT, signal.SIGQUIT)
+    fast = [] if durable else [
+        '-c', 'fsync=off', '-c', 'synchronous_commit=off',
+        '-c', 'full_page_writes=off',
+    ]  # fmt: skip
+    try:
+        data = str(server.folder / 'data')
+        server.command(
+            initdb,
+            '-D',
+            data,
+            '-A',
+            'trust',
+            '-U',
+            'test',
+            '-E',
+            'UTF8',
+            '--no-sync',
+        )
+        server.launch(
+            [
+                postgres, '-D', data, '-p', str(server.port),
+                '-k', str(server.folder), '-c', 'listen_addresses=127.0.0.1',
+                '-c', 'max_connections=200', *fast,
+            ]
+        )  # fmt: skip
+        psql = binary('psql', place + 'psql')
+        server.wait(lambda: _psql(server, psql, 'SELECT 1'))
+        yield server, f'postgresql+psycopg://test@127.0.0.1:{server.port}/'
+    finally:
+        server.remove()
+
+
+def _psql(server: Server, psql: str, statement: str) -> bool:
+    port = str(server.port)
+    server.command(
+        psql, '-h', '127.0.0.1', '-p', port, '-U', 'test', '-d', 'postgres',
+        '-c', statement,
+    )  # fmt: skip
+    return True
+
+
+@contextlib.contextmanager
+def mariadb(durable: bool = True) -> Iterator[tuple[Server, str]]:
+    """Run MariaDB; yield it and a URL without the database's name."""
+    daemon = binary('mariadbd', '/usr/sbin/mariadbd')
+    install = binary('mariadb-install-db', '/usr/bin/mariadb-install-db')
+    server = Server('mysql', signal.SIGTERM, signal.SIGKILL)
+    fast = [] if durable else [
+        '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0',
+        '--innodb-flush-method=nosync', '--skip-innodb-stats-auto-recalc',
+    ]  # fmt: skip
+    try:
+        data = str(server.folder / 'data')
+        server.command(
+            install, '--no-defaults', f'--datadir={data}',
+            '--auth-root-authentication-method=normal', '--skip-test-db',
+        )  # fmt: skip
+        init = server.folder / 'init.sql'
+        init.write_text(
+            "CREATE USER 'test'@'127.0.0.1' IDENTIFIED BY 'test';\n"
+            "GRANT ALL ON *.* TO 'test'@'127.0.0.1';\n"
+        )
+        server.launch(
+            [
+                daemon, '--no-defaults', f'--datadir={data}',
+                f'--socket={server.folder}/sock', f'--port={server.port}',
+                '--bind-address=127.0.0.1', '--skip-name-resolve',
+                f'--init-file={init}', '--max-connections=200', *fast,
+            ]
+        )  # fmt: skip
+        server.wait(lambda: answers(server.port))
+        # A restart finds the user there already.
+        server._args.remove(f'--init-file={init}')
+        yield server, f'mysql+pymysql://test:test@127.0.0.1:{server.port}/'
+    finally:
+        server.remove()
+
+
+@contextlib.contextmanager
+def rabbitmq() -> Iterator[tuple[Server, str]]:
+    """Run RabbitMQ; yield it and its transport URL."""
+    program = binary('rabbitmq-server', '/usr/sbin/rabbitmq-server')
+    control = binary('rabbitmqctl', '/usr/sbin/rabbitmqctl')
+    server = Server('rabbitmq')
+    env = {
+        'HOSTNAME': 'localhost',
+        'RABBITMQ_NODENAME': f'test{server.port}@localhost',
+        'RABBITMQ_NODE_IP_ADDRESS': '127.0.0.1',
+        'RABBITMQ_NODE_PORT': str(server.port),
+        'RABBITMQ_DIST_PORT': str(free_port()),
+        'RABBITMQ_MNESIA_BASE': str(server.folder / 'mnesia'),
+        'RABBITMQ_LOG_BASE': str(server.folder / 'log'),
+        'RABBITMQ_ENABLED_PLUGINS_FILE': str(server.folder / 'plugins'),
+        'RABBITMQ_CONFIG_FILE': str(server.folder / 'none'),
+        # Do not spin while idle: on few cores that is taken from others.
+        'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
+            '+sbwt none +sbwtdcpu none +sbwtdio none'
+        ),
+    }
+    try:
+        server.launch([_real(program)], **env)
+        server.wait(lambda: answers(server.port))
+        await_up = [_real(control), '-q', 'await_startup', '-t', '60']
+        server.command(*await_up, **env)
+        yield server, f'rabbit://guest:guest@127.0.0.1:{server.port}/'
+    finally:
+        server.remove()
+
+
+def rabbitmqctl(server: Server, *args: str) -> None:
+    """Run the control program on a private RabbitMQ."""
+    control = _real(binary('rabbitmqctl', '/usr/sbin/rabbitmqctl'))
+    server.command(control, '-q', *args, **server._env)
+
+
+def new_vhost(server: Server, url: str) -> str:
+    """Add a virtual host of its own name to a RabbitMQ; return its URL."""
+    name = f'v{uuid.uuid4().hex[:8]}'
+    rabbitmqctl(server, 'add_vhost', name)
+    rabbitmqctl(
+        server, 'set_permissions', '-p', name, 'guest', '.*', '.*', '.*'
+    )
+    return url + name
+
+
+def _real(program: str) -> str:
+    """Return the program behind the distribution's wrapper.
+
+    The wrapper insists on switching users itself.
+    """
+    name = os.path.basename(program)
+    inner = f'/usr/lib/rabbitmq/bin/{name}'
+    return inner if os.path.exists(inner) else program

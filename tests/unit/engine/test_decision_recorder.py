@@ -1,0 +1,89 @@
+"""Decisions are written in bulk, and the newest are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import decisions
+from scheduler_service.store.records.decisions import Decision
+from tests.support.waiting import wait_until
+
+
+def decision(number: int) -> Decision:
+    return Decision.of(f'req-{number}', 'select_destinations', 'chosen', {})
+
+
+def recorded(store: Store) -> list[str]:
+    """Return the request ids of all decisions, newest first."""
+    with store.reading() as conn:
+        return [
+            one['request_id'] for one in decisions.listing(conn, limit=9999)
+        ]
+
+
+def test_decisions_are_written_when_flushed(store):
+    recorder = DecisionRecorder(store, keep=100)
+    for number in range(3):
+        recorder.put(decision(number))
+    assert recorded(store) == []
+    recorder.flush()
+    assert sorted(recorded(store)) == ['req-0', 'req-1', 'req-2']
+
+
+def test_all_decisions_are_written_when_many_wait(store):
+    recorder = DecisionRecorder(store, keep=5000)
+    for number in range(1200):
+        recorder.put(decision(number))
+    recorder.flush()
+    assert len(recorded(store)) == 1200
+
+
+def test_oldest_decisions_are_deleted_when_more_are_written_than_kept(store):
+    recorder = DecisionRecorder(store, keep=10)
+    for number in range(30):
+        recorder.put(decision(number))
+        recorder.flush()
+    left = recorded(store)
+    assert len(left) <= 10 + 1
+    assert 'req-29' in left
+    assert 'req-0' not in left
+
+
+def test_nothing_is_written_when_none_are_kept(store):
+    recorder = DecisionRecorder(store, keep=0)
+    recorder.put(decision(1))
+    recorder.flush()
+    assert recorded(store) == []
+
+
+def test_decisions_are_written_by_the_thread_when_it_runs(store):
+    recorder = DecisionRecorder(store, keep=100)
+    recorder.start()
+    recorder.put(decision(1))
+    wait_until(lambda: recorded(store) == ['req-1'])
+    recorder.put(decision(2))
+    recorder.stop(10)
+    assert sorted(recorded(store)) == ['req-1', 'req-2']
+
+
+def test_decisions_wait_in_order_when_the_database_does_not_answer(store):
+    recorder = DecisionRecorder(store, keep=100)
+    for number in range(3):
+        recorder.put(decision(number))
+    with store.engine.begin() as conn:
+        conn.exec_driver_sql('ALTER TABLE decisions RENAME TO away')
+    with pytest.raises(errors.StoreUnavailable):
+        recorder.flush()
+    with store.engine.begin() as conn:
+        conn.exec_driver_sql('ALTER TABLE away RENAME TO decisions')
+    recorder.flush()
+    assert sorted(recorded(store)) == ['req-0', 'req-1', 'req-2']
+    with store.reading() as conn:
+        rows = conn.execute(
+            schema.decisions.select().order_by(schema.decisions.c.id)
+        )
+        assert [row.request_id for row in rows] == ['req-0', 'req-1', 'req-2']

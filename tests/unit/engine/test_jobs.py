@@ -1,0 +1,81 @@
+"""Jobs, and the results of jobs that came together."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from scheduler_service.engine.jobs import BatchFuture, HostJob, Job
+from scheduler_service.model import documents
+
+
+def test_job_expires_when_its_deadline_has_passed():
+    assert Job(deadline=time.monotonic() - 1).expired()
+    assert not Job(deadline=time.monotonic() + 60).expired()
+    assert not Job().expired()
+
+
+def test_job_keeps_its_first_outcome_when_it_gets_another():
+    job = Job()
+    job.finish('first')
+    job.finish('second')
+    job.fail(RuntimeError('late'))
+    assert job.future.result(0) == 'first'
+
+
+def test_job_keeps_its_error_when_it_is_finished_afterwards():
+    job = Job()
+    job.fail(RuntimeError('first'))
+    job.finish('late')
+    with pytest.raises(RuntimeError, match='first'):
+        job.future.result(0)
+
+
+@pytest.mark.parametrize(
+    ('how', 'batchable'),
+    [({}, True), ({'move': True}, False), ({'isolated': True}, False)],
+)
+def test_host_job_is_batchable_unless_it_moves_or_is_isolated(how, batchable):
+    job = HostJob(request=documents.request({}), **how)
+    assert job.batchable is batchable
+
+
+def test_batch_is_done_when_each_item_is():
+    batch = BatchFuture(2)
+    first, second = batch.each
+    first.set_result(1)
+    assert first.done()
+    assert not batch.whole.done()
+    second.set_exception(ValueError('no'))
+    assert batch.whole.result(0) == [first, second]
+    assert (first.result(), first.exception()) == (1, None)
+    assert str(second.exception()) == 'no'
+
+
+def test_batch_is_done_at_once_when_it_is_empty():
+    assert BatchFuture(0).whole.result(0) == []
+
+
+def test_batch_is_done_once_when_threads_finish_its_items():
+    batch = BatchFuture(200)
+    calls: list[int] = []
+    batch.whole.add_done_callback(lambda future: calls.append(1))
+    items = list(batch.each)
+    start = threading.Barrier(4)
+
+    def finish(part):
+        start.wait()
+        for item in part:
+            item.set_result(None)
+
+    threads = [
+        threading.Thread(target=finish, args=(items[n::4],)) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(batch.whole.result(0)) == 200
+    assert calls == [1]

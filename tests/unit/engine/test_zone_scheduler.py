@@ -1,0 +1,218 @@
+"""ZoneScheduler on SQLite: a zone's row is its claim."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_service import conf as options
+from scheduler_service import errors, plugins
+from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import ZoneJob
+from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.zone_scheduler import ZoneScheduler
+from scheduler_service.filters.pools import PoolFilter
+from scheduler_service.model import documents
+from scheduler_service.pipeline import PoolPipeline
+from scheduler_service.settings import Settings
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import decisions
+from scheduler_service.store.writing import zones
+
+GOLD = '11111111-0000-4000-8000-000000000001'
+SILVER = '11111111-0000-4000-8000-000000000002'
+INVENTORY = {
+    'pools': [
+        {'id': GOLD, 'name': 'gold', 'attributes': {'level': 'gold'}},
+        {'id': SILVER, 'name': 'silver', 'attributes': {'level': 'silver'}},
+    ]
+}
+WANTS_GOLD = {'level': 'gold'}
+WANTS_SILVER = {'level': 'silver'}
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def recorder(store: Store) -> DecisionRecorder:
+    """A recorder whose thread does not run: a test flushes it itself."""
+    return DecisionRecorder(store, 1000)
+
+
+@pytest.fixture
+def make_scheduler(store, import_inventory, recorder, health):
+    """Give a function that makes a scheduler with some pool filters."""
+    import_inventory(INVENTORY)
+    caches = []
+
+    def make(
+        filters: list[type[PoolFilter]] | None = None,
+    ) -> ZoneScheduler:
+        caches.append(SnapshotCache(store, 0.2))
+        return ZoneScheduler(
+            caches[-1],
+            PoolPipeline(
+                filters or plugins.pool_filters(['attribute']), Settings()
+            ),
+            recorder,
+            random.Random(1),
+            health,
+        )
+
+    yield make
+    for cache in caches:
+        cache.drop()
+
+
+@pytest.fixture
+def make_job() -> Callable[..., ZoneJob]:
+    """Give a function that makes a job for a zone."""
+    conf = options.new_config()
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    caller = RequestContext.of(conf, {'roles': ['member']})
+
+    def make(keep: bool = True, explain: bool = False, **zone: Any) -> ZoneJob:
+        document = {'name': 'a.example.', **zone}
+        return ZoneJob(
+            zone=documents.zone(document).with_ids(),
+            caller=caller,
+            keep=keep,
+            explain=explain,
+        )
+
+    return make
+
+
+def stored(store: Store) -> dict[str, str]:
+    """Return name of a zone -> id of its pool."""
+    with store.reading() as conn:
+        return {row.name: row.pool_id for row in zones.listing(conn)}
+
+
+def test_the_chosen_pool_is_stored_and_replied(
+    store, make_scheduler, make_job
+):
+    job = make_job(attributes=WANTS_GOLD)
+    make_scheduler().decide([job])
+    reply = job.future.result(0)
+    assert (reply.pool_id, reply.pool_name) == (GOLD, 'gold')
+    assert reply.zone_id == job.zone.id
+    assert reply.explanation is None
+    assert stored(store) == {'a.example.': GOLD}
+
+
+def test_a_job_that_is_not_to_be_stored_says_what_would_happen(
+    store, make_scheduler, make_job
+):
+    job = make_job(keep=False, explain=True, attributes=WANTS_GOLD)
+    make_scheduler().decide([job])
+    reply = job.future.result(0)
+    assert reply.pool_id == GOLD
+    assert reply.explanation == {
+        'pools': 2,
+        'funnel': [{'filter': 'attribute', 'left': 1, 'pools': ['gold']}],
+    }
+    assert stored(store) == {}
+
+
+def test_a_zone_that_was_scheduled_before_keeps_its_pool(
+    make_scheduler, make_job
+):
+    zone_id = str(uuid.uuid4())
+    first = make_job(id=zone_id, attributes=WANTS_GOLD)
+    again = make_job(id=zone_id, attributes=WANTS_SILVER, explain=True)
+    make_scheduler().decide([first])
+    make_scheduler().decide([again])
+    reply = again.future.result(0)
+    assert (reply.pool_id, reply.pool_name) == (GOLD, 'gold')
+    assert reply.explanation == {'pools': 2, 'kept': True, 'funnel': []}
+
+
+def test_a_zone_named_twice_in_a_batch_gets_one_pool(
+    store, make_scheduler, make_job
+):
+    zone_id = str(uuid.uuid4())
+    jobs = [
+        make_job(id=zone_id, attributes=wanted)
+        for wanted in (WANTS_GOLD, WANTS_SILVER)
+    ]
+    make_scheduler().decide(jobs)
+    assert [job.future.result(0).pool_id for job in jobs] == [GOLD, GOLD]
+    assert stored(store) == {'a.example.': GOLD}
+
+
+def test_another_daemon_that_was_first_wins(store, make_scheduler, make_job):
+    zone_id = str(uuid.uuid4())
+    row = zones.ZoneRow(zone_id, 'a.example.', SILVER, None, None)
+
+    class SlowFilter(PoolFilter):
+        """Lets another daemon store the zone while this one chooses."""
+
+        def filter(self, context, pools, zone):
+            if not stored(store):
+                store.write(lambda writer: zones.add(writer, [row]))
+            return [pool for pool in pools if pool.id == GOLD]
+
+    jobs = [make_job(id=zone_id), make_job(name='b.example.')]
+    make_scheduler([SlowFilter]).decide(jobs)
+    assert [job.future.result(0).pool_id for job in jobs] == [SILVER, GOLD]
+    assert stored(store) == {'a.example.': SILVER, 'b.example.': GOLD}
+
+
+def test_a_refusal_concerns_no_other_job(
+    store, make_scheduler, make_job, health
+):
+    refused = make_job(name='a.', attributes={'level': 'lead'})
+    chosen = make_job(name='b.', attributes=WANTS_SILVER)
+    make_scheduler().decide([refused, chosen])
+    assert isinstance(refused.future.exception(0), errors.NoValidPoolFound)
+    assert chosen.future.result(0).pool_id == SILVER
+    assert stored(store) == {'b.': SILVER}
+    assert health.counters() == {
+        'requests': {'NoValidPoolFound': 1, 'zone chosen': 1}
+    }
+
+
+def test_the_policy_decides_who_may_name_the_pool(make_scheduler, make_job):
+    job = make_job(attributes={'pool_id': GOLD})
+    make_scheduler(plugins.pool_filters(['pool_id_attribute'])).decide([job])
+    assert isinstance(job.future.exception(0), errors.Forbidden)
+
+
+def test_decisions_are_recorded_with_their_reasons(
+    store, make_scheduler, make_job, recorder
+):
+    jobs = [
+        make_job(name='a.', attributes=WANTS_GOLD, request_id='req-1'),
+        make_job(name='b.', attributes={'level': '?'}, request_id='req-2'),
+        make_job(name='c.', request_id='req-3', keep=False),
+    ]
+    make_scheduler().decide(jobs)
+    recorder.flush()
+    with store.reading() as conn:
+        listed = {
+            one['request_id']: one['outcome']
+            for one in decisions.listing(conn, 10)
+        }
+        (decision,) = decisions.show(conn, 'req-1')
+    assert listed == {'req-1': 'chosen', 'req-2': 'NoValidPoolFound'}
+    assert decision['pool_name'] == 'gold'
+    assert decision['zone'] == 'a.'
+
+
+def test_a_job_that_was_given_up_is_left_alone(
+    store, make_scheduler, make_job
+):
+    job = make_job(attributes=WANTS_GOLD)
+    job.fail(errors.TooLate())
+    make_scheduler().decide([job])
+    assert stored(store) == {}

@@ -1,0 +1,23 @@
+"""Policies and configurations that name extenders."""
+
+from __future__ import annotations
+
+import json
+
+from scheduler_service.extender import config
+
+
+def test_older_policy_is_read_when_its_keys_differ_in_case():
+    found = config.read(json.dumps({
+        'Kind': 'x', 'kind': 'Policy', 'extenders': [{
+            'URLPREFIX': 'http://a/', 'FilterVerb': 'f',
+            'HttpTimeout': 30000000000, 'EnableHttps': True,
+            'ignoreable': True,
+            'TlsConfig': {'Insecure': True, 'ServerName': 'b'},
+        }],
+    }).replace('"Kind": "x", ', '').encode(), 'p')  # fmt: skip
+    (made,) = found.extenders
+    assert made.url('f') == 'http://a/f'
+    assert (made.timeout, made.enable_https) == (30.0, True)
+    assert made.tls.server_name == 'b'
+    assert found.unknown == ('extenders[0].ignoreable',)

@@ -1,0 +1,32 @@
+"""Replies of extenders, as they come over the wire."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scheduler_service.extender import wire
+from tests.support.paths import RECORDINGS
+
+
+@pytest.mark.parametrize(
+    'path', sorted(RECORDINGS.glob('thirdparty-*.json')), ids=lambda p: p.stem
+)
+def test_reply_is_understood_when_a_known_server_sent_it(path):
+    told = json.loads(path.read_text())
+    reply = told['reply']
+    if 'body' not in reply or reply.get('status') != 200:
+        return
+    document = wire.decode(reply['body'].encode())
+    if 'prioritize' in path.name:
+        assert all(isinstance(v, int) for v in wire.scores(document).values())
+    elif 'bind' in path.name:
+        assert 'support Bind' in wire.error_of(document)
+    else:
+        found = wire.filter_reply(document)
+        assert (
+            found.nodes is not None
+            or found.node_names is not None
+            or (found.error or not found.failed)
+        )

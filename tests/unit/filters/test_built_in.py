@@ -1,0 +1,43 @@
+"""Every host filter has a module and a test module of its own."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from scheduler_service.filters import hosts, support
+from tests.support.plugins import classes_by_module
+
+MODULES = classes_by_module(hosts, hosts.HostFilter)
+
+
+def snake_case(name):
+    """Return NUMATopologyFilter as numa_topology_filter."""
+    words = re.sub(r'([A-Z]+)([A-Z][a-z])', r'\1_\2', name)
+    return re.sub(r'([a-z0-9])([A-Z])', r'\1_\2', words).lower()
+
+
+def test_a_module_defines_one_filter_and_has_its_name():
+    expected = {
+        snake_case(kind.__name__): [kind.__name__] for kind in hosts.BUILT_IN
+    }
+    assert expected == MODULES
+
+
+@pytest.mark.parametrize('module', sorted(MODULES))
+def test_a_filter_has_a_test_module(module):
+    folder = pathlib.Path(__file__).parent
+    assert (folder / f'test_{module}.py').is_file()
+
+
+def test_the_function_that_operators_configure_returns_all_filters():
+    assert hosts.all_filters() == list(hosts.BUILT_IN)
+
+
+def test_a_support_module_can_be_imported_first():
+    name = f'{support.__name__}.capacity'
+    subprocess.run([sys.executable, '-c', f'import {name}'], check=True)

@@ -1,0 +1,197 @@
+"""NUMATopologyFilter fits the cells of an instance on those of a host."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
+from tests.support.plugins import has_opinion, inventory, passing, reason
+
+SETTINGS = {'cpu_allocation_ratio': 2.0, 'ram_allocation_ratio': 1.0}
+
+
+def cell(**fields):
+    """Return a host cell with four CPUs on two cores, and 1024 MB."""
+    return {
+        'cpuset': [0, 1, 2, 3],
+        'siblings': [[0, 1], [2, 3]],
+        'memory': 1024,
+        **fields,
+    }
+
+
+def host(*cells):
+    return inventory(a={'numa_topology': {'cells': list(cells)}})
+
+
+def request(vcpus=2, memory_mb=512, **extra_specs):
+    specs = {f'hw:{name}': value for name, value in extra_specs.items()}
+    return {
+        'flavor': {
+            'vcpus': vcpus,
+            'memory_mb': memory_mb,
+            'extra_specs': specs,
+        }
+    }
+
+
+def passes(document, request_):
+    hosts = passing(NUMATopologyFilter(), document, request_, **SETTINGS)
+    return hosts == ['a']
+
+
+def test_it_has_no_opinion_without_a_requested_topology():
+    assert not has_opinion(NUMATopologyFilter(), host(), request())
+
+
+def test_a_host_that_reports_no_topology_fails():
+    assert not passes(inventory(a={}), request(numa_nodes='1'))
+    assert not passes(host(), request(numa_nodes='1'))
+
+
+@pytest.mark.parametrize(
+    ('cells', 'request_', 'expected'),
+    [
+        ([cell(), cell()], request(numa_nodes='2'), True),
+        # Each guest cell has a host cell of its own.
+        ([cell()], request(numa_nodes='2'), False),
+        # A full cell leaves one for the two guest cells.
+        ([cell(), cell(memory_usage=1024)], request(numa_nodes='2'), False),
+        # The guest cells differ, and only one order of them fits.
+        (
+            [cell(), cell(memory=256)],
+            request(
+                4,
+                768,
+                numa_nodes='2',
+                **{
+                    'numa_cpus.0': '0',
+                    'numa_mem.0': '256',
+                    'numa_cpus.1': '1-4,^2',
+                    'numa_mem.1': '512',
+                },
+            ),
+            True,
+        ),
+    ],
+)
+def test_every_guest_cell_needs_a_host_cell(cells, request_, expected):
+    assert passes(host(*cells), request_) is expected
+
+
+@pytest.mark.parametrize(
+    ('fields', 'vcpus', 'expected'),
+    [
+        # 4 CPUs at a ratio of 2 are 8, of which 6 or 7 are used.
+        ({'cpu_usage': 6}, 2, True),
+        ({'cpu_usage': 7}, 2, False),
+        # One guest cell cannot overcommit against itself.
+        ({}, 4, True),
+        ({}, 5, False),
+    ],
+)
+def test_shared_cpus_fit_under_the_allocation_ratio(fields, vcpus, expected):
+    request_ = request(vcpus, numa_nodes='1')
+    assert passes(host(cell(**fields)), request_) is expected
+
+
+@pytest.mark.parametrize(
+    ('fields', 'specs', 'vcpus', 'expected'),
+    [
+        ({'pinned_cpus': [0]}, {}, 3, True),
+        ({'pinned_cpus': [0]}, {}, 4, False),
+        # Only the CPUs of pcpuset may be dedicated.
+        ({'pcpuset': [2, 3]}, {}, 3, False),
+        # Emulator threads get one CPU more.
+        ({}, {'emulator_threads_policy': 'isolate'}, 3, True),
+        ({}, {'emulator_threads_policy': 'isolate'}, 4, False),
+        # Every CPU takes a whole core.
+        ({}, {'cpu_thread_policy': 'isolate'}, 2, True),
+        ({'pinned_cpus': [0]}, {'cpu_thread_policy': 'isolate'}, 2, False),
+        # Only pairs of threads may be used.
+        ({}, {'cpu_thread_policy': 'require'}, 4, True),
+        ({'pinned_cpus': [0]}, {'cpu_thread_policy': 'require'}, 3, False),
+        # A host without threads cannot give any.
+        (
+            {'siblings': [[0], [1], [2], [3]]},
+            {'cpu_thread_policy': 'require'},
+            2,
+            False,
+        ),
+    ],
+)
+def test_dedicated_cpus_come_from_what_is_free(fields, specs, vcpus, expected):
+    request_ = request(vcpus, cpu_policy='dedicated', **specs)
+    assert passes(host(cell(**fields)), request_) is expected
+
+
+def test_memory_of_dedicated_instances_does_not_overcommit():
+    document = inventory(
+        a={
+            'numa_topology': {'cells': [cell(memory_usage=768)]},
+            'ram_allocation_ratio': 2.0,
+        }
+    )
+    assert passes(document, request(numa_nodes='1'))
+    assert not passes(document, request(cpu_policy='dedicated'))
+
+
+@pytest.mark.parametrize(
+    ('page_size', 'expected'),
+    [
+        ('2MB', True),
+        ('2048', True),
+        ('1GB', False),
+        ('large', True),
+        ('any', True),
+        # The small pages are all used.
+        ('small', False),
+    ],
+)
+def test_pages_of_the_requested_size_have_to_be_free(page_size, expected):
+    document = host(
+        cell(
+            mempages=[
+                {'size_kb': 4, 'total': 131072, 'used': 131072},
+                {'size_kb': 2048, 'total': 256},
+            ]
+        )
+    )
+    assert passes(document, request(mem_page_size=page_size)) is expected
+
+
+def test_image_properties_count_where_the_flavor_has_no_extra_spec():
+    request_ = {**request(), 'image': {'properties': {'hw_numa_nodes': 2}}}
+    assert passes(host(cell(), cell()), request_)
+    assert not passes(host(cell()), request_)
+
+
+@pytest.mark.parametrize(
+    'specs',
+    [
+        {'numa_nodes': '0'},
+        {'numa_nodes': 'two'},
+        {'numa_nodes': '3'},
+        {'mem_page_size': 'huge'},
+        {'numa_nodes': '1', 'numa_cpus.0': '0,1', 'numa_mem.0': '1'},
+    ],
+)
+def test_a_topology_that_does_not_suit_the_flavor_fails_the_request(specs):
+    with pytest.raises(errors.FilterFault):
+        passes(host(cell()), request(**specs))
+
+
+def test_the_reason_gives_the_cells_of_the_instance():
+    sentence = reason(
+        NUMATopologyFilter(), host(cell()), request(numa_nodes='2')
+    )
+    assert sentence == (
+        'cells of (CPUs, MB) [(1, 256), (1, 256)] do not fit the NUMA cells '
+        'of the host (1)'
+    )
+    assert reason(
+        NUMATopologyFilter(), inventory(a={}), request(numa_nodes='1')
+    ) == ('the host reports no NUMA topology')

@@ -1,0 +1,101 @@
+"""PciPassthroughFilter passes hosts with the requested devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.filters.hosts.pci_passthrough_filter import (
+    PciPassthroughFilter,
+)
+from tests.support.plugins import has_opinion, inventory, passing, reason
+
+ALIASES = (
+    '{"name": "nic", "vendor_id": "8086"}',
+    '{"name": "x710", "vendor_id": "8086", "product_id": "1572"}',
+    '{"name": "whole", "vendor_id": "8086", "device_type": "type-PF"}',
+)
+SETTINGS = {'pci_aliases': ALIASES}
+
+
+def host(*pools):
+    return inventory(a={'pci_device_pools': list(pools)})
+
+
+def pool(count, **fields):
+    return {
+        'vendor_id': '8086',
+        'product_id': '1572',
+        'count': count,
+        **fields,
+    }
+
+
+def devices(alias):
+    return {'flavor': {'extra_specs': {'pci_passthrough:alias': alias}}}
+
+
+def passes(document, alias):
+    hosts = passing(
+        PciPassthroughFilter(), document, devices(alias), **SETTINGS
+    )
+    return hosts == ['a']
+
+
+@pytest.mark.parametrize(
+    ('alias', 'expected'),
+    [
+        ('nic:3', True),
+        ('nic:4', False),
+        ('nic', True),
+        ('x710:2', True),
+        ('x710:3', False),
+        # All at once: a device is given only one time.
+        ('x710:2,nic:1', True),
+        ('x710:2, nic:2', False),
+    ],
+)
+def test_free_devices_of_all_pools_have_to_suffice(alias, expected):
+    document = host(
+        pool(2), pool(1, product_id='10fb'), pool(5, vendor_id='10de')
+    )
+    assert passes(document, alias) is expected
+
+
+def test_a_host_without_devices_fails():
+    assert not passes(host(), 'nic:1')
+    assert not passes(inventory(a={}), 'nic:1')
+
+
+@pytest.mark.parametrize('device_type', ['type-PF', 'vdpa'])
+def test_some_types_are_given_only_to_requests_for_them(device_type):
+    document = host(pool(1, dev_type=device_type))
+    assert not passes(document, 'nic:1')
+    assert passes(document, 'whole:1') is (device_type == 'type-PF')
+
+
+def test_remote_managed_devices_are_given_to_nobody():
+    assert not passes(host(pool(1, tags={'remote_managed': 'true'})), 'nic:1')
+    assert passes(host(pool(1, tags={'remote_managed': 'false'})), 'nic:1')
+
+
+def test_it_has_no_opinion_without_requested_devices():
+    assert not has_opinion(PciPassthroughFilter(), host(pool(1)))
+
+
+@pytest.mark.parametrize('alias', ['unknown:1', 'nic:many'])
+def test_an_unknown_alias_or_a_bad_count_fails_the_request(alias):
+    with pytest.raises(errors.FilterFault):
+        passes(host(pool(1)), alias)
+
+
+def test_the_reason_gives_what_is_requested_and_free():
+    sentence = reason(
+        PciPassthroughFilter(),
+        host(pool(1), pool(2, vendor_id='10de')),
+        devices('nic:2,x710:1'),
+        **SETTINGS,
+    )
+    assert sentence == (
+        'PCI devices nic:2, x710:1 requested, the host has 3 of any kind free'
+    )

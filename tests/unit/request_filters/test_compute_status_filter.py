@@ -1,0 +1,13 @@
+"""compute_status_filter keeps requests off disabled hosts."""
+
+from __future__ import annotations
+
+from scheduler_service.request_filters.compute_status_filter import (
+    ComputeStatusFilter,
+)
+from tests.support.plugins import scope_of
+
+
+def test_the_trait_of_disabled_hosts_is_forbidden_for_every_request():
+    scope = scope_of(ComputeStatusFilter())
+    assert scope.query() == 'required=!COMPUTE_STATUS_DISABLED'

@@ -1,0 +1,38 @@
+"""require_image_type_support requires the trait of the disk format."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.request_filters.require_image_type_support import (
+    RequireImageTypeSupport,
+)
+from tests.support.plugins import scope_of
+
+ON = {'query_placement_for_image_type_support': True}
+
+
+@pytest.mark.parametrize(
+    ('request_', 'expected'),
+    [
+        (
+            {'image': {'disk_format': 'qcow2'}},
+            {'COMPUTE_IMAGE_TYPE_QCOW2'},
+        ),
+        (
+            {'image': {'disk_format': 'raw-iso'}},
+            {'COMPUTE_IMAGE_TYPE_RAW_ISO'},
+        ),
+        ({'image': {}}, set()),
+        # A volume-backed instance has no image.
+        ({}, set()),
+    ],
+)
+def test_the_trait_of_the_format_is_required(request_, expected):
+    scope = scope_of(RequireImageTypeSupport(), request_, **ON)
+    assert scope.required_traits == expected
+
+
+def test_it_does_nothing_unless_it_is_switched_on():
+    request = {'image': {'disk_format': 'qcow2'}}
+    assert not scope_of(RequireImageTypeSupport(), request)

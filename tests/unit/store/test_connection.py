@@ -1,0 +1,123 @@
+"""Transactions, revisions, and what a database in trouble raises."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+
+import pytest
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+
+from scheduler_service import errors
+from scheduler_service.store import schema
+from scheduler_service.store.connection import (
+    ChangeRecord,
+    Store,
+    in_chunks,
+    next_number,
+    translate_errors,
+)
+from scheduler_service.store.reading import change_feed
+
+
+def changes(store: Store) -> list[tuple[int, ChangeRecord]]:
+    with store.reading() as conn:
+        return list(change_feed.since(conn, 0))
+
+
+def test_revision_is_taken_when_a_transaction_changes_something(store):
+    for uuid in ('a', 'b'):
+        store.write(lambda w, uuid=uuid: w.touched.instances.append(uuid))
+    assert changes(store) == [
+        (1, ChangeRecord(instances=['a'])),
+        (2, ChangeRecord(instances=['b'])),
+    ]
+
+
+def test_no_revision_is_taken_when_nothing_changes(store):
+    assert store.write(lambda writer: 'result') == 'result'
+    assert changes(store) == []
+
+
+def test_nothing_is_written_when_the_work_raises(store):
+    def work(writer):
+        writer.touched.instances.append('a')
+        next_number(writer.conn, 'host_id', 5)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.write(work)
+    assert changes(store) == []
+
+
+def test_work_is_repeated_and_counted_when_it_meets_a_deadlock(store):
+    reasons, runs = [], []
+    store.on_retry = reasons.append
+
+    def work(writer):
+        runs.append(1)
+        writer.touched.instances.append('a')
+        if len(runs) < 3:
+            raise db_exception.DBDeadlock
+        return 'done'
+
+    assert store.write(work) == 'done'
+    assert reasons == ['deadlock', 'deadlock']
+    # What the runs before did is undone.
+    assert changes(store) == [(1, ChangeRecord(instances=['a']))]
+
+
+def test_revisions_have_no_gap_when_threads_write(store):
+    def write():
+        for _ in range(10):
+            store.write(lambda writer: writer.touched.instances.append('a'))
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [revision for revision, _ in changes(store)] == list(range(1, 41))
+
+
+def test_store_is_unavailable_when_there_are_no_tables(tmp_path):
+    store = Store.connect(f'sqlite:///{tmp_path}/a.sqlite')
+    with (
+        pytest.raises(errors.StoreUnavailable, match='db sync'),
+        store.reading() as conn,
+    ):
+        conn.execute(sa.select(schema.hosts))
+    store.dispose()
+
+
+def test_store_is_unavailable_when_the_file_cannot_be_opened(tmp_path):
+    store = Store.connect(f'sqlite:///{tmp_path}/none/a.sqlite')
+    with pytest.raises(errors.StoreUnavailable, match='unable to open'):
+        store.write(lambda writer: None)
+    store.dispose()
+
+
+@pytest.mark.parametrize(
+    'url', ['', 'nonsense', 'nodatabase://x', 'mysql+nodriver://x']
+)
+def test_url_is_refused_when_it_cannot_be_used(url):
+    with pytest.raises(errors.ConfigurationError, match=r'\[database\]'):
+        Store.connect(url)
+
+
+def test_other_errors_are_raised_unchanged_when_the_statement_is_wrong():
+    fault = sa.exc.IntegrityError('x', {}, sqlite3.IntegrityError())
+    with pytest.raises(sa.exc.IntegrityError), translate_errors():
+        raise fault
+
+
+def test_counter_is_advanced_by_as_many_as_asked_for(store):
+    with store.engine.begin() as conn:
+        before = next_number(conn, 'revision')
+        assert next_number(conn, 'revision', 5) == before + 5
+
+
+def test_last_chunk_is_smaller_when_items_do_not_fill_it():
+    assert list(in_chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(in_chunks([], 2)) == []

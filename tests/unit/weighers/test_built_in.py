@@ -1,0 +1,34 @@
+"""Every weigher has a module and a test module of its own."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from scheduler_service import weighers
+from tests.support.plugins import classes_by_module
+
+MODULES = classes_by_module(weighers, weighers.Weigher)
+
+
+def snake_case(name):
+    """Return RAMWeigher as ram_weigher."""
+    words = re.sub(r'([A-Z]+)([A-Z][a-z])', r'\1_\2', name)
+    return re.sub(r'([a-z0-9])([A-Z])', r'\1_\2', words).lower()
+
+
+def test_a_module_defines_one_weigher_and_has_its_name():
+    names = [kind.__name__ for kind in weighers.BUILT_IN]
+    assert {snake_case(name): [name] for name in names} == MODULES
+
+
+@pytest.mark.parametrize('module', sorted(MODULES))
+def test_a_weigher_has_a_test_module(module):
+    folder = pathlib.Path(__file__).parent
+    assert (folder / f'test_{module}.py').is_file()
+
+
+def test_the_function_that_operators_configure_returns_all_weighers():
+    assert weighers.all_weighers() == list(weighers.BUILT_IN)
