@@ -18,7 +18,7 @@ from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import reading, wire
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
 from scheduler_service.model import Aggregate, Host, Request

@@ -15,7 +15,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.filters.hosts.base import HostFilter, Miss
+from scheduler_service.filters.base import HostFilter, Miss
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import FilterResult
 from scheduler_service.pipeline.funnel import Funnel

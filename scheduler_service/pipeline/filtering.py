@@ -18,7 +18,7 @@ from scheduler_service import errors
 from scheduler_service.columns.dictionary import Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME
-from scheduler_service.filters.hosts.base import (
+from scheduler_service.filters.base import (
     ComparisonFilter,
     HostFilter,
     OneHostFilter,

@@ -16,7 +16,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.cache import RankingCache

@@ -16,7 +16,7 @@ from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
-from scheduler_service.filters.hosts.base import (
+from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
     HostFilter,

@@ -13,7 +13,7 @@ import msgspec
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
-from scheduler_service.filters.hosts.base import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.mandatory_filters import Resources

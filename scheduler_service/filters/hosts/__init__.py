@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.host_filter import (
+from scheduler_service.filters.base import (
     AdaptedHostFilter,
     HostFilter,
     OneHostFilter,

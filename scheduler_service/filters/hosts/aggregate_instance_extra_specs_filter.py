@@ -6,7 +6,7 @@ from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
-from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings

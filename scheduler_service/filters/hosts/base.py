@@ -1,8 +1,12 @@
-"""The base classes of host filters, under the path that plug-ins import."""
+"""The old path of ``scheduler_service.filters.base``, for one release.
+
+Plug-ins of others may still import the base classes from here. Nothing in
+this package does, and the next release removes the module.
+"""
 
 from __future__ import annotations
 
-from scheduler_service.filters.host_filter import (
+from scheduler_service.filters.base import (
     AdaptedHostFilter,
     Comparison,
     ComparisonFilter,

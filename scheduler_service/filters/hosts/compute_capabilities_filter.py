@@ -10,11 +10,13 @@ from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME, Key
-from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
+Path = tuple[str, ...]
+CapabilitySpec = tuple[Path, str, bool]
 SCOPE = 'capabilities'
 _ADDRESS_BITS = 'hw:maxphysaddr_bits'
 _NUMERIC_OPERATORS: dict[str, Any] = {
@@ -60,7 +62,7 @@ class ComputeCapabilitiesFilter(HostFilter):
             return None
         if any(host_attributes.follows_load(path[0]) for path, _, _ in specs):
             return EACH_TIME
-        return tuple((*path, requirement) for path, requirement, _ in specs)
+        return tuple(specs)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -75,13 +77,13 @@ class ComputeCapabilitiesFilter(HostFilter):
         return f'the host does not match {"; ".join(failing)}'
 
 
-def _capability_specs(request: Request) -> list[tuple[list[str], str, bool]]:
+def _capability_specs(request: Request) -> list[CapabilitySpec]:
     """Return (path, requirement, whether scoped) of the specs that count."""
-    specs = []
+    specs: list[CapabilitySpec] = []
     for key, requirement in request.flavor.extra_specs.items():
-        path = key.split(':')
+        path: Path = tuple(key.split(':'))
         if key == _ADDRESS_BITS:
-            path = [SCOPE, 'cpu_info', 'maxphysaddr', 'bits']
+            path = (SCOPE, 'cpu_info', 'maxphysaddr', 'bits')
             requirement = f'>= {requirement}'
         if len(path) == 1:
             specs.append((path, requirement, False))
@@ -91,7 +93,7 @@ def _capability_specs(request: Request) -> list[tuple[list[str], str, bool]]:
 
 
 def _matches(
-    table: HostTable, path: list[str], requirement: str, settings: Settings
+    table: HostTable, path: Path, requirement: str, settings: Settings
 ) -> Mask:
     """Return bool[n]: hosts that have the path, with a value that matches."""
     column = host_attributes.column(table, path[0], settings)

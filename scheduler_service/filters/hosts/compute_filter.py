@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.host_filter import Comparison, ComparisonFilter
+from scheduler_service.filters.base import Comparison, ComparisonFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

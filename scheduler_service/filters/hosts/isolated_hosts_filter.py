@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
-from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -40,8 +40,10 @@ class IsolatedHostsFilter(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         """Return whether the image is isolated."""
-        image = request.image.id if request.image else None
-        isolated = image is not None and image in settings.isolated_images
+        image_id = request.image.id if request.image else None
+        isolated = (
+            image_id is not None and image_id in settings.isolated_images
+        )
         if not isolated and not settings.isolated_hosts:
             return None
         return (isolated,)

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME, Key
-from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
 from scheduler_service.filters.support.distinct import mask_of_combinations
 from scheduler_service.filters.support.json_columns import (

@@ -8,7 +8,7 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
-from scheduler_service.filters.host_filter import HostFilter
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes, numa
 from scheduler_service.filters.support.distinct import mask_of_combinations
 from scheduler_service.model import Request

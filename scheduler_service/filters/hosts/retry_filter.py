@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.host_filter import RowFilter, RowSet
+from scheduler_service.filters.base import RowFilter, RowSet
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.host_filter import RowFilter, RowSet
+from scheduler_service.filters.base import RowFilter, RowSet
 from scheduler_service.filters.support.instance_hosts import (
     hosts_of,
     instances_of_hint,

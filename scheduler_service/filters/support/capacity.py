@@ -11,7 +11,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats, Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.host_filter import (
+from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
     figure,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.host_filter import (
+from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
     figure,

@@ -17,7 +17,7 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.base import RowSet
+from scheduler_service.filters.base import RowSet
 from scheduler_service.pipeline.cache.candidates import Candidates
 from scheduler_service.pipeline.filtering import Form, Step
 from scheduler_service.pipeline.ranking import Ranking

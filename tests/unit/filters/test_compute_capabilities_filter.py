@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.dependence import EACH_TIME
 from scheduler_service.filters.hosts.compute_capabilities_filter import (
     ComputeCapabilitiesFilter,
 )
+from scheduler_service.model import documents
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
 from tests.support.plugins import has_opinion, inventory, passing, reason
 
 HOSTS = inventory(
@@ -128,3 +132,18 @@ def test_the_reason_names_the_specs_that_do_not_match():
     assert reason(ComputeCapabilitiesFilter(), HOSTS, request) == (
         'the host does not match hypervisor_type s== KVM; tier silver'
     )
+
+
+def key(specs):
+    request = documents.request({'flavor': {'extra_specs': specs}}).with_ids()
+    hosts = table(inventory(a={}))
+    return ComputeCapabilitiesFilter().mask_key(hosts, request, Settings())
+
+
+def test_the_key_tells_a_spec_with_the_scope_from_one_without():
+    assert key({'capabilities:tier': 'a'}) != key({'tier': 'a'})
+
+
+def test_masks_of_attributes_that_follow_the_load_are_not_kept():
+    assert key({'capabilities:free_ram_mb': '>= 1'}) is EACH_TIME
+    assert key({'hw:cpu_policy': 'dedicated'}) is None

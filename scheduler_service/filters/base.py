@@ -1,4 +1,4 @@
-"""What a host filter is, and the three forms that a filter can have.
+"""What a host filter is, and the four forms that a filter can have.
 
 A filter answers with a mask over all hosts, or with None where it has
 nothing to say about the request. "No" is a value; a fault is an exception,

@@ -1,0 +1,130 @@
+"""Columns of load hold what they would if they were made anew."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduler_service.columns import Overlay
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.columns.topology import Topology
+from scheduler_service.filters import hosts as host_filters
+from scheduler_service.filters.base import ComparisonFilter
+from scheduler_service.model import documents
+from scheduler_service.testing import table
+from scheduler_service.weighers import BUILT_IN as WEIGHERS
+from scheduler_service.weighers.base import ColumnWeigher
+from tests.support import filter_strategies
+from tests.support.filter_strategies import inventories, small
+
+SETTINGS = dataclasses.replace(
+    filter_strategies.SETTINGS, allow_self_overcommit=False
+)
+REQUEST = documents.request({}).with_ids()
+FILTERS = [
+    kind()
+    for kind in host_filters.BUILT_IN
+    if issubclass(kind, ComparisonFilter)
+]
+COLUMN_WEIGHERS = [
+    kind() for kind in WEIGHERS if issubclass(kind, ColumnWeigher)
+]
+rows = st.integers(0, 4)
+amounts = st.dictionaries(
+    st.sampled_from(['VCPU', 'MEMORY_MB', 'DISK_GB']), st.integers(1, 300)
+)
+assumptions = st.tuples(st.just('assume'), rows, amounts)
+reports = st.tuples(
+    st.just('report'),
+    st.dictionaries(
+        st.sampled_from(['VCPU', 'MEMORY_MB', 'DISK_GB']),
+        st.dictionaries(rows, small, min_size=1),
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            'num_instances': st.dictionaries(rows, small, min_size=1),
+            'num_io_ops': st.dictionaries(rows, small, min_size=1),
+            'up': st.dictionaries(rows, st.booleans(), min_size=1),
+            'disk_available_least': st.dictionaries(
+                rows,
+                st.sampled_from([float('nan'), -1.0, 3.0]),
+                min_size=1,
+            ),
+        },
+    ),
+)
+steps = st.lists(
+    st.one_of(
+        assumptions,
+        reports,
+        st.tuples(st.just('forget')),
+        st.tuples(st.just('commit')),
+    ),
+    max_size=8,
+)
+
+
+def load_columns(hosts):
+    """Return the columns of all filters and weighers that have any."""
+    columns = {
+        (one.name, number): comparison.column
+        for one in FILTERS
+        for number, comparison in enumerate(
+            one.comparisons(hosts, REQUEST, SETTINGS)
+        )
+    }
+    for weigher in COLUMN_WEIGHERS:
+        columns[weigher.name, 0] = weigher.column(hosts, SETTINGS)
+    return columns
+
+
+def take_step(overlay, number, kind, *arguments):
+    """Change the load of hosts in one of the ways that the engine does."""
+    if kind == 'assume':
+        row, taken = arguments
+        host = overlay.table.host_at(row)
+        placed = PlacedInstance(f'new-{number}', host, host)
+        overlay.assume(row, taken, placed)
+    elif kind == 'report':
+        overlay.table.set_load(*arguments)
+    else:
+        getattr(overlay, kind)()
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(inventory=inventories, changes=steps)
+def test_columns_follow_the_load(inventory, changes):
+    hosts = table(inventory)
+    overlay = Overlay(hosts)
+    load_columns(hosts)
+    for number, change in enumerate(changes):
+        take_step(overlay, number, *change)
+        anew = hosts.copy(Topology(hosts.topology.aggregates))
+        expected = load_columns(anew)
+        for name, column in load_columns(hosts).items():
+            np.testing.assert_array_equal(column, expected[name], str(name))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(inventory=inventories, changes=st.lists(assumptions, max_size=5))
+def test_what_is_forgotten_leaves_no_trace(inventory, changes):
+    hosts = table(inventory)
+    before = {
+        name: column.copy() for name, column in load_columns(hosts).items()
+    }
+    overlay = Overlay(hosts)
+    with overlay.transaction():
+        for number, change in enumerate(changes):
+            take_step(overlay, number, *change)
+    overlay.forget()
+    for name, column in load_columns(hosts).items():
+        np.testing.assert_array_equal(column, before[name], str(name))
