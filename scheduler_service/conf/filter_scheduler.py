@@ -97,6 +97,17 @@ Possible values:
   ``scheduler_service.weighers``
 """,
     ),
+    cfg.BoolOpt(
+        'ranking_cache',
+        default=True,
+        help="""
+Keep rankings of hosts between requests that read the same of them.
+
+It changes how fast a large cloud is scheduled, not what is chosen. Tables
+with few hosts are ranked anew for each request in any case. Turn it off to
+save its memory, at most 128 MB, or to rule it out when looking for a fault.
+""",
+    ),
     cfg.IntOpt(
         'host_subset_size',
         default=1,

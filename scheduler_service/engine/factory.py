@@ -17,6 +17,7 @@ from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.pipeline.cache import RankingCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
 
@@ -110,4 +111,5 @@ def host_pipeline(
         plugins.host_filters(group.available_filters, enabled),
         weighers,
         settings,
+        cache=RankingCache() if group.ranking_cache else None,
     )
