@@ -123,7 +123,7 @@ def _report(bus: str, hosts: int, every: float, over: Any) -> None:
             }
             for at in range(20)
         ]
-        client.tell(CONTEXT, 'update_host_state', hosts=some)
+        client.cast(CONTEXT, 'update_host_state', hosts=some)
         number += 20
         time.sleep(every * 20 / hosts)
 

@@ -3,8 +3,8 @@
 #
 # In local.conf:
 #   enable_plugin scheduler-service URL
-# devstack sources this file with its phase as arguments, and has the
-# functions that are called here (setup_develop, iniset, run_process, ...).
+# devstack sources this file with the phase as arguments. It defines the
+# functions that are called here, such as setup_develop, iniset, run_process.
 
 # Install the package from its tree.
 function install_scheduler_service {
@@ -15,17 +15,15 @@ function install_scheduler_service {
 function configure_scheduler_service {
     local conf=$SCHEDULER_SERVICE_CONF
     sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_CONF_DIR"
-    sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_LOCK_DIR"
     cp "$SCHEDULER_SERVICE_DIR/etc/scheduler_service/scheduler_service.conf" \
         "$conf"
     iniset "$conf" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
     iniset "$conf" database connection \
         "$(database_connection_url scheduler_service)"
-    iniset "$conf" oslo_concurrency lock_path "$SCHEDULER_SERVICE_LOCK_DIR"
     iniset_rpc_backend scheduler_service "$conf"
 }
 
-# Make the database and its tables, and bring in what there is to choose.
+# Create the database and its tables, and import the inventory.
 function init_scheduler_service {
     recreate_database scheduler_service
     scheduler_service_manage db sync
@@ -51,9 +49,9 @@ function stop_scheduler_service {
     stop_process scheduler-service
 }
 
-# Remove what configuring wrote.
+# Remove the configuration.
 function cleanup_scheduler_service {
-    sudo rm -rf "$SCHEDULER_SERVICE_CONF_DIR" "$SCHEDULER_SERVICE_LOCK_DIR"
+    sudo rm -rf "$SCHEDULER_SERVICE_CONF_DIR"
 }
 
 if is_service_enabled scheduler-service; then

@@ -1,35 +1,35 @@
-"""Every error a caller can get: a stable name, one sentence, the facts.
+"""Every error that a caller can get: a stable name, a sentence, the facts.
 
 ::
 
     SchedulerError
-     +-- InvalidRequest            the message cannot be read as what it claims
+     +-- InvalidRequest            an argument or a document is not valid
      |    +-- PayloadTooLarge      too many bytes, or nested too deeply
-     +-- InvalidInventory          the document names an impossible thing
+     +-- InvalidInventory          an inventory document is not valid
      +-- NotFound
      |    +-- HostNotFound, PoolNotFound, AggregateNotFound,
      |        ServerGroupNotFound, ClaimNotFound, DecisionNotFound,
      |        MessageNotFound
-     +-- Conflict                  the thing is there already, or in use
-     +-- Forbidden                 a policy rule says no
-     +-- NoValidHost               no host fits, and why
-     |    +-- RequestFilterFailed  refused before any host was looked at
-     |    +-- MaxRetriesExceeded   claims were lost to others too often
-     +-- NoValidPoolFound          no pool is left, and why
-     |    +-- ForcedPoolFilteredOut  the pool asked for was filtered out
-     +-- MultiplePoolsFound        the filters did not decide
-     +-- FilterFault               a plug-in raised
+     +-- Conflict                  it exists already, or is in use
+     +-- Forbidden                 a policy rule does not allow it
+     +-- NoValidHost               no host passed all filters
+     |    +-- RequestFilterFailed  a request filter rejected the request
+     |    +-- MaxRetriesExceeded   every claim was lost to another request
+     +-- NoValidPoolFound          no pool passed all filters
+     |    +-- ForcedPoolFilteredOut  the requested pool did not pass
+     +-- MultiplePoolsFound        several pools passed all filters
+     +-- FilterFault               a plug-in raised an exception
      |    +-- ComputeHostMetricNotFound
-     +-- ServiceBusy               the inbox is full
-     +-- ExtenderFailed            one that may not be missed gave no answer
-     +-- TooLate                   nobody waits for the answer any more
-     +-- RequestPutAside           it seems to kill whoever works on it
+     +-- ServiceBusy               the request queue is full
+     +-- ExtenderFailed            a call to an extender failed
+     +-- TooLate                   the caller's timeout has passed
+     +-- RequestPutAside           quarantined: it seems to end every daemon
      +-- StoreUnavailable          the database does not answer
-     +-- ConfigurationError        the service cannot start with this
+     +-- ConfigurationError        an option or a file cannot be used
           +-- FilterNotFound, NoFiltersConfigured
 
-Each is built from keyword facts, which travel over the bus in ``kwargs``; so
-a caller may rebuild the error or read ``error.facts`` without parsing text.
+Each is made from keyword facts, which travel over the message bus in
+``kwargs``: a caller reads ``error.facts`` and need not parse the text.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from typing import Any
 
 
 class SchedulerError(Exception):
-    """Something went wrong in the scheduler."""
+    """An error inside the scheduler."""
 
     code = 500
 
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts: dict[str, Any] = facts
-        # The bus serializes an exception's args and kwargs under these names.
+        # oslo.messaging sends the attributes args and kwargs of an exception.
         self.kwargs: dict[str, Any] = facts
         super().__init__(message or self.sentence(facts))
 
     @property
     def name(self) -> str:
-        """The stable name that callers may compare."""
+        """The stable name of the error, without the suffix of the bus."""
         return type(self).__name__.removesuffix('_Remote')
 
     def sentence(self, facts: dict[str, Any]) -> str:
-        """Return the text for *facts* when none was given."""
+        """Return the default message, with the facts."""
         first = (type(self).__doc__ or '').strip().splitlines()[0]
         if not facts:
             return first
-        told = ', '.join(f'{key}={value}' for key, value in facts.items())
-        return f'{first} ({told})'
+        listed = ', '.join(f'{key}={value}' for key, value in facts.items())
+        return f'{first} ({listed})'
 
     def to_dict(self) -> dict[str, Any]:
-        """Return name, message, code and facts, as JSON can hold them."""
+        """Return name, message, code and facts, as they are sent."""
         return {
             'name': self.name,
             'message': str(self.args[0]) if self.args else '',
@@ -71,15 +71,15 @@ class SchedulerError(Exception):
         }
 
 
-def declared(fault: BaseException) -> SchedulerError:
-    """Return a fault as an error that callers may see."""
+def as_scheduler_error(fault: BaseException) -> SchedulerError:
+    """Return an exception as an error that callers may see."""
     if isinstance(fault, SchedulerError):
         return fault
     return SchedulerError(f'Internal error: {fault}')
 
 
 class InvalidRequest(SchedulerError):
-    """The request cannot be understood."""
+    """The request is not valid."""
 
     code = 400
 
@@ -97,7 +97,7 @@ class InvalidInventory(SchedulerError):
 
 
 class NotFound(SchedulerError):
-    """There is no such thing."""
+    """It does not exist."""
 
     code = 404
 
@@ -123,21 +123,21 @@ class ClaimNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """No message was put aside under this id."""
+    """There is no quarantined message with this id."""
 
 
 class DecisionNotFound(NotFound):
-    """No decision is kept under this request id."""
+    """There is no stored decision on this request id."""
 
 
 class Conflict(SchedulerError):
-    """The thing is there already, or still in use."""
+    """It exists already, or is still in use."""
 
     code = 409
 
 
 class Forbidden(SchedulerError):
-    """The policy does not allow this to the caller."""
+    """A policy rule does not allow this to the caller."""
 
     code = 403
 
@@ -149,7 +149,7 @@ class NoValidHost(SchedulerError):
 
 
 class RequestFilterFailed(NoValidHost):
-    """A request filter refused the request."""
+    """A request filter rejected the request."""
 
 
 class MaxRetriesExceeded(NoValidHost):
@@ -163,7 +163,7 @@ class NoValidPoolFound(SchedulerError):
 
 
 class ForcedPoolFilteredOut(NoValidPoolFound):
-    """The pool asked for by id was left out by an earlier filter."""
+    """The pool that was requested by its id was rejected by a filter."""
 
 
 class MultiplePoolsFound(SchedulerError):
@@ -173,33 +173,33 @@ class MultiplePoolsFound(SchedulerError):
 
 
 class FilterFault(SchedulerError):
-    """A filter or weigher failed while it looked at the request."""
+    """A filter or weigher raised an exception."""
 
 
 class ComputeHostMetricNotFound(FilterFault):
-    """A host does not report a metric that is required for weighing."""
+    """A host does not report a metric that is required."""
 
 
 class ServiceBusy(SchedulerError):
-    """Too many requests wait already."""
+    """Too many requests are waiting."""
 
     code = 503
 
 
 class ExtenderFailed(SchedulerError):
-    """An extender that may not be missed gave no answer."""
+    """A call to an extender failed, and it is not ignorable."""
 
     code = 502
 
 
 class TooLate(SchedulerError):
-    """Nobody waits for the answer any more."""
+    """The timeout of the caller has passed."""
 
     code = 504
 
 
 class RequestPutAside(SchedulerError):
-    """The request is not tried again: it seems to end every daemon."""
+    """The request is quarantined: it seems to end every daemon."""
 
 
 class StoreUnavailable(SchedulerError):
@@ -209,11 +209,11 @@ class StoreUnavailable(SchedulerError):
 
 
 class ConfigurationError(SchedulerError):
-    """The service cannot start with this configuration."""
+    """The configuration cannot be used."""
 
 
 class FilterNotFound(ConfigurationError):
-    """A configured filter or weigher does not load."""
+    """A configured filter or weigher cannot be loaded."""
 
 
 class NoFiltersConfigured(ConfigurationError):

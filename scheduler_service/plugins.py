@@ -1,7 +1,8 @@
-"""From configured names to plug-ins; a name that does not load stops us.
+"""Loads the plug-ins that are configured; an unknown name is an error.
 
-Built-ins come from one table each, third parties by dotted path or entry
-point. The names and paths of older configuration files are understood.
+Built-in plug-ins come from one table for each kind, those of others by dotted
+path or entry point. Paths of a compute service's configuration files stand for
+our own. Called by the main thread, before the engine starts.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def host_filters(
     """Return the enabled host filters in order.
 
     :param available: dotted paths of classes, or of functions returning them
-    :raises FilterNotFound: a path or a name does not load; all bad names
-        are told, and what there is
+    :raises FilterNotFound: a path cannot be loaded, or names are unknown; the
+        error lists all of them, and the names that are available
     """
     universe: dict[str, Any] = {}
     for path in available:
@@ -49,9 +50,9 @@ def host_filters(
 
 
 def pool_filters(enabled: Sequence[str]) -> list[type[PoolFilter]]:
-    """Return the enabled pool filters in order.
+    """Return the classes of the enabled pool filters in order.
 
-    :raises FilterNotFound: a name does not load
+    :raises FilterNotFound: a name is unknown, or cannot be loaded
     :raises NoFiltersConfigured: none is enabled
     """
     if not enabled:
@@ -66,62 +67,69 @@ def host_weighers(configured: Sequence[str]) -> list[Weigher]:
     """Return the configured weighers in order.
 
     :param configured: names, or dotted paths of classes or functions
-    :raises FilterNotFound: one does not load
+    :raises FilterNotFound: one is unknown, or cannot be loaded
     """
-    universe: dict[str, Any] = {k.name: k for k in weighers.BUILT_IN}
+    universe: dict[str, Any] = {kind.name: kind for kind in weighers.BUILT_IN}
     universe.update(_entry_points(WEIGHER_NAMESPACE))
-    found: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name in configured:
         kinds = (
             _classes(name)
             if '.' in name
             else _pick(universe, [name], 'weigher')
         )
-        found.update((_name(kind), kind) for kind in kinds)
-    return [kind() for kind in found.values()]
+        selected.update((_name(kind), kind) for kind in kinds)
+    return [kind() for kind in selected.values()]
 
 
 def _pick(
     universe: Mapping[str, Any], names: Sequence[str], what: str
 ) -> list[Any]:
-    """Return the named ones, or tell every name that is not there."""
-    bad = [name for name in names if name not in universe]
-    if not bad:
+    """Return the plug-ins with these names.
+
+    :param what: the kind of plug-in, for the error
+    :raises FilterNotFound: lists every unknown name, with the closest match
+    """
+    unknown = [name for name in names if name not in universe]
+    if not unknown:
         return [
             kind.load() if isinstance(kind, metadata.EntryPoint) else kind
             for kind in (universe[name] for name in names)
         ]
-    told = []
-    for name in bad:
+    described = []
+    for name in unknown:
         close = difflib.get_close_matches(name, universe, 1)
         hint = f' (did you mean {close[0]}?)' if close else ''
-        told.append(f'{name}{hint}')
+        described.append(f'{name}{hint}')
     raise errors.FilterNotFound(
-        f'No such {what}: {", ".join(told)}. '
-        f'There are: {", ".join(sorted(universe))}',
-        names=bad,
+        f'Unknown {what}: {", ".join(described)}. '
+        f'Available: {", ".join(sorted(universe))}',
+        names=unknown,
         available=sorted(universe),
     )
 
 
 def _entry_points(namespace: str) -> dict[str, metadata.EntryPoint]:
-    """Return what packages register; loaded only when enabled."""
+    """Return the entry points of a namespace; they are loaded when enabled."""
     return {
         point.name: point for point in metadata.entry_points(group=namespace)
     }
 
 
 def _classes(path: str) -> list[Any]:
-    """Return the class at a dotted path, or what a function there returns."""
+    """Return the class at a dotted path, or the classes of a function.
+
+    :raises FilterNotFound: it cannot be imported
+    """
     real = _ALIASES.get(path, path)
     module, _, name = real.rpartition('.')
     try:
-        found = getattr(importlib.import_module(module), name)
+        target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as fault:
         raise errors.FilterNotFound(
-            f'{path} does not load: {fault}', names=[path]
+            f'{path} cannot be loaded: {fault}', names=[path]
         ) from fault
-    return [found] if inspect.isclass(found) else list(found())
+    return [target] if inspect.isclass(target) else list(target())
 
 
 def _name(kind: Any) -> str:
@@ -129,14 +137,17 @@ def _name(kind: Any) -> str:
 
 
 def _host_filter(kind: Any) -> HostFilter:
-    """Make a filter; one of another make is adapted if it can be."""
-    made = kind()
-    if isinstance(made, HostFilter):
-        return made
-    if callable(getattr(made, 'host_passes', None)):
-        return AdaptedHostFilter(made)
+    """Return a filter of a class; one with ``host_passes`` is adapted.
+
+    :raises FilterNotFound: it is not a host filter
+    """
+    plugin = kind()
+    if isinstance(plugin, HostFilter):
+        return plugin
+    if callable(getattr(plugin, 'host_passes', None)):
+        return AdaptedHostFilter(plugin)
     raise errors.FilterNotFound(
-        f'{_name(kind)} is no host filter: it has neither mask nor '
+        f'{_name(kind)} is not a host filter: it has neither mask nor '
         'host_passes',
         names=[_name(kind)],
     )

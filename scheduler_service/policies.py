@@ -1,4 +1,7 @@
-"""Policy rules: who may do what over the bus."""
+"""Policy rules: which roles may do what.
+
+The enforcer is used by the engine's thread.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ RULES = [
     policy.RuleDefault(
         name='zone_create_forced_pool',
         check_str='rule:admin_required',
-        description='Name the pool of a zone by the attribute pool_id.',
+        description='Select the pool of a zone by the attribute pool_id.',
     ),
 ]
 
 
 def list_rules() -> list[Any]:
-    """Return the rules with their defaults, for samples and enforcers."""
+    """Return the rules with their defaults, for the sample's generator."""
     return list(RULES)
 
 
 def new_enforcer(conf: Any) -> Any:
-    """Return an enforcer of these rules and the operator's policy file."""
+    """Return an enforcer of these rules and of the operator's policy file."""
     enforcer = policy.Enforcer(conf)
     enforcer.register_defaults(RULES)
     return enforcer

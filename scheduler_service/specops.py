@@ -1,8 +1,8 @@
-"""Extra-spec operators: does one value satisfy one requirement?
+"""Extra-spec operators: whether a value satisfies a requirement.
 
-The requirement's first word may be an operator; then the next word, or for
-some all following words, is what the value is compared with. Without an
-operator the whole requirement has to equal the value.
+The first word of a requirement may be an operator. The value is then compared
+with the next word, or for some operators with all following words. Without an
+operator the value has to equal the whole requirement. Stateless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 
 _NUMBERS: dict[str, Callable[[float, float], bool]] = {
-    # Greater or equal, and yes, it is written like this.
+    # In extra specs = means greater or equal.
     '=': operator.ge,
     '==': operator.eq,
     '!=': operator.ne,
@@ -30,10 +30,10 @@ _STRINGS: dict[str, Callable[[str, str], bool]] = {
 
 
 def match(value: str | None, requirement: str) -> bool:
-    """Say whether *value* satisfies *requirement*; None satisfies nothing.
+    """Return whether *value* satisfies *requirement*; None never does.
 
-    :raises ValueError: a numeric operator meets what is no number, or
-        ``<or>`` has no alternative
+    :raises ValueError: a numeric operator is used with something else than
+        numbers, or ``<or>`` has no alternative
     """
     if value is None:
         return False
@@ -55,8 +55,7 @@ def match(value: str | None, requirement: str) -> bool:
 def _any_of(value: str, words: list[str]) -> bool:
     """Whether the value is one of ``a <or> b <or> c``.
 
-    After each alternative one word is dropped unseen, as it should be
-    another ``<or>``.
+    The word after each alternative should be ``<or>``, and is not checked.
     """
     if not words:
         raise ValueError('<or> without an alternative')

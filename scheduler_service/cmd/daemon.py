@@ -1,4 +1,8 @@
-"""The daemon: what is built at the start, and the life of its process."""
+"""The daemon: what is built at the start, and the life of its process.
+
+The main thread waits for signals; a thread of its own starts the daemon,
+since that may wait long for the database.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +25,24 @@ from scheduler_service.engine.factory import build, pod_evaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.arguments import ArgumentParser
-from scheduler_service.rpc.cast_replies import Answers, new_notifier
+from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
+from scheduler_service.rpc.redelivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
-from scheduler_service.rpc.server import (
-    LateAckServer,
-    RedeliveryWorker,
-    new_server,
-)
+from scheduler_service.rpc.server import LateAckServer, new_server
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
-_SWITCH_S = 0.0005
+_SWITCH_INTERVAL_S = 0.0005
 
 
 class Daemon:
     """One scheduler on one topic and one store.
 
     :param conf: parsed options
-    :param transport_url: instead of the options' own
-    :raises ConfigurationError: the options cannot be used
+    :param transport_url: used instead of ``[DEFAULT] transport_url``
+    :raises ConfigurationError: an option cannot be used
     """
 
     def __init__(self, conf: Any, transport_url: str | None = None) -> None:
@@ -52,49 +53,55 @@ class Daemon:
         )
         self.scheduler: Scheduler = build(conf, self.store)
         self._url = transport_url
-        self._replier = ReplyPublisher(self.scheduler.health)
-        self._lane = RedeliveryWorker(self.scheduler.quarantine, self._replier)
+        self._publisher = ReplyPublisher(self.scheduler.health)
+        self._redelivery = RedeliveryWorker(
+            self.scheduler.quarantine, self._publisher
+        )
         self._server: LateAckServer | None = None
         self._transports: list[Any] = []
         self._http = self._new_http()
 
     def start(self) -> None:
-        """Load the snapshot, then serve; waits for database and broker.
+        """Load the snapshot, then serve; wait for database and broker.
 
-        Where the wait is given up nothing is served.
+        Nothing is served if :meth:`stop` is called during the wait.
         """
-        self._replier.start()
+        self._publisher.start()
         if not self.scheduler.start():
             return
-        self._listen_http()
+        self._serve_http()
         bus = transport.for_server(self.conf, self._url)
-        news = transport.for_notifications(self.conf, self._url)
-        self._transports = [bus, news]
-        self.scheduler.health.add_check(self._replier.look)
-        self.scheduler.health.add_check(lambda: self._listen(bus))
-        notifier = new_notifier(self.conf, news, f'scheduler.{self.name}')
-        reader = ArgumentParser(self.conf.scheduler.request_max_bytes)
-        asking = SchedulerEndpoint(
+        notifications = transport.for_notifications(self.conf, self._url)
+        self._transports = [bus, notifications]
+        self.scheduler.health.add_check(self._publisher.check_health)
+        self.scheduler.health.add_check(lambda: self._check_broker(bus))
+        notifier = new_notifier(
+            self.conf, notifications, f'scheduler.{self.name}'
+        )
+        parser = ArgumentParser(self.conf.scheduler.request_max_bytes)
+        scheduling = SchedulerEndpoint(
             self.scheduler,
             policies.new_enforcer(self.conf),
-            Answers(bus, notifier),
-            reader,
+            CastReplySender(bus, notifier),
+            parser,
             self.name,
         )
-        telling = HostStateEndpoint(self.scheduler.host_state_writer, reader)
+        host_state = HostStateEndpoint(
+            self.scheduler.host_state_writer, parser
+        )
         self._server = new_server(
             bus,
             (self.conf.scheduler.topic, self.name),
-            [asking, telling],
+            [scheduling, host_state],
             VERSION,
-            self._replier,
-            self._lane,
+            self._publisher,
+            self._redelivery,
         )
-        self._lane.start()
+        self._redelivery.start()
         self._server.start()
 
-    def _listen_http(self) -> None:
-        """Serve the HTTP face, where it is configured.
+    def _serve_http(self) -> None:
+        """Serve HTTP, if ``[http] bind_port`` is set.
 
         :raises ConfigurationError: the address cannot be used
         """
@@ -109,9 +116,9 @@ class Daemon:
         LOG.info('Listening on %s:%s', *self._http.bind_addr)
 
     def _new_http(self) -> Any:
-        """Return the HTTP face, None where it is not configured.
+        """Return the HTTP server; None if ``[http] bind_port`` is not set.
 
-        :raises ConfigurationError: it cannot be served in this way
+        :raises ConfigurationError: an option of [http] cannot be used
         """
         group = self.conf.http
         if group.bind_port is None:
@@ -150,10 +157,10 @@ class Daemon:
                 ) from None
         return made
 
-    def _listen(self, bus: Any) -> None:
-        """Say whether requests and heartbeats can come."""
-        hears = getattr(bus._driver, 'hears', None)
-        if hears is None or hears():
+    def _check_broker(self, bus: Any) -> None:
+        """Report to health whether requests and heartbeats can arrive."""
+        is_connected = getattr(bus._driver, 'is_connected', None)
+        if is_connected is None or is_connected():
             self.scheduler.health.recover('broker')
         else:
             self.scheduler.health.degrade(
@@ -162,29 +169,32 @@ class Daemon:
             self.scheduler.host_state_writer.reset_liveness()
 
     def stop(self) -> bool:
-        """Take nothing more, finish what was taken; whether all was done."""
+        """Stop consuming, finish the requests that were consumed.
+
+        :return: whether all of them were finished and answered in time
+        """
         limit = self.conf.scheduler.graceful_shutdown_timeout
         deadline = time.monotonic() + limit
         self.scheduler.cancel_start()
         if self._server is not None:
             self._server.stop()
-            self._lane.stop()
+            self._redelivery.stop()
             if self._http is not None:
                 self._http.end()
         done = self.scheduler.stop(limit)
-        done &= self._replier.stop(max(0.1, deadline - time.monotonic()))
+        done &= self._publisher.stop(max(0.1, deadline - time.monotonic()))
         if self._server is not None:
             self._server.wait()
-        for one in self._transports:
-            one.cleanup()
+        for used in self._transports:
+            used.cleanup()
         self.store.dispose()
         return done
 
 
 def open_store(conf: Any) -> Store:
-    """Return the store that the options name; nothing is contacted yet.
+    """Return the store of ``[database] connection``; it connects later.
 
-    :raises ConfigurationError: [database] connection is absent or unusable
+    :raises ConfigurationError: the option is not set, or not a usable URL
     """
     url = conf.database.connection
     if not url:
@@ -203,9 +213,9 @@ def open_store(conf: Any) -> Store:
 
 def run(conf: Any) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
-    # Threads hand requests to each other: waiting for the default of 5 ms
-    # for a turn would cost more than the decision.
-    sys.setswitchinterval(_SWITCH_S)
+    # A request passes from thread to thread: to wait Python's default of 5 ms
+    # for the interpreter would cost more than scheduling it.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stopping = threading.Event()
     daemon = Daemon(conf)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -217,7 +227,7 @@ def run(conf: Any) -> int:
         while not starting.done():
             stopping.wait(0.05)
         starting.result()
-    _spare_collector()
+    tune_gc()
     if not stopping.is_set():
         status = daemon.scheduler.status()
         LOG.info(
@@ -228,14 +238,17 @@ def run(conf: Any) -> int:
         stopping.wait()
     notify('STOPPING=1')
     done = daemon.stop()
-    LOG.info('Stopped%s', '' if done else ', with requests left undone')
+    LOG.info(
+        'Stopped%s',
+        '' if done else '; some requests were not finished in time',
+    )
     return 0
 
 
-def _spare_collector() -> None:
-    """Keep the garbage collector from visiting the snapshot all the time.
+def tune_gc() -> None:
+    """Keep the garbage collector from walking the snapshot all the time.
 
-    What was loaded stays; what a request leaves behind is found by counting.
+    The snapshot stays anyway, and requests leave no reference cycles behind.
     """
     gc.collect()
     gc.freeze()
@@ -248,13 +261,13 @@ def _stop(daemon: Daemon, stopping: threading.Event) -> None:
 
 
 def _reload(conf: Any) -> None:
-    """Read the options again, as far as they can change while running."""
-    LOG.info('Reading the configuration again')
+    """Reload the options that can change while the daemon runs."""
+    LOG.info('Reloading the configuration')
     conf.mutate_config_files()
 
 
 def notify(state: str) -> None:
-    """Tell systemd, where it wants to know."""
+    """Send a state to systemd, if it started us with ``Type=notify``."""
     address = os.environ.get('NOTIFY_SOCKET')
     if not address:
         return
@@ -265,9 +278,9 @@ def notify(state: str) -> None:
             sock.connect(address)
             sock.sendall(state.encode())
         except OSError as fault:
-            LOG.warning('systemd could not be told: %s', fault)
+            LOG.warning('Notifying systemd of %s failed: %s', state, fault)
 
 
 def set_up_logging(conf: Any) -> None:
-    """Log as the options say."""
+    """Set up logging by the options."""
     log.setup(conf, 'scheduler_service')

@@ -1,7 +1,7 @@
-"""``scheduler-manage``: look after the scheduler and ask it things.
+"""``scheduler-manage``: the operator's commands.
 
-Every command is a function of (options, configuration) in one of the
-modules beside this one, imported when it is run.
+Every command is a function of (arguments, configuration) in a module of
+``commands``, imported when it is run. All of it runs on the main thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from scheduler_service.cmd import parser
 _MODULES = {
     'database': 'scheduler_service.cmd.commands.database',
     'inventory': 'scheduler_service.cmd.commands.inventory',
-    'things': 'scheduler_service.cmd.commands.resources',
-    'ask': 'scheduler_service.cmd.commands.scheduling',
+    'resources': 'scheduler_service.cmd.commands.resources',
+    'scheduling': 'scheduler_service.cmd.commands.scheduling',
     'claims': 'scheduler_service.cmd.commands.claims',
     'messages': 'scheduler_service.cmd.commands.messages',
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 1 refused."""
+    """Run one command; return its exit status: 0, or 1 if it failed."""
     words = sys.argv[1:] if argv is None else list(argv)
     args = parser.build().parse_args(words)
     try:
@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_encoding(words: Sequence[str]) -> None:
-    """Refuse an argument that is not text in the locale's encoding.
+    """Check that every argument is text in the locale's encoding.
 
-    :raises InvalidRequest: names the argument
+    :raises InvalidRequest: with the argument that is not
     """
     for word in words:
         try:
@@ -58,7 +58,7 @@ def _check_encoding(words: Sequence[str]) -> None:
 def run(args: Any) -> int:
     """Run the command that was parsed.
 
-    :raises SchedulerError: it was refused
+    :raises SchedulerError: it failed
     """
     module, _, name = args.run.partition(':')
     command = getattr(importlib.import_module(_MODULES[module]), name)
@@ -67,9 +67,9 @@ def run(args: Any) -> int:
 
 
 def _configuration(args: Any) -> Any:
-    """Return the options of the files that the command line names.
+    """Return the options of the files given on the command line.
 
-    :raises ConfigurationError: a file is missing or wrong
+    :raises ConfigurationError: a file is missing, or an option is invalid
     """
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging

@@ -1,4 +1,7 @@
-"""Print lists and documents: a table for people, JSON or YAML for programs."""
+"""Print lists and documents: tables for people, JSON or YAML for programs.
+
+Writes to standard output; progress bars to standard error.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _WIDTH = 200
 
 
 def console(stderr: bool = False) -> Any:
-    """Return where people read; wide where nobody does."""
+    """Return a console; wide lines if its stream is not a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -24,7 +27,7 @@ def console(stderr: bool = False) -> Any:
 def listing(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: str
 ) -> None:
-    """Print a list of things."""
+    """Print rows as a table, or as a JSON or YAML document."""
     if form == 'table':
         table(rows, columns)
     else:
@@ -39,16 +42,16 @@ def table(
     """Print a table."""
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify='left', header_style='bold')
+    grid = Table(title=title, title_justify='left', header_style='bold')
     for name in columns:
-        drawn.add_column(name.replace('_', ' '), overflow='fold')
+        grid.add_column(name.replace('_', ' '), overflow='fold')
     for row in rows:
-        drawn.add_row(*(cell(row.get(name)) for name in columns))
-    console().print(drawn)
+        grid.add_row(*(cell(row.get(name)) for name in columns))
+    console().print(grid)
 
 
 def cell(value: Any) -> str:
-    """Return a value as it stands in a table."""
+    """Return a value as text for a cell of a table."""
     if value is None:
         return ''
     if isinstance(value, bool):
@@ -58,8 +61,8 @@ def cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ', '.join(f'{key}={cell(v)}' for key, v in value.items())
     if isinstance(value, list | tuple):
-        return ', '.join(cell(one) for one in value)
-    # Square brackets are markup to the library that draws.
+        return ', '.join(cell(item) for item in value)
+    # Square brackets are markup to rich.
     return str(value).replace('[', r'\[')
 
 
@@ -71,7 +74,10 @@ def document(value: Any, form: str) -> None:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Give a function that shows (what, done, total), on a terminal."""
+    """Give a function that shows progress by (what, done, total).
+
+    It does nothing unless standard error is a terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

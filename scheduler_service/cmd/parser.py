@@ -1,4 +1,7 @@
-"""The command line of ``scheduler-manage``: nouns, verbs and arguments."""
+"""The command line of ``scheduler-manage``: nouns, verbs and arguments.
+
+Imports nothing heavy, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import Any
 
 
 def build() -> argparse.ArgumentParser:
-    """Return the parser; ``run`` of what it parses names the command."""
+    """Return the parser; the attribute ``run`` names the function to run."""
     parser = argparse.ArgumentParser(
         prog='scheduler-manage',
-        description='Look after the scheduler and ask it things.',
+        description='Operate the scheduler: its database, hosts and claims.',
     )
     parser.add_argument(
         '--config-file',
@@ -20,7 +23,13 @@ def build() -> argparse.ArgumentParser:
         metavar='PATH',
         help='configuration file; may be given several times',
     )
-    parser.add_argument('--config-dir', action='append', default=[])
+    parser.add_argument(
+        '--config-dir',
+        action='append',
+        default=[],
+        metavar='DIR',
+        help='folder of configuration files; may be given several times',
+    )
     nouns = parser.add_subparsers(dest='noun', required=True, metavar='NOUN')
     for add in (
         _database,
@@ -30,7 +39,7 @@ def build() -> argparse.ArgumentParser:
         _aggregates,
         _groups,
         _zones,
-        _asking,
+        _scheduling,
         _decisions,
         _claims,
         _messages,
@@ -40,7 +49,7 @@ def build() -> argparse.ArgumentParser:
 
 
 def _noun(nouns: Any, name: str, text: str) -> Callable[..., Any]:
-    """Add a noun; return what adds its verbs."""
+    """Add a noun; return a function that adds a verb to it."""
     verbs = nouns.add_parser(name, help=text).add_subparsers(
         dest='verb', required=True, metavar='VERB'
     )
@@ -73,73 +82,83 @@ def _database(nouns: Any) -> None:
 
 
 def _inventory(nouns: Any) -> None:
-    verb = _noun(nouns, 'inventory', 'everything that can be chosen')
-    bring = verb('import', 'inventory:bring', 'bring in a document', True)
-    bring.add_argument('file', help='YAML or JSON; - for standard input')
-    bring.add_argument(
-        '--replace', action='store_true', help='remove what is not named'
+    verb = _noun(nouns, 'inventory', 'hosts, pools, aggregates and so on')
+    add = verb(
+        'import', 'inventory:import_inventory', 'import a document', True
     )
-    export = verb('export', 'inventory:export', 'print all as a document')
+    add.add_argument('file', help='YAML or JSON; - for standard input')
+    add.add_argument(
+        '--replace',
+        action='store_true',
+        help='remove what is not in the document',
+    )
+    export = verb(
+        'export', 'inventory:export', 'print everything as a document'
+    )
     _form(export, 'yaml')
-    verb('show', 'inventory:show', 'count what there is', True)
+    verb('show', 'inventory:show', 'print how many of each there are', True)
 
 
 def _pools(nouns: Any) -> None:
     verb = _noun(nouns, 'pool', 'DNS pools')
-    verb('list', 'things:pools', 'list pools', True)
-    create = verb('create', 'things:create_pool', 'add a pool')
+    verb('list', 'resources:pools', 'list pools', True)
+    create = verb('create', 'resources:create_pool', 'add a pool')
     create.add_argument('name')
-    create.add_argument('--id', help='a UUID; made up if absent')
+    create.add_argument('--id', help='a UUID; random if absent')
     create.add_argument('--attribute', action='append', metavar='KEY=VALUE')
-    change = verb('set', 'things:set_pool', 'set or remove attributes')
+    change = verb('set', 'resources:set_pool', 'set or remove attributes')
     change.add_argument('pool', help='id or name')
     change.add_argument('attribute', nargs='+', metavar='KEY=VALUE|KEY=')
-    verb('delete', 'things:delete_pool', 'remove a pool').add_argument(
+    verb('delete', 'resources:delete_pool', 'remove a pool').add_argument(
         'pool', help='id or name'
     )
 
 
 def _hosts(nouns: Any) -> None:
     verb = _noun(nouns, 'host', 'compute hosts')
-    verb('list', 'things:hosts', 'list hosts', True)
-    show = verb('show', 'things:show_host', 'print all about a host')
+    verb('list', 'resources:hosts', 'list hosts', True)
+    show = verb('show', 'resources:show_host', 'print a host')
     show.add_argument('host')
     _form(show, 'yaml')
-    verb('enable', 'things:enable_host', 'let it be chosen').add_argument(
+    verb('enable', 'resources:enable_host', 'enable a host').add_argument(
         'host'
     )
-    disable = verb('disable', 'things:disable_host', 'keep it from choice')
+    disable = verb('disable', 'resources:disable_host', 'disable a host')
     disable.add_argument('host')
-    disable.add_argument('--reason')
-    verb('remove', 'things:remove_host', 'forget a host').add_argument('host')
+    disable.add_argument('--reason', help='shown by host list')
+    verb('remove', 'resources:remove_host', 'remove a host').add_argument(
+        'host'
+    )
 
 
 def _aggregates(nouns: Any) -> None:
-    verb = _noun(nouns, 'aggregate', 'sets of hosts, and zones')
-    verb('list', 'things:aggregates', 'list aggregates', True)
-    create = verb('create', 'things:create_aggregate', 'add an aggregate')
+    verb = _noun(nouns, 'aggregate', 'host aggregates, and availability zones')
+    verb('list', 'resources:aggregates', 'list aggregates', True)
+    create = verb('create', 'resources:create_aggregate', 'add an aggregate')
     create.add_argument('name')
     create.add_argument('--zone', help='its availability zone')
     create.add_argument('--property', action='append', metavar='KEY=VALUE')
-    change = verb('set', 'things:set_aggregate', 'set or remove metadata')
+    change = verb('set', 'resources:set_aggregate', 'set or remove metadata')
     change.add_argument('aggregate', help='id or name')
     change.add_argument('property', nargs='+', metavar='KEY=VALUE|KEY=')
     for word, run, what in (
-        ('add-host', 'things:add_host', 'put hosts in'),
-        ('remove-host', 'things:drop_host', 'take hosts out'),
+        ('add-host', 'resources:add_to_aggregate', 'add hosts'),
+        ('remove-host', 'resources:remove_from_aggregate', 'remove hosts'),
     ):
         hosts = verb(word, run, what)
         hosts.add_argument('aggregate', help='id or name')
         hosts.add_argument('host', nargs='+')
-    verb('delete', 'things:delete_aggregate', 'remove it').add_argument(
-        'aggregate', help='id or name'
-    )
+    verb(
+        'delete', 'resources:delete_aggregate', 'remove an aggregate'
+    ).add_argument('aggregate', help='id or name')
 
 
 def _groups(nouns: Any) -> None:
-    verb = _noun(nouns, 'server-group', 'instances together or apart')
-    verb('list', 'things:groups', 'list server groups', True)
-    create = verb('create', 'things:create_group', 'add a server group')
+    verb = _noun(
+        nouns, 'server-group', 'groups of instances, together or apart'
+    )
+    verb('list', 'resources:groups', 'list server groups', True)
+    create = verb('create', 'resources:create_group', 'add a server group')
     create.add_argument('name')
     create.add_argument(
         '--policy',
@@ -151,47 +170,68 @@ def _groups(nouns: Any) -> None:
             'soft-anti-affinity',
         ),
     )
-    create.add_argument('--uuid', help='made up if absent')
-    create.add_argument('--max-server-per-host', type=int)
-    create.add_argument('--member', action='append', default=[])
-    verb('delete', 'things:delete_group', 'remove it').add_argument('uuid')
+    create.add_argument('--uuid', help='a UUID; random if absent')
+    create.add_argument(
+        '--max-server-per-host',
+        type=int,
+        help='members per host, with the policy anti-affinity',
+    )
+    create.add_argument(
+        '--member',
+        action='append',
+        default=[],
+        help='uuid of an instance; may be given several times',
+    )
+    delete = verb('delete', 'resources:delete_group', 'remove a server group')
+    delete.add_argument('uuid')
 
 
 def _zones(nouns: Any) -> None:
     verb = _noun(nouns, 'zone', 'DNS zones and their pools')
-    verb('list', 'things:zones', 'list zones that have a pool', True)
-    ask = verb('schedule', 'ask:zone', 'have a pool chosen', True)
-    ask.add_argument('--request', metavar='FILE', help='a zone document')
-    ask.add_argument('--name')
-    ask.add_argument('--attribute', action='append', metavar='KEY=VALUE')
-    ask.add_argument('--role', action='append', default=[])
-    _asked(ask)
+    verb('list', 'resources:zones', 'list zones that have a pool', True)
+    schedule = verb('schedule', 'scheduling:zone', 'select a pool', True)
+    schedule.add_argument('--request', metavar='FILE', help='a zone document')
+    schedule.add_argument('--name', help='of the zone, with the final dot')
+    schedule.add_argument('--attribute', action='append', metavar='KEY=VALUE')
+    schedule.add_argument(
+        '--role',
+        action='append',
+        default=[],
+        help='role of the caller, for the policy (default: admin)',
+    )
+    _schedule_options(schedule)
 
 
-def _asking(nouns: Any) -> None:
-    select = nouns.add_parser('select', help='have hosts chosen and claimed')
-    select.set_defaults(run='ask:select')
-    select.add_argument('--request', metavar='FILE', required=True)
+def _scheduling(nouns: Any) -> None:
+    select = nouns.add_parser('select', help='select and claim hosts')
+    select.set_defaults(run='scheduling:select')
     select.add_argument(
-        '--host', help='with --explain: what every filter makes of this host'
+        '--request',
+        metavar='FILE',
+        required=True,
+        help='a request document; - for standard input',
+    )
+    select.add_argument(
+        '--host',
+        help='select nothing; print the verdict of every filter on this host',
     )
     _form(select)
-    _asked(select)
-    release = nouns.add_parser('release', help='give back claims')
-    release.set_defaults(run='ask:release')
+    _schedule_options(select)
+    release = nouns.add_parser('release', help='release claims')
+    release.set_defaults(run='scheduling:release')
     release.add_argument('instance', nargs='+', help='instance uuid')
     _local(release)
-    ping = nouns.add_parser('ping', help='ask a daemon how it is')
-    ping.set_defaults(run='ask:ping')
+    ping = nouns.add_parser('ping', help='print the state of a daemon')
+    ping.set_defaults(run='scheduling:ping')
     _form(ping)
 
 
-def _asked(parser: Any) -> None:
+def _schedule_options(parser: Any) -> None:
     parser.add_argument(
-        '--dry-run', action='store_true', help='claim and keep nothing'
+        '--dry-run', action='store_true', help='claim and store nothing'
     )
     parser.add_argument(
-        '--explain', action='store_true', help='show the reasons'
+        '--explain', action='store_true', help='print the reasons'
     )
     _local(parser)
 
@@ -200,47 +240,63 @@ def _local(parser: Any) -> None:
     parser.add_argument(
         '--local',
         action='store_true',
-        help='decide here on the store, not through a daemon',
+        help='schedule in this process on the database, without a daemon',
     )
 
 
 def _decisions(nouns: Any) -> None:
-    verb = _noun(nouns, 'decision', 'what was decided, and why')
-    listed = verb('list', 'things:decisions', 'newest decisions', True)
+    verb = _noun(nouns, 'decision', 'past decisions with their reasons')
+    listed = verb(
+        'list', 'resources:decisions', 'list the newest decisions', True
+    )
     listed.add_argument('--limit', type=int, default=20)
-    shown = verb('show', 'things:show_decision', 'one with its reasons', True)
+    shown = verb(
+        'show', 'resources:show_decision', 'print one with reasons', True
+    )
     shown.add_argument('request_id')
 
 
 def _claims(nouns: Any) -> None:
-    verb = _noun(nouns, 'claim', 'what was promised to whom')
-    listed = verb('list', 'claims:listing', 'newest claims', True)
-    listed.add_argument('--host', help='on this service host')
+    verb = _noun(nouns, 'claim', 'what instances have allocated')
+    listed = verb('list', 'claims:listing', 'list the newest claims', True)
+    listed.add_argument('--host', help='only those on this service host')
     listed.add_argument('--state', choices=('claimed', 'confirmed', 'moving'))
     listed.add_argument(
         '--limit', type=int, default=100, help='0: all (default: 100)'
     )
-    shown = verb('show', 'claims:show', 'all about one', True)
+    shown = verb(
+        'show', 'claims:show', 'print the claims of one instance', True
+    )
     shown.add_argument('instance', help='instance uuid')
     for word, run, what in (
-        ('release', 'claims:release', 'give back'),
-        ('confirm', 'claims:confirm', 'confirm, and end a move where it goes'),
-        ('drop-move', 'claims:drop_move', 'end a move where it started'),
+        ('release', 'claims:release', 'release claims'),
+        (
+            'confirm',
+            'claims:confirm',
+            'confirm claims; a move ends on the new host',
+        ),
+        (
+            'drop-move',
+            'claims:drop_move',
+            'release second claims; a move is cancelled',
+        ),
     ):
         verb(word, run, what).add_argument('instance', nargs='+')
-    audit = nouns.add_parser('audit', help='hold use against allocations')
+    audit = nouns.add_parser('audit', help='compare use with allocations')
     audit.set_defaults(run='claims:audit')
-    audit.add_argument('--fix', action='store_true', help='mend what can be')
+    audit.add_argument(
+        '--fix', action='store_true', help='fix what can be fixed'
+    )
     _form(audit)
 
 
 def _messages(nouns: Any) -> None:
-    verb = _noun(nouns, 'message', 'messages that were put aside')
-    verb('list', 'messages:listing', 'list them', True)
-    shown = verb('show', 'messages:show', 'one, whole', True)
+    verb = _noun(nouns, 'message', 'quarantined messages')
+    verb('list', 'messages:listing', 'list quarantined messages', True)
+    shown = verb('show', 'messages:show', 'print one in full', True)
     shown.add_argument('message_id')
     for word, run, what in (
-        ('retry', 'messages:retry', 'send it again'),
-        ('drop', 'messages:drop', 'forget it'),
+        ('retry', 'messages:retry', 'send one again'),
+        ('drop', 'messages:drop', 'remove one'),
     ):
         verb(word, run, what).add_argument('message_id')

@@ -1,7 +1,7 @@
-"""``scheduler-quickstart``: the whole service in one process, and a tour.
+"""``scheduler-quickstart``: try the whole service in one process.
 
-An SQLite file, the in-process bus and the daemon's own code: real calls and
-casts, nothing pretended. Everything is left in a folder to look at.
+It runs the daemon on an SQLite file and the in-process bus, and sends it calls
+and casts. The files stay in a folder for a closer look.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _FLAVOR = {'name': 'm1.small', 'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Take the tour; return 0 where everything went as it should."""
+    """Run the demonstration; return 0 if nothing failed."""
     parser = argparse.ArgumentParser(
         prog='scheduler-quickstart', description=__doc__.splitlines()[0]
     )
     parser.add_argument(
         '--inventory',
         default=_sample(),
-        help='document to start from (default: the sample)',
+        help='inventory document (default: the sample)',
     )
     parser.add_argument(
-        '--folder', help='where to leave everything (default: a new one)'
+        '--folder', help='folder for all files (default: a new one in /tmp)'
     )
     args = parser.parse_args(argv)
     folder = pathlib.Path(
@@ -69,19 +69,19 @@ def _run(folder: pathlib.Path, document: str) -> int:
     started = time.monotonic()
     config = folder / 'scheduler_service.conf'
     config.write_text(_CONFIG.format(folder=folder, pools=_POOLS))
-    _say('Migrate the database and bring in the inventory')
+    _heading('Migrate the database and import the inventory')
     for command in (['db', 'sync'], ['inventory', 'import', document]):
         status = manage.main(['--config-file', str(config), *command])
         if status:
             return status
-    tour = Tour(config)
+    demonstration = Demonstration(config)
     try:
-        tour.start()
-        tour.walk()
+        demonstration.start()
+        demonstration.run()
     finally:
-        tour.stop()
+        demonstration.stop()
     spent = time.monotonic() - started
-    _say(f'Done in {spent:.1f} s. Everything is in {folder}')
+    _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
     program = pathlib.Path(sys.executable).parent / 'scheduler-manage'
     with contextlib.suppress(ValueError):
         program = program.relative_to(pathlib.Path.cwd())
@@ -93,16 +93,16 @@ def _run(folder: pathlib.Path, document: str) -> int:
     return 0
 
 
-def _say(text: str) -> None:
+def _heading(text: str) -> None:
     output.console().print(f'\n[bold cyan]== {output.cell(text)}[/]')
 
 
-class Tour:
-    """A daemon in this process, and somebody who asks it things."""
+class Demonstration:
+    """A daemon in this process, and a client that calls it."""
 
     def __init__(self, config: pathlib.Path) -> None:
         from scheduler_service import conf as options
-        from scheduler_service import rpc  # noqa: F401 - before the rest
+        from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
         from scheduler_service.cmd.daemon import Daemon
         from scheduler_service.rpc import transport
         from scheduler_service.rpc.client import SchedulerClient
@@ -112,21 +112,21 @@ class Tour:
         options.parse(self.conf, [f'--config-file={config}'])
         self._daemon = Daemon(self.conf)
         self._client = SchedulerClient(self.conf)
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         self._listener: Any = None
 
     def start(self) -> None:
-        """Start the daemon, and listen for the answers to casts."""
+        """Start the daemon, and a server for the replies to casts."""
         import oslo_messaging
 
         from scheduler_service.rpc import transport
 
-        _say('Start the daemon on the in-process bus')
+        _heading('Start the daemon on the in-process bus')
         self._daemon.start()
         self._listener = oslo_messaging.get_rpc_server(
             transport.for_client(self.conf),
             oslo_messaging.Target(topic='conductor', server='quickstart'),
-            [_Conductor(self._answers)],
+            [_Conductor(self._replies)],
         )
         self._listener.start()
         output.table(
@@ -140,8 +140,8 @@ class Tour:
             self._listener.wait()
         self._daemon.stop()
 
-    def walk(self) -> None:
-        """Ask for zones and instances, by call and by cast."""
+    def run(self) -> None:
+        """Schedule zones and instances, by call and by cast."""
         gold = {'pool_level': 'gold', 'pops': 'global'}
         self._zone('A zone for a golden pool, by call', 'example.org.', gold)
         self._zone('The same zone again: the same pool', 'example.org.', {})
@@ -169,62 +169,62 @@ class Tour:
         )
         self._cast_hosts('One in the south, by cast', 'south')
         self._hosts(
-            'One that cannot fit, and why',
+            'One that fits nowhere, and why',
             availability_zone='north',
             flavor={**_FLAVOR, 'memory_mb': 150_000},
         )
 
     def _zone(self, title: str, name: str, attributes: dict[str, str]) -> None:
-        _say(title)
+        _heading(title)
         zone = {'name': name, 'attributes': attributes}
         try:
-            answer = self._client.schedule_zone(_CONTEXT, zone, explain=True)
+            result = self._client.schedule_zone(_CONTEXT, zone, explain=True)
         except errors.SchedulerError as error:
-            reasons.refusal(error)
+            reasons.failure(error)
             return
-        reasons.pool(answer)
-        reasons.why(answer['explanation'])
+        reasons.pool(result)
+        reasons.explanation(result['explanation'])
 
     def _hosts(self, title: str, **request: Any) -> None:
-        _say(title)
+        _heading(title)
         try:
-            answer = self._client.select_destinations(
+            result = self._client.select_destinations(
                 _CONTEXT, request, explain=True
             )
         except errors.SchedulerError as error:
-            reasons.refusal(error)
+            reasons.failure(error)
             return
-        reasons.hosts(answer)
-        reasons.why(answer['explanation'])
+        reasons.hosts(result)
+        reasons.explanation(result['explanation'])
 
     def _cast_zone(
         self, title: str, name: str, attributes: dict[str, str]
     ) -> None:
-        _say(title)
+        _heading(title)
         zone = {'name': name, 'attributes': attributes}
         self._client.schedule_zone_cast(
             _CONTEXT, zone, reply_to={'topic': 'conductor'}
         )
-        reasons.pool(self._answers.get(timeout=30)['result'])
+        reasons.pool(self._replies.get(timeout=30)['result'])
 
     def _cast_hosts(self, title: str, zone: str) -> None:
-        _say(title)
+        _heading(title)
         request = {'availability_zone': zone, 'flavor': _FLAVOR}
         self._client.select_destinations_cast(
             _CONTEXT, request, reply_to={'topic': 'conductor'}
         )
-        reasons.hosts(self._answers.get(timeout=30)['result'])
+        reasons.hosts(self._replies.get(timeout=30)['result'])
 
 
 class _Conductor:
-    """Takes the answers to casts, as a conductor would."""
+    """Receives the replies to casts, as a conductor does."""
 
-    def __init__(self, answers: queue.Queue[dict[str, Any]]) -> None:
-        self._answers = answers
+    def __init__(self, replies: queue.Queue[dict[str, Any]]) -> None:
+        self._replies = replies
 
-    def scheduler_answer(self, ctxt: Any, **answer: Any) -> None:
-        """Take one answer."""
-        self._answers.put(answer)
+    def scheduler_answer(self, ctxt: Any, **reply: Any) -> None:
+        """Receive one reply."""
+        self._replies.put(reply)
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Answers and refusals in tables that a person enjoys reading."""
+"""Results, errors and explanations as tables."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 
 
-def hosts(answer: Mapping[str, Any]) -> None:
-    """Show where instances go."""
+def hosts(result: Mapping[str, Any]) -> None:
+    """Print the hosts of instances."""
     rows = [
         {
-            'instance': one['instance_uuid'],
-            'host': one['selected']['host'],
-            'node': one['selected']['node'],
-            'zone': one['selected'].get('zone'),
-            'limits': one['selected'].get('limits'),
+            'instance': placement['instance_uuid'],
+            'host': placement['selected']['host'],
+            'node': placement['selected']['node'],
+            'zone': placement['selected'].get('zone'),
+            'limits': placement['selected'].get('limits'),
             'alternates': [
-                other['host'] for other in one.get('alternates', ())
+                other['host'] for other in placement.get('alternates', ())
             ],
         }
-        for one in answer['placements']
+        for placement in result['placements']
     ]
     columns = ['instance', 'host', 'node', 'zone', 'limits', 'alternates']
-    output.table(rows, columns, title=f'Request {answer["request_id"]}')
+    output.table(rows, columns, title=f'Request {result["request_id"]}')
 
 
-def pool(answer: Mapping[str, Any]) -> None:
-    """Show where a zone goes."""
-    output.table([answer], ['zone_id', 'pool_name', 'pool_id'])
+def pool(result: Mapping[str, Any]) -> None:
+    """Print the pool of a zone."""
+    output.table([result], ['zone_id', 'pool_name', 'pool_id'])
 
 
-def why(reasons: Mapping[str, Any] | None) -> None:
-    """Show the funnel, the finalists and who keeps whom out."""
+def explanation(reasons: Mapping[str, Any] | None) -> None:
+    """Print the funnel, the best hosts and the rejections by filter."""
     if not reasons:
         return
     if reasons.get('kept'):
-        output.console().print('The zone had this pool before.')
+        output.console().print('The zone has had this pool before.')
     _funnel(reasons)
     finalists = reasons.get('finalists')
     if finalists:
         title = f'Best of {reasons["passed"]} hosts that passed'
         output.table(finalists, ['host', 'weight', 'weights'], title=title)
-    keepers(reasons.get('filters'))
+    rejections(reasons.get('filters'))
 
 
-def keepers(filters: Any) -> None:
-    """Show which filters keep hosts out, and by how little."""
+def rejections(filters: Any) -> None:
+    """Print which filters reject hosts, and the nearest miss of each."""
     if not filters:
         return
     rows = [
         {
-            **one,
-            'closest': _closest(one.get('closest')),
+            **each,
+            'closest': _closest(each.get('closest')),
         }
-        for one in filters
+        for each in filters
     ]
     columns = ['filter', 'out', 'alone', 'closest', 'reason']
-    output.table(rows, columns, title='Who keeps hosts out')
+    output.table(rows, columns, title='Filters that reject hosts')
 
 
 def _closest(miss: Mapping[str, Any] | None) -> str | None:
@@ -70,7 +70,7 @@ def _closest(miss: Mapping[str, Any] | None) -> str | None:
 
 
 def host_verdicts(nodes: Any) -> None:
-    """Show what every filter makes of one host."""
+    """Print the verdict of every filter on the nodes of a host."""
     for node in nodes:
         title = f'{node["host"]} ({node["node"]})'
         output.table(
@@ -78,11 +78,11 @@ def host_verdicts(nodes: Any) -> None:
         )
 
 
-def refusal(error: errors.SchedulerError) -> None:
-    """Show an error with the reasons that it carries."""
+def failure(error: errors.SchedulerError) -> None:
+    """Print an error with the reasons in its facts."""
     text = str(error.args[0]) if error.args else ''
     output.console().print(f'[bold red]{error.name}[/]: {output.cell(text)}')
-    why(error.facts)
+    explanation(error.facts)
 
 
 def _funnel(reasons: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``scheduler-service``: the daemon."""
+"""``scheduler-service``: starts the daemon, on the main thread."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; return its exit status: 0 stopped, 1 cannot start."""
-    # The backend of the bus has to be asked for before anything else loads.
+    """Run the daemon.
+
+    :return: exit status: 0 after a signal to stop, 1 if it cannot start
+    """
+    # Chooses the backend of oslo.service, before anything else is imported.
     from scheduler_service import rpc  # noqa: F401, I001
     from scheduler_service import conf as options
     from scheduler_service import errors

@@ -1,7 +1,7 @@
-"""Options: one module a group, registered on the object that is handed in.
+"""Options: one module per group, registered on the object that is passed in.
 
-Nothing reads an option at import, and nothing below this floor reads one at
-all: :func:`settings` makes the plain values that plug-ins get.
+No option is read at import. Plug-ins and the pipeline read none at all: they
+get the plain values that :func:`settings` returns. Called by the main thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def new_config() -> Any:
 def parse(conf: Any, args: Sequence[str], **kwargs: Any) -> Any:
     """Read the command line and the configuration files into *conf*.
 
-    :raises ConfigFileParseError and others of oslo.config
+    :raises: one of :data:`FAULTS`
     """
     conf(
         args=list(args),
@@ -66,7 +66,10 @@ def parse(conf: Any, args: Sequence[str], **kwargs: Any) -> Any:
 
 
 def settings(conf: Any) -> Settings:
-    """Return the values that filters, weighers and pipeline read."""
+    """Return the values that filters, weighers and the pipeline read.
+
+    :raises: one of :data:`FAULTS`, for a value out of bounds
+    """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
         group, name = _place(field.name)
@@ -76,7 +79,7 @@ def settings(conf: Any) -> Settings:
 
 
 def _place(field: str) -> tuple[str | None, str]:
-    """Return (group, option) that fills a field of the settings."""
+    """Return (group, option) from which a field of Settings is read."""
     for module in MODULES:
         group = module.GROUP or ''
         for option in module.OPTS:
@@ -91,11 +94,11 @@ def _place(field: str) -> tuple[str | None, str]:
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """Return options by group, for the sample's generator."""
-    found = [(module.GROUP, list(module.OPTS)) for module in MODULES]
-    found.append((scheduler.UPGRADE_GROUP, list(scheduler.UPGRADE_OPTS)))
-    return found
+    """Return options by group, for oslo-config-generator."""
+    groups = [(module.GROUP, list(module.OPTS)) for module in MODULES]
+    groups.append((scheduler.UPGRADE_GROUP, list(scheduler.UPGRADE_OPTS)))
+    return groups
 
 
-# What a wrong option or file is reported as.
+# What oslo.config raises for an invalid option or file.
 FAULTS = (cfg.Error, ValueError)

@@ -8,13 +8,13 @@ from oslo_config import cfg
 
 GROUP = None
 _RATIO_HELP = """
-How much of a host's {what} may be promised, as a factor on its total.
+Allocation ratio of {what}: what may be allocated, as a factor on the total.
 
-It applies to hosts that state no ratio of their own, or state 0.
+It applies to hosts whose own ratio is absent or 0.
 
 Possible values:
 
-* any number above 0; 1.0 promises just what is there
+* any number above 0; 1.0 allows no overcommitment
 
 Related options:
 
@@ -44,19 +44,19 @@ OPTS = [
         'allow_self_overcommit',
         default=True,
         help="""
-Let a single instance use more than the host has, up to the ratio.
+Whether a single instance may be larger than the host, up to the ratio.
 
 Possible values:
 
 * true: an instance may be as large as total x ratio
-* false: an instance may not be larger than the host itself, as later
-  releases of the compute service have it
+* false: an instance may not be larger than the host's total, as in later
+  releases of the compute service
 """,
     ),
     cfg.StrOpt(
         'default_availability_zone',
         default='nova',
-        help='The zone of hosts that are in no aggregate with a zone.',
+        help='The availability zone of hosts whose aggregates have none.',
     ),
 ]
 

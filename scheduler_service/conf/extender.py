@@ -1,4 +1,4 @@
-"""Options of the [extender] group: extenders, both ways."""
+"""Options of the [extender] group: extenders that we call, and being one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OPTS = [
         default=None,
         sample_default='/etc/scheduler_service/policy.json',
         help="""
-The file that lists the extenders which have a say in requests.
+The file that lists the HTTP extenders to call for requests.
 
 Possible values:
 
-* JSON with ``kind: Policy``, as older container schedulers read it; its
-  ``predicates`` and ``priorities``, where given, take the place of
-  ``[filter_scheduler] enabled_filters`` and ``weight_classes``
-* YAML or JSON with ``kind: KubeSchedulerConfiguration``
+* the path of a JSON file with ``kind: Policy``, the format of older
+  container schedulers; its ``predicates`` and ``priorities``, if given,
+  replace ``[filter_scheduler] enabled_filters`` and ``weight_classes``
+* the path of a YAML or JSON file with ``kind: KubeSchedulerConfiguration``
 * unset: no extender is called
 """,
     ),
@@ -31,8 +31,8 @@ Possible values:
         help="""
 The domain of our labels, annotations and extended resources.
 
-They travel to extenders, and are read from the objects that come to us as an
-extender.
+They are set on the objects that are sent to extenders, and read from those
+that are sent to us as an extender.
 """,
     ),
     cfg.IntOpt(
@@ -40,16 +40,16 @@ extender.
         default=16,
         min=1,
         max=256,
-        help='How many requests are asked about at once.',
+        help='For how many requests extenders are called at the same time.',
     ),
     cfg.IntOpt(
         'max_nodes',
         default=500,
         min=1,
         help="""
-How many nodes are sent to extenders in one call, the best by weight first.
+The most nodes that are sent to extenders in one call, the best by weight.
 
-If they let none of them pass, they are asked about the next best.
+If none of them passes, the next best are sent.
 """,
     ),
     cfg.ListOpt(
@@ -64,25 +64,25 @@ If they let none of them pass, they are asked about the next best.
             'ServerGroupAffinityFilter',
         ],
         help="""
-Host filters that run for pods, where we are the extender.
+Host filters that run for pods when we are called as an extender.
 
-A kube-scheduler has checked processors, memory, storage and the number of
-pods itself before it asks.
+A kube-scheduler checks processors, memory, storage and the number of pods
+itself before the call.
 """,
     ),
     cfg.ListOpt(
         'weight_classes',
         default=['scheduler_service.weighers.all_weighers'],
-        help='Weighers that score nodes for pods.',
+        help='Weighers that run for pods when we are called as an extender.',
     ),
     cfg.StrOpt(
         'api_server',
         default=None,
         sample_default='https://10.0.0.1:6443',
         help="""
-The API server that pods are bound at.
+The URL of the API server at which pods are bound.
 
-Without it the bind verb is not offered.
+Unset, ``/extender/bind`` is not served.
 
 Related options:
 
@@ -93,12 +93,12 @@ Related options:
     cfg.StrOpt(
         'api_token_file',
         default=None,
-        help='A file with the bearer token for the API server.',
+        help='The path of a file with the bearer token for the API server.',
     ),
     cfg.StrOpt(
         'api_ca_file',
         default=None,
-        help="The CA of the API server's certificate.",
+        help="The path of the CA of the API server's certificate.",
     ),
 ]
 

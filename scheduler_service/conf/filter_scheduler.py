@@ -10,7 +10,7 @@ GROUP = 'filter_scheduler'
 
 
 def _old(name: str) -> list[Any]:
-    """Return the option's place in older files, [DEFAULT]."""
+    """Return the name of the option in older files, in [DEFAULT]."""
     return [cfg.DeprecatedOpt(name, group='DEFAULT')]
 
 
@@ -22,12 +22,12 @@ def _multiplier(name: str, what: str, default: float = 1.0) -> Any:
         help=f"""
 Multiplier of the weight for {what}.
 
-Metadata of the same name on a host's aggregates goes before it, the least
-of several.
+Metadata with the name of this option on a host's aggregates overrides it; of
+several values the smallest counts.
 
 Possible values:
 
-* positive: prefer hosts with more of it; negative: with less; 0: ignore it
+* positive: prefer hosts with more; negative: with less; 0: ignore
 """,
     )
 
@@ -41,7 +41,7 @@ OPTS = [
 Host filters that may be enabled.
 
 May be given several times. Filters that packages register under the entry
-point ``scheduler_service.filters.hosts`` are available without it.
+point ``scheduler_service.filters.hosts`` are always available.
 
 Possible values:
 
@@ -69,10 +69,10 @@ Related options:
         ],
         deprecated_opts=_old('scheduler_default_filters'),
         help="""
-Host filters that every request runs, in order.
+Host filters that run for every request, in order.
 
-Put cheap ones that leave few hosts first. A name that does not load stops
-the start.
+Put cheap filters that reject many hosts first. The daemon does not start if
+a name is unknown.
 
 Possible values:
 
@@ -88,12 +88,12 @@ Related options:
         default=['scheduler_service.weighers.all_weighers'],
         deprecated_opts=_old('scheduler_weight_classes'),
         help="""
-Weighers that order the hosts which pass the filters.
+Weighers that rank the hosts which pass the filters.
 
 Possible values:
 
 * dotted paths of weigher classes or of functions that return a list of them,
-  or names of weighers that come with the service or by the entry point
+  or names of weighers that are built in or registered under the entry point
   ``scheduler_service.weighers``
 """,
     ),
@@ -103,45 +103,53 @@ Possible values:
         min=1,
         deprecated_opts=_old('scheduler_host_subset_size'),
         help="""
-Pick at random among this many best hosts.
+Select at random among this many best hosts.
 
-More than 1 lowers the number of claims that several daemons lose to each
-other, at the price of not always the best host.
+With more than 1 several daemons lose fewer claims to each other, and a
+request does not always get the best host.
 """,
     ),
     cfg.BoolOpt(
         'shuffle_best_same_weighed_hosts',
         default=False,
         deprecated_opts=_old('shuffle_best_same_weighed_hosts'),
-        help='Pick at random among hosts that share the best weight.',
+        help='Select at random among the hosts with the best weight.',
     ),
     _multiplier('ram_weight_multiplier', 'free memory'),
-    _multiplier('cpu_weight_multiplier', 'vCPUs left under the ratio'),
+    _multiplier('cpu_weight_multiplier', 'free vCPUs'),
     _multiplier('disk_weight_multiplier', 'free disk'),
     _multiplier('io_ops_weight_multiplier', 'I/O operations', -1.0),
     _multiplier('pci_weight_multiplier', 'few free PCI devices'),
-    _multiplier('soft_affinity_weight_multiplier', 'members of its group'),
     _multiplier(
-        'soft_anti_affinity_weight_multiplier', 'no members of its group'
+        'soft_affinity_weight_multiplier',
+        'members of its server group',
+    ),
+    _multiplier(
+        'soft_anti_affinity_weight_multiplier',
+        'no members of its server group',
     ),
     _multiplier(
         'build_failure_weight_multiplier', 'no failed builds', 1000000.0
     ),
     _multiplier(
-        'cross_cell_move_weight_multiplier', 'staying in the cell', 1000000.0
+        'cross_cell_move_weight_multiplier',
+        'hosts in the same cell',
+        1000000.0,
     ),
     _multiplier('hypervisor_version_weight_multiplier', 'newer hypervisors'),
     _multiplier('num_instances_weight_multiplier', 'instances', 0.0),
     _multiplier(
-        'image_props_weight_multiplier', 'instances of like images', 0.0
+        'image_props_weight_multiplier',
+        'instances of similar images',
+        0.0,
     ),
     cfg.ListOpt(
         'image_props_weight_setting',
         default=[],
         help="""
-Image properties that ImagePropertiesWeigher counts, as ``name=ratio``.
+Image properties that ImagePropertiesWeigher compares, as ``name=ratio``.
 
-Empty: all of them, each once.
+Empty: all of them, with ratio 1.
 """,
     ),
     cfg.IntOpt(
@@ -149,49 +157,49 @@ Empty: all of them, each once.
         default=8,
         min=0,
         deprecated_opts=_old('max_io_ops_per_host'),
-        help='IoOpsFilter passes hosts with fewer I/O operations than this.',
+        help='IoOpsFilter rejects hosts with as many I/O operations.',
     ),
     cfg.IntOpt(
         'max_instances_per_host',
         default=50,
         min=1,
         deprecated_opts=_old('max_instances_per_host'),
-        help='NumInstancesFilter passes hosts with fewer instances than this.',
+        help='NumInstancesFilter rejects hosts with as many instances.',
     ),
     cfg.ListOpt(
         'isolated_images',
         default=[],
         deprecated_opts=_old('isolated_images'),
-        help='Image ids that IsolatedHostsFilter keeps to isolated hosts.',
+        help='Ids of images for which IsolatedHostsFilter reserves hosts.',
     ),
     cfg.ListOpt(
         'isolated_hosts',
         default=[],
         deprecated_opts=_old('isolated_hosts'),
-        help='Hosts that IsolatedHostsFilter keeps for isolated images.',
+        help='Hosts that IsolatedHostsFilter reserves for these images.',
     ),
     cfg.BoolOpt(
         'restrict_isolated_hosts_to_isolated_images',
         default=True,
         deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'),
-        help='Keep other images off isolated hosts.',
+        help='Whether isolated hosts reject all other images.',
     ),
     cfg.StrOpt(
         'image_properties_default_architecture',
         default=None,
-        help='The architecture of images that do not state one.',
+        help='The architecture of images that do not name one.',
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_namespace',
         default=None,
         deprecated_opts=_old('aggregate_image_properties_isolation_namespace'),
-        help='AggregateImagePropertiesIsolation looks at keys of this alone.',
+        help='The prefix of keys for AggregateImagePropertiesIsolation.',
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_separator',
         default='.',
         deprecated_opts=_old('aggregate_image_properties_isolation_separator'),
-        help='What stands between that namespace and the rest of a key.',
+        help='The separator between that namespace and the rest of a key.',
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Options of the [http] group: health, metrics, /v1, and us as extender."""
+"""Options of the [http] group: the server for health, metrics and /v1."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OPTS = [
         default=None,
         sample_default=9393,
         help="""
-The port of the HTTP face: health, metrics, ``/v1`` and ``/extender``.
+The port of the HTTP server: health, metrics, ``/v1`` and ``/extender``.
 
-Unset, nothing is served.
+Unset, there is no HTTP server.
 """,
     ),
     cfg.HostAddressOpt(
@@ -25,40 +25,48 @@ Unset, nothing is served.
         help="""
 The address to listen on.
 
-Anything but loopback needs ``token_file`` or ``ca_file``.
+Any but a loopback address needs ``token_file`` or ``ca_file``.
 """,
     ),
     cfg.StrOpt(
         'token_file',
         default=None,
         help="""
-A file with the bearer token that callers send.
+The path of a file with the bearer token that clients have to send.
 
-``/healthcheck`` and ``/readyz`` are open to everybody.
+``/healthcheck`` and ``/readyz`` need none.
 """,
     ),
-    cfg.StrOpt('cert_file', default=None, help='Our certificate, for https.'),
-    cfg.StrOpt('key_file', default=None, help="Our certificate's key."),
+    cfg.StrOpt(
+        'cert_file',
+        default=None,
+        help='The path of the server certificate; turns HTTPS on.',
+    ),
+    cfg.StrOpt(
+        'key_file',
+        default=None,
+        help="The path of the server certificate's key.",
+    ),
     cfg.StrOpt(
         'ca_file',
         default=None,
-        help='The CA of client certificates, which do instead of a token.',
+        help='The CA of client certificates, which replace the token.',
     ),
     cfg.IntOpt(
         'threads',
         default=8,
         min=1,
         max=128,
-        help='How many requests are worked on at once.',
+        help='How many requests are processed at the same time.',
     ),
     cfg.FloatOpt(
         'request_timeout',
         default=10.0,
         min=0.1,
         help="""
-How long a request may take to arrive, in seconds.
+How long a client may take to send a request, in seconds.
 
-A client that is slower is cut off, so that it holds no thread for long.
+The connection of a slower client is closed, so that it holds no thread.
 """,
     ),
     cfg.FloatOpt(
@@ -66,16 +74,16 @@ A client that is slower is cut off, so that it holds no thread for long.
         default=120.0,
         min=1.0,
         help="""
-How long an idle connection is kept, in seconds.
+How long an idle connection stays open, in seconds.
 
-A kube-scheduler keeps its own for 90 s: keep them longer.
+A kube-scheduler closes its own after 90 s; this has to be longer.
 """,
     ),
     cfg.IntOpt(
         'max_body_bytes',
         default=64 * 1024 * 1024,
         min=1024,
-        help='Larger bodies are refused with 413.',
+        help='The most bytes of a request body; a larger one gets status 413.',
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Options of the [metrics] group: weighing by what hosts report."""
+"""Options of the [metrics] group: weights by metrics that hosts report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ OPTS = [
         help="""
 Multiplier of the weight of metrics.
 
-The metadata ``metrics_weight_multiplier`` of a host's aggregates goes before
-it.
+Metadata ``metrics_weight_multiplier`` of a host's aggregates overrides it.
 """,
     ),
     cfg.ListOpt(
@@ -25,18 +24,18 @@ it.
         help="""
 Metrics that are weighed and that MetricsFilter requires, ``name=ratio``.
 
-An entry that cannot be read is left out.
+An entry of another form is ignored.
 """,
     ),
     cfg.BoolOpt(
         'required',
         default=True,
-        help='Refuse a request when a host lacks a metric of the setting.',
+        help='Whether a request fails if a host does not report one of them.',
     ),
     cfg.FloatOpt(
         'weight_of_unavailable',
         default=-10000.0,
-        help='The weight of a host that lacks a metric, if none is required.',
+        help='The weight of a host that does not report one, if not required.',
     ),
 ]
 

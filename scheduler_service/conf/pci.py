@@ -1,4 +1,4 @@
-"""Options of the [pci] group: what the names of devices stand for."""
+"""Options of the [pci] group: aliases of PCI devices."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OPTS = [
         'alias',
         default=[],
         help="""
-What a name in the extra spec ``pci_passthrough:alias`` stands for.
+An alias for the extra spec ``pci_passthrough:alias``.
 
-May be given several times, each a JSON object.
+May be given several times, each time a JSON object.
 
 Possible values:
 
 * ``{"name": "a1", "vendor_id": "8086", "product_id": "154d",
-  "device_type": "type-PCI"}``; all but the name may be absent
+  "device_type": "type-PCI"}``; only the name is required
 """,
     ),
 ]

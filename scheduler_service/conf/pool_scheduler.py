@@ -1,4 +1,4 @@
-"""Options of the [pool_scheduler] group: which pool a zone goes to."""
+"""Options of the [pool_scheduler] group: selecting a pool for a zone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scheduler_service.settings import DEFAULT_POOL_ID
 GROUP = 'pool_scheduler'
 
 
-def _also(name: str) -> list[Any]:
-    """Return the option's place in a DNS service's file."""
+def _dns_service_names(name: str) -> list[Any]:
+    """Return the names of the option in a DNS service's file."""
     return [
         cfg.DeprecatedOpt(name, group='service:central'),
         cfg.DeprecatedOpt(name, group='DEFAULT'),
@@ -23,16 +23,16 @@ OPTS = [
     cfg.ListOpt(
         'scheduler_filters',
         default=['default_pool'],
-        deprecated_opts=_also('scheduler_filters'),
+        deprecated_opts=_dns_service_names('scheduler_filters'),
         help="""
-Pool filters that every zone runs, from left to right.
+Pool filters that run for every zone, in order.
 
-Read from ``[service:central]`` too. A name that does not load stops the
-start.
+Read from ``[service:central]`` too. The daemon does not start if a name is
+unknown.
 
 Possible values:
 
-* names of the filters that come with the service: attribute,
+* names of built-in filters: attribute,
   pool_id_attribute, random, fallback, default_pool, in_doubt_default_pool
 * names registered under the entry points ``scheduler_service.filters.pools``
   and ``designate.scheduler.filters``
@@ -45,9 +45,10 @@ Related options:
     cfg.StrOpt(
         'default_pool_id',
         default=DEFAULT_POOL_ID,
-        deprecated_opts=_also('default_pool_id'),
+        deprecated_opts=_dns_service_names('default_pool_id'),
         help="""
-The pool of the filters default_pool, fallback and in_doubt_default_pool.
+The id of the pool that the filters default_pool, fallback and
+in_doubt_default_pool select.
 
 Read from ``[service:central]`` too.
 """,

@@ -20,26 +20,27 @@ OPTS = [
         help="""
 How many hosts a build may try.
 
-Each selection comes with up to one alternate less than this.
+Each selected host comes with alternates, up to one less than this number.
 """,
     ),
     cfg.BoolOpt(
         'enable_isolated_aggregate_filtering',
         default=False,
         help="""
-Keep requests off aggregates that are isolated by traits.
+Whether aggregates with required traits accept only requests for them.
 
-An aggregate with the metadata ``trait:NAME=required`` is for requests whose
-flavor or image requires that trait, all of them if there are several.
+An aggregate with the metadata ``trait:NAME=required`` accepts only requests
+whose flavor or image requires that trait, or all of several.
 """,
     ),
     cfg.BoolOpt(
         'limit_tenants_to_placement_aggregate',
         default=False,
         help="""
-Keep a project to the aggregates that are its own.
+Whether a project is limited to its own aggregates.
 
-Those with metadata ``filter_tenant_id*`` equal to the project's id.
+Those are the aggregates with metadata ``filter_tenant_id*`` equal to the id
+of the project.
 
 Related options:
 
@@ -49,32 +50,33 @@ Related options:
     cfg.BoolOpt(
         'placement_aggregate_required_for_tenants',
         default=False,
-        help='Refuse projects that have no aggregate of their own.',
+        help='Whether requests of projects without an own aggregate fail.',
     ),
     cfg.BoolOpt(
         'query_placement_for_availability_zone',
         default=False,
         help="""
-Narrow to the aggregates of the zone that is asked for, before the filters.
+Whether a request is limited to the aggregates of its availability zone.
 
-A zone that no aggregate carries narrows nothing; AvailabilityZoneFilter, if
-enabled, still judges the hosts.
+This happens before the filters run. If no aggregate has the zone, the
+request is not limited; AvailabilityZoneFilter, if enabled, still checks the
+hosts.
 """,
     ),
     cfg.BoolOpt(
         'query_placement_for_image_type_support',
         default=False,
-        help="Require the trait of the image's disk format of the host.",
+        help="Whether hosts need the trait of the image's disk format.",
     ),
     cfg.BoolOpt(
         'image_metadata_prefilter',
         default=False,
-        help='Require the traits that the image properties stand for.',
+        help='Whether hosts need the traits of the image properties.',
     ),
     cfg.StrOpt(
         'topic',
         default='scheduler',
-        help='The topic that requests are taken from.',
+        help='The topic on the message bus that the daemon serves.',
     ),
     cfg.StrOpt(
         'server',
@@ -83,19 +85,20 @@ enabled, still judges the hosts.
         help="""
 The name of this daemon on the topic.
 
-By default the machine's host name with the process id, so that several
+By default the host name of the machine with the process id, so that several
 daemons can run on one machine.
 """,
     ),
     cfg.IntOpt(
-        'inbox_size',
+        'request_queue_size',
         default=1000,
         min=1,
+        deprecated_name='inbox_size',
         help="""
 How many requests may wait in the daemon.
 
-One more is refused with ServiceBusy at once. The bus holds what the daemon
-does not take.
+Further ones fail with ServiceBusy at once. Requests that the daemon has not
+consumed yet wait on the message bus and do not count.
 """,
     ),
     cfg.IntOpt(
@@ -103,16 +106,16 @@ does not take.
         default=64,
         min=1,
         max=1000,
-        help='How many requests are decided and claimed in one transaction.',
+        help='How many requests are scheduled and claimed in one transaction.',
     ),
     cfg.IntOpt(
         'claim_retries',
         default=8,
         min=1,
         help="""
-How often a request is chosen again when another daemon was faster.
+How often hosts are selected again after a claim was lost to another daemon.
 
-After that it fails with MaxRetriesExceeded.
+Then the request fails with MaxRetriesExceeded.
 """,
     ),
     cfg.FloatOpt(
@@ -120,26 +123,26 @@ After that it fails with MaxRetriesExceeded.
         default=0.2,
         min=0.0,
         help="""
-How old the daemon's view of the store may be, in seconds.
+How old the daemon's snapshot of the database may be, in seconds.
 
-An older one is brought up to date from the change feed before the next
-decision. A claim checks the store itself in any case.
+An older one is refreshed from the change feed before the next decision. A
+claim checks the database itself in any case.
 """,
     ),
     cfg.IntOpt(
         'request_max_bytes',
         default=1024 * 1024,
         min=1024,
-        help='Larger requests are refused with PayloadTooLarge.',
+        help='Requests of more bytes fail with PayloadTooLarge.',
     ),
     cfg.IntOpt(
         'decisions_kept',
         default=100000,
         min=0,
         help="""
-How many decisions are kept with their reasons; 0 keeps none.
+How many decisions are stored with their reasons; 0 stores none.
 
-``scheduler-manage decision show`` reads them.
+``scheduler-manage decision show`` prints them.
 """,
     ),
     cfg.FloatOpt(
@@ -150,16 +153,16 @@ How many decisions are kept with their reasons; 0 keeps none.
             cfg.DeprecatedOpt('service_down_time', group='DEFAULT'),
         ],
         help="""
-After how many seconds of silence a host counts as down.
+After how many seconds without a report or heartbeat a host is marked down.
 
-It concerns hosts that report or send heartbeats over the bus; one that never
-did is up or down as its inventory document says. A host that is heard of
-again is up. After its own start, or after the database was away, a daemon
-calls nobody silent before as much time has passed. 0: silence means nothing.
+The next report or heartbeat marks it up. A host that never sent one is up or
+down as its inventory document says. After its start, and after the database
+or the broker was unreachable, a daemon waits as long before it marks hosts
+down. 0: no host is marked down.
 
 Related options:
 
-* the interval at which hosts report, which has to be a good deal shorter
+* the interval at which hosts report, which has to be several times shorter
 """,
     ),
     cfg.FloatOpt(
@@ -167,11 +170,11 @@ Related options:
         default=0.0,
         min=0.0,
         help="""
-After how many seconds a claim that nobody confirmed is given back.
+After how many seconds an unconfirmed claim is released.
 
 A claim is confirmed when its host reports the instance, or by the method
-``confirm``. It applies to the second claims of moves, too, so allow for the
-longest of them. 0: claims wait for ever.
+``confirm``. The second claims of moves expire, too, so this has to be longer
+than the longest move. 0: claims do not expire.
 """,
     ),
     cfg.IntOpt(
@@ -179,18 +182,18 @@ longest of them. 0: claims wait for ever.
         default=5,
         min=0,
         help="""
-How often a message is worked on again that was not done the time before.
+How often a message is redelivered before it is quarantined.
 
-A message that ends the daemon which works on it is delivered to the next
-one. After so many deliveries it is answered with RequestPutAside and kept
-for ``scheduler-manage message``. 0: it is tried for ever.
+A message whose processing ends a daemon is delivered to the next one. After
+this many deliveries its caller gets RequestPutAside, and it is stored for
+``scheduler-manage message``. 0: it is redelivered without a limit.
 """,
     ),
     cfg.FloatOpt(
         'graceful_shutdown_timeout',
         default=30.0,
         min=0.0,
-        help='How long a stopping daemon works on what it took, in seconds.',
+        help='How long a stopping daemon finishes requests, in seconds.',
     ),
 ]
 
@@ -201,7 +204,7 @@ UPGRADE_OPTS = [
         default=None,
         sample_default='1.0',
         help="""
-The version that clients may speak to schedulers, at most.
+The highest RPC version that clients may use.
 
 Set it to the old version while old and new daemons share the topic.
 """,

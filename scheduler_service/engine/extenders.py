@@ -30,7 +30,11 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.extender import objects
-from scheduler_service.extender.chain import Asked, Chain, Outcome
+from scheduler_service.extender.chain import (
+    Chain,
+    ExtenderArgs,
+    ExtenderFilterResult,
+)
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
@@ -101,7 +105,7 @@ class ExtenderDispatcher:
 
     def applies_to(self, request: Request) -> bool:
         """Whether any extender has a say in a request."""
-        return self._chain.concerns(self._resources(request))
+        return self._chain.applies_to(self._resources(request))
 
     def binds(self, request: Request) -> bool:
         """Whether an extender binds what is claimed for a request."""
@@ -178,7 +182,7 @@ class ExtenderDispatcher:
                 self._refuse(job, error)
             except Exception as fault:
                 LOG.exception('Asking the extenders about a request failed')
-                self._refuse(job, errors.declared(fault))
+                self._refuse(job, errors.as_scheduler_error(fault))
             finally:
                 with self._lock:
                     self._pending -= 1
@@ -196,8 +200,8 @@ class ExtenderDispatcher:
         request: Request,
         uuid: str,
         nodes: Callable[[Sequence[str]], list[dict[str, Any]]] | None = None,
-    ) -> Asked:
-        return Asked(
+    ) -> ExtenderArgs:
+        return ExtenderArgs(
             objects.pod(request, uuid, self.options.domain),
             self._resources(request),
             nodes or (lambda names: []),
@@ -289,7 +293,9 @@ class ExtenderDispatcher:
                 }
         raise _no_valid_host(request, len(table), len(order), rejected)
 
-    def _prioritize(self, asked: Asked, outcome: Outcome) -> dict[str, float]:
+    def _prioritize(
+        self, asked: ExtenderArgs, outcome: ExtenderFilterResult
+    ) -> dict[str, float]:
         if len(outcome.names) == 1:
             # It is selected whatever its score.
             return {outcome.names[0]: 0.0}

@@ -264,7 +264,7 @@ class HostStateWriter:
             LOG.warning(
                 '%s rejected: %s', type(event).__name__, first_line(fault)
             )
-            event.future.set_exception(errors.declared(fault))
+            event.future.set_exception(errors.as_scheduler_error(fault))
         else:
             event.future.set_result(result)
 

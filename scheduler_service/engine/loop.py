@@ -90,7 +90,7 @@ class EngineLoop:
                 return
             try:
                 self._health.check_queue(
-                    len(self._queue), self._options.inbox_size
+                    len(self._queue), self._options.request_queue_size
                 )
                 self._decide(jobs)
                 self._health.database_answered(len(jobs) + len(self._queue))
@@ -171,7 +171,7 @@ class EngineLoop:
         # A claim may be under way for them: read everything again.
         self._snapshots.drop()
         if len(jobs) == 1:
-            jobs[0].fail(errors.declared(fault))
+            jobs[0].fail(errors.as_scheduler_error(fault))
             return
         left = [job for job in jobs if not job.future.done()]
         for job in left:

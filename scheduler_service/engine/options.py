@@ -12,7 +12,7 @@ class EngineOptions:
     Times are in seconds, all else are counts.
     """
 
-    inbox_size: int = 1000
+    request_queue_size: int = 1000
     batch_size: int = 64
     claim_retries: int = 8
     snapshot_max_age: float = 0.2

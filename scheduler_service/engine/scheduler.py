@@ -79,7 +79,7 @@ class Scheduler:
         self.health = Health()
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
-        self._queue = RequestQueue(options.inbox_size)
+        self._queue = RequestQueue(options.request_queue_size)
         self._snapshots = SnapshotCache(store, options.snapshot_max_age)
         self._recorder = DecisionRecorder(store, options.decisions_kept)
         self._hosts = HostScheduler(

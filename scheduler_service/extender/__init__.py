@@ -1,1 +1,1 @@
-"""HTTP extenders: their configuration, their wire form, and calls to them."""
+"""HTTP extenders: configuration, documents on the wire, and calls to them."""

@@ -1,8 +1,9 @@
-"""The extenders in their order: filter, prioritize, bind, preempt.
+"""Calls all extenders in their order: filter, prioritize, bind, preempt.
 
-Filters run one after the other, each on what the last one left; prioritize
-calls run beside each other. The rules are a kube-scheduler's, but a node that
-was not sent is refused in both forms.
+Filters run one after the other, each on the nodes that the previous one let
+pass; prioritize calls run in parallel. The rules are those of a
+kube-scheduler, but for this: a reply with a node that was not sent is an error
+whether it holds nodes or names. A chain may be used by any thread.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from scheduler_service.extender import wire
 from scheduler_service.extender.client import CallFailed, Client
 from scheduler_service.extender.config import Extender
 
-# What is counted: (extender, verb, outcome).
+# Called with (URL prefix, verb, outcome) after each call.
 Count = Callable[[str, str, str], None]
-_POINTS = 10
+_MAX_SCORE = 10
 
 
 def _uncounted(extender: str, verb: str, outcome: str) -> None:
@@ -27,12 +28,12 @@ def _uncounted(extender: str, verb: str, outcome: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What a round of calls is about.
+class ExtenderArgs:
+    """What all extenders are called with for a pod.
 
     :ivar pod: v1 Pod
-    :ivar resources: extended resources that it asks for
-    :ivar nodes: names -> v1 Nodes, made when an extender wants objects
+    :ivar resources: names of extended resources that it requests
+    :ivar nodes: makes v1 Nodes of names; called where an extender wants nodes
     """
 
     pod: Mapping[str, Any]
@@ -41,23 +42,24 @@ class Asked:
 
 
 @dataclasses.dataclass
-class Outcome:
-    """What the filters of a round left.
+class ExtenderFilterResult:
+    """The nodes that passed all filters, and those that did not.
 
-    :ivar names: nodes that passed, in the order they were sent
-    :ivar failed: node -> why, for those that did not
-    :ivar never: those of them that no eviction could help
+    :ivar names: nodes that passed, in the order in which they were sent
+    :ivar failed: node -> reason, of those that did not pass
+    :ivar unresolvable: those of them that no eviction of pods can help
     """
 
     names: list[str]
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    never: set[str] = dataclasses.field(default_factory=set)
+    unresolvable: set[str] = dataclasses.field(default_factory=set)
 
 
 class Chain:
     """All extenders of a policy file.
 
-    :param pool: runs calls that go side by side
+    :param pool: runs prioritize calls in parallel
+    :param count: called with (URL prefix, verb, outcome) after each call
     :raises ConfigurationError: TLS material does not load
     """
 
@@ -67,73 +69,76 @@ class Chain:
         pool: Executor,
         count: Count = _uncounted,
     ) -> None:
-        self._clients = [Client(one) for one in extenders]
+        self._clients = [Client(extender) for extender in extenders]
         self._pool = pool
         self._count = count
 
-    def concerns(self, resources: frozenset[str]) -> bool:
-        """Whether any extender would be called for such a request."""
-        return any(
-            _interested(one.extender, resources)
-            and (
-                one.extender.filter_verb
-                or one.extender.prioritize_verb
-                or one.extender.bind_verb
-            )
-            for one in self._clients
-        )
+    def applies_to(self, resources: frozenset[str]) -> bool:
+        """Whether any extender is called for a request.
 
-    def ignored(self) -> frozenset[str]:
-        """Return the resources that are the extenders' affair alone."""
-        return frozenset(
-            name
-            for one in self._clients
-            for name, alone in one.extender.managed.items()
-            if alone
+        :param resources: names of extended resources that it requests
+        """
+        return any(
+            _is_interested(client.extender, resources)
+            and (
+                client.extender.filter_verb
+                or client.extender.prioritize_verb
+                or client.extender.bind_verb
+            )
+            for client in self._clients
         )
 
     def close(self) -> None:
-        """Close the connections that are kept."""
-        for one in self._clients:
-            one.close()
+        """Close all connections."""
+        for client in self._clients:
+            client.close()
 
-    def filter(self, asked: Asked, names: Sequence[str]) -> Outcome:
-        """Ask every filter in turn.
+    def filter(
+        self, args: ExtenderArgs, names: Sequence[str]
+    ) -> ExtenderFilterResult:
+        """Call the filters one after the other.
 
-        :raises ExtenderFailed: one gave no answer and may not be missed
+        :param names: of the nodes to filter
+        :raises ExtenderFailed: a call failed, and its extender is not
+            ignorable
         """
-        found = Outcome(list(names))
-        for client in self._asked(asked, 'filter_verb'):
-            if not found.names:
+        result = ExtenderFilterResult(list(names))
+        for client in self._clients_for(args, 'filter_verb'):
+            if not result.names:
                 break
             try:
                 reply = wire.filter_reply(
-                    self._call(client, 'filter', _args(client, asked, found))
+                    self._call(
+                        client, 'filter', _document(client, args, result.names)
+                    )
                 )
-                passed = _passed(client.extender, reply, found.names)
+                passed = _passed(client.extender, reply, result.names)
             except (CallFailed, wire.WireError) as fault:
                 self._fail(client, 'filter', fault)
                 continue
-            self._note(found, reply, passed)
-        return found
+            self._record(result, reply, passed)
+        return result
 
     def prioritize(
-        self, asked: Asked, names: Sequence[str]
+        self, args: ExtenderArgs, names: Sequence[str]
     ) -> dict[str, float]:
-        """Return what the extenders add to each node, 0 to 10 x weight.
+        """Return what the extenders add to the weight of each node.
 
-        They are asked side by side; one that fails adds nothing.
+        Each adds its score, 0 to 1, times its weight. They are called in
+        parallel; a call that fails adds nothing.
         """
-        found = Outcome(list(names))
-        clients = self._asked(asked, 'prioritize_verb')
+        clients = self._clients_for(args, 'prioritize_verb')
         running = [
             (
-                one,
+                client,
                 self._pool.submit(
-                    self._call, one, 'prioritize', _args(one, asked, found)
+                    self._call,
+                    client,
+                    'prioritize',
+                    _document(client, args, names),
                 ),
             )
-            for one in clients
+            for client in clients
         ]
         totals = dict.fromkeys(names, 0.0)
         for client, future in running:
@@ -141,54 +146,56 @@ class Chain:
                 scores = wire.scores(future.result())
             except (CallFailed, wire.WireError) as fault:
                 self._count(
-                    client.extender.url_prefix, 'prioritize', _kind(fault)
+                    client.extender.url_prefix, 'prioritize', _reason(fault)
                 )
                 continue
             for name, score in scores.items():
                 if name in totals:
-                    totals[name] += score * client.extender.weight / _POINTS
+                    totals[name] += score * client.extender.weight / _MAX_SCORE
         return totals
 
-    def bind(self, asked: Asked, node: str) -> bool:
-        """Have the first extender that binds do so; whether there is one.
+    def bind(self, args: ExtenderArgs, node: str) -> bool:
+        """Bind the pod by the extender that has a bind verb.
 
-        :raises ExtenderFailed: it did not
+        :return: whether one has, and it bound the pod
+        :raises ExtenderFailed: it failed, and is not ignorable
         """
-        metadata = asked.pod['metadata']
+        metadata = args.pod['metadata']
         document = {
             'PodName': metadata['name'],
             'PodNamespace': metadata['namespace'],
             'PodUID': metadata['uid'],
             'Node': node,
         }
-        for client in self._asked(asked, 'bind_verb')[:1]:
+        for client in self._clients_for(args, 'bind_verb')[:1]:
             try:
-                said = wire.error_of(self._call(client, 'bind', document))
+                error = wire.error_of(self._call(client, 'bind', document))
             except (CallFailed, wire.WireError) as fault:
                 return self._fail(client, 'bind', fault)
-            if said:
-                return self._fail(client, 'bind', CallFailed('refused', said))
+            if error:
+                return self._fail(client, 'bind', CallFailed('refused', error))
             return True
         return False
 
     def preempt(
         self,
-        asked: Asked,
+        args: ExtenderArgs,
         candidates: Mapping[str, wire.Victims],
         pods: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, wire.Victims]:
-        """Have every preempt verb narrow the candidates down.
+        """Return the candidates that every preempt verb keeps.
 
+        :param candidates: node -> the pods that would be evicted
         :param pods: uid -> v1 Pod, of all victims
-        :raises ExtenderFailed: one gave no answer and may not be missed, or
-            names what it was not sent
+        :raises ExtenderFailed: a call failed, or its reply names what was not
+            sent, and its extender is not ignorable
         """
         left = dict(candidates)
-        for client in self._asked(asked, 'preempt_verb'):
+        for client in self._clients_for(args, 'preempt_verb'):
             if not left:
                 break
             document = {
-                'Pod': asked.pod, 'NodeNameToVictims': None,
+                'Pod': args.pod, 'NodeNameToVictims': None,
                 'NodeNameToMetaVictims': None,
             }  # fmt: skip
             meta = wire.meta_victims(left, left)['NodeNameToMetaVictims']
@@ -197,78 +204,87 @@ class Chain:
             else:
                 document['NodeNameToVictims'] = {
                     node: {
-                        'Pods': [pods[uid] for uid in one.pods],
-                        'NumPDBViolations': one.violations,
+                        'Pods': [pods[uid] for uid in victims.pods],
+                        'NumPDBViolations': victims.violations,
                     }
-                    for node, one in left.items()
+                    for node, victims in left.items()
                 }
             try:
-                answer = wire.victims(self._call(client, 'preempt', document))
-                left = _kept(answer, left, client.extender.ignorable)
+                reply = wire.victims(self._call(client, 'preempt', document))
+                left = _kept(reply, left, client.extender.ignorable)
             except (CallFailed, wire.WireError) as fault:
                 self._fail(client, 'preempt', fault)
         return left
 
-    def _asked(self, asked: Asked, verb: str) -> list[Client]:
+    def _clients_for(self, args: ExtenderArgs, verb: str) -> list[Client]:
+        """Return the clients of extenders that have a verb for a pod."""
         return [
-            one
-            for one in self._clients
-            if getattr(one.extender, verb)
-            and _interested(one.extender, asked.resources)
+            client
+            for client in self._clients
+            if getattr(client.extender, verb)
+            and _is_interested(client.extender, args.resources)
         ]
 
     def _call(self, client: Client, verb: str, document: Any) -> Any:
         path = getattr(client.extender, f'{verb}_verb')
-        answer = client.call(path, document)
+        reply = client.call(path, document)
         self._count(client.extender.url_prefix, verb, 'answered')
-        return answer
+        return reply
 
     def _fail(self, client: Client, verb: str, fault: Exception) -> bool:
-        """Count a failure; raise it where the extender may not be missed."""
+        """Count a failure; return False if the extender is ignorable.
+
+        :raises ExtenderFailed: it is not
+        """
         extender = client.extender
-        self._count(extender.url_prefix, verb, _kind(fault))
+        self._count(extender.url_prefix, verb, _reason(fault))
         if extender.ignorable:
             return False
         raise errors.ExtenderFailed(
             f'Extender {extender.url_prefix} failed to {verb}: {fault}',
             extender=extender.url_prefix,
             verb=verb,
-            reason=_kind(fault),
+            reason=_reason(fault),
         )
 
-    def _note(
-        self, found: Outcome, reply: wire.FilterReply, passed: set[str]
+    def _record(
+        self,
+        result: ExtenderFilterResult,
+        reply: wire.FilterReply,
+        passed: set[str],
     ) -> None:
-        for name in found.names:
+        for name in result.names:
             if name in passed:
                 continue
-            never = reply.unresolvable.get(name)
-            found.failed[name] = never or reply.failed.get(
-                name, 'left out without a reason'
+            unresolvable = reply.unresolvable.get(name)
+            result.failed[name] = unresolvable or reply.failed.get(
+                name, 'rejected without a reason'
             )
-            if never is not None:
-                found.never.add(name)
-        found.names = [name for name in found.names if name in passed]
+            if unresolvable is not None:
+                result.unresolvable.add(name)
+        result.names = [name for name in result.names if name in passed]
 
 
-def _kind(fault: Exception) -> str:
+def _reason(fault: Exception) -> str:
     return fault.reason if isinstance(fault, CallFailed) else 'undecodable'
 
 
-def _interested(extender: Extender, resources: frozenset[str]) -> bool:
+def _is_interested(extender: Extender, resources: frozenset[str]) -> bool:
     return not extender.managed or not resources.isdisjoint(extender.managed)
 
 
-def _args(client: Client, asked: Asked, found: Outcome) -> dict[str, Any]:
-    """Return a request in the form that the extender wants."""
+def _document(
+    client: Client, args: ExtenderArgs, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arguments in the form that the extender wants."""
     document: dict[str, Any] = {
-        'Pod': asked.pod, 'Nodes': None, 'NodeNames': None,
+        'Pod': args.pod, 'Nodes': None, 'NodeNames': None,
     }  # fmt: skip
     if client.extender.node_cache_capable:
-        document['NodeNames'] = found.names
+        document['NodeNames'] = list(names)
     else:
         document['Nodes'] = {
-            'metadata': {}, 'items': asked.nodes(found.names),
+            'metadata': {}, 'items': args.nodes(names),
         }  # fmt: skip
     return document
 
@@ -276,9 +292,10 @@ def _args(client: Client, asked: Asked, found: Outcome) -> dict[str, Any]:
 def _passed(
     extender: Extender, reply: wire.FilterReply, sent: Sequence[str]
 ) -> set[str]:
-    """Return the nodes that a reply lets pass.
+    """Return the names of nodes that pass by a reply.
 
-    :raises CallFailed: it is an error, or names what was not sent
+    :raises CallFailed: the reply is an error, or names a node that was not
+        sent
     """
     if reply.error:
         raise CallFailed('refused', reply.error)
@@ -286,27 +303,32 @@ def _passed(
     if extender.node_cache_capable and reply.node_names is not None:
         names = reply.node_names
     passed = set(names or ())
-    strange = sorted(passed - {*sent})
-    if strange:
+    unknown = sorted(passed - {*sent})
+    if unknown:
         raise CallFailed(
-            'undecodable', f'node {strange[0]!r} was not sent to it'
+            'undecodable', f'node {unknown[0]!r} was not sent to it'
         )
     return passed
 
 
 def _kept(
-    answer: Mapping[str, wire.Victims],
+    reply: Mapping[str, wire.Victims],
     sent: Mapping[str, wire.Victims],
     ignorable: bool,
 ) -> dict[str, wire.Victims]:
+    """Return the candidates that a reply keeps.
+
+    :raises WireError: it names a node or a pod that was not sent, or no
+        victim where the extender is not ignorable
+    """
     kept = {}
-    for node, one in answer.items():
+    for node, victims in reply.items():
         if node not in sent:
-            raise wire.WireError(f'node {node!r} was not sent')
-        if not {*one.pods} <= {*sent[node].pods}:
-            raise wire.WireError(f'{node!r} has no such pod')
-        if one.pods:
-            kept[node] = one
+            raise wire.WireError(f'node {node!r} was not sent to it')
+        if not {*victims.pods} <= {*sent[node].pods}:
+            raise wire.WireError(f'node {node!r}: a pod was not sent to it')
+        if victims.pods:
+            kept[node] = victims
         elif not ignorable:
             raise wire.WireError(
                 f'expected at least one victim on node {node!r}'

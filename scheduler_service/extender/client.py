@@ -1,7 +1,8 @@
 """Calls to one extender over HTTP, as a kube-scheduler makes them.
 
-Connections are kept. A call has one time limit for all of it: connecting,
-redirects, headers and body. Only status 200 is read.
+Connections are kept open. A call has one time limit for all of it:
+connecting, redirects, headers and body. Only a response with status 200 is
+read. A client may be used by any number of threads.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from scheduler_service.extender import wire
 from scheduler_service.extender.config import Extender, Tls
 
 LOG = logging.getLogger(__name__)
-_MOST_BYTES = 64 * 1024 * 1024
-_PIECE = 65536
-_REDIRECTS = 10
-_AGAIN_AS_IS = (307, 308)
-_AS_GET = (301, 302, 303)
-_KEPT = 16
+_MAX_BYTES = 64 * 1024 * 1024
+_CHUNK_BYTES = 65536
+_MAX_REDIRECTS = 10
+_REPEAT_AS_POST = (307, 308)
+_REPEAT_AS_GET = (301, 302, 303)
+_POOL_SIZE = 16
 _HEADERS = {
     'Content-Type': 'application/json',
     'Accept-Encoding': 'gzip',
@@ -37,10 +38,10 @@ _HEADERS = {
 
 
 class CallFailed(Exception):
-    """A call that gave no answer; the text says what went wrong.
+    """A call without a usable reply.
 
-    :ivar reason: a word for counters: ``timeout``, ``unreachable``,
-        ``status``, ``undecodable`` or ``refused``
+    :ivar reason: for counters: ``timeout``, ``unreachable``, ``status``,
+        ``undecodable`` or ``refused``
     """
 
     def __init__(self, reason: str, text: str) -> None:
@@ -49,58 +50,65 @@ class CallFailed(Exception):
 
 
 class Client:
-    """Calls one extender; may be used by many threads at once.
+    """A client of one extender.
 
     :raises ConfigurationError: its TLS material does not load
     """
 
     def __init__(self, extender: Extender) -> None:
         self.extender = extender
-        how: dict[str, Any] = {
-            'maxsize': _KEPT,
+        options: dict[str, Any] = {
+            'maxsize': _POOL_SIZE,
             'retries': False,
             'ssl_context': _context(extender),
         }
         tls = extender.tls
         if tls is not None and tls.server_name:
-            how['server_hostname'] = tls.server_name
-            how['assert_hostname'] = tls.server_name
+            options['server_hostname'] = tls.server_name
+            options['assert_hostname'] = tls.server_name
         if not _verified(extender):
-            how['assert_hostname'] = False
-            # It is said once, when the context is made, not at every call.
+            options['assert_hostname'] = False
+            # A warning is logged once, with the context, not with every call.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        self._pool = _manager(extender.url_prefix, how)
+        self._pool = _manager(extender.url_prefix, options)
 
     def call(self, verb: str, document: Any) -> Any:
-        """Send a document to a verb; return the one that is answered.
+        """Send a document to a verb; return the document of the reply.
 
-        :raises CallFailed: there was no answer, or it is not to be read
+        :raises CallFailed: there is no reply, or not a usable one
         """
         deadline = time.monotonic() + self.extender.timeout
         url, method = self.extender.url(verb), 'POST'
         body: bytes | None = wire.encode(document)
-        for _ in range(_REDIRECTS):
-            status, answer, place = self._once(method, url, body, deadline)
+        for _ in range(_MAX_REDIRECTS):
+            status, reply, location = self._request(
+                method, url, body, deadline
+            )
             if status == 200:
-                return _decoded(answer)
-            if place is None or status not in (*_AGAIN_AS_IS, *_AS_GET):
+                return _decoded(reply)
+            if location is None or status not in (
+                *_REPEAT_AS_POST,
+                *_REPEAT_AS_GET,
+            ):
                 raise CallFailed('status', f'{url}: status {status}')
-            url = parse.urljoin(url, place)
-            if status in _AS_GET:
+            url = parse.urljoin(url, location)
+            if status in _REPEAT_AS_GET:
                 method, body = 'GET', None
-        raise CallFailed('status', f'{url}: more than {_REDIRECTS} redirects')
+        raise CallFailed(
+            'status', f'{url}: more than {_MAX_REDIRECTS} redirects'
+        )
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close all connections."""
         self._pool.clear()
 
-    def _once(
+    def _request(
         self, method: str, url: str, body: bytes | None, deadline: float
     ) -> tuple[int, bytes, str | None]:
-        """Return (status, body if it is to be read, where it points)."""
+        """Return (status, body of status 200, Location header)."""
         left = deadline - time.monotonic()
         try:
-            answer = self._pool.request(
+            response = self._pool.request(
                 method,
                 url,
                 body=body,
@@ -110,60 +118,68 @@ class Client:
                 timeout=urllib3.Timeout(total=max(left, 0.001)),
             )
             try:
-                text = _read(answer, deadline) if answer.status == 200 else b''
-                return answer.status, text, answer.headers.get('Location')
+                data = b''
+                if response.status == 200:
+                    data = _read(response, deadline)
+                return response.status, data, response.headers.get('Location')
             finally:
-                _let_go(answer)
+                _release(response)
         except urllib3.exceptions.TimeoutError:
             raise CallFailed(
-                'timeout', f'{url}: no answer in {self.extender.timeout:g} s'
+                'timeout',
+                f'{url}: no reply within {self.extender.timeout:g} s',
             ) from None
         except (urllib3.exceptions.HTTPError, OSError) as fault:
             raise CallFailed('unreachable', f'{url}: {fault}') from None
 
 
-def _read(answer: Any, deadline: float) -> bytes:
-    """Read a body piece by piece, within the time of the call."""
-    found = bytearray()
-    for piece in answer.stream(_PIECE, decode_content=True):
-        found += piece
-        if len(found) > _MOST_BYTES:
-            raise CallFailed('undecodable', 'the answer is too long')
+def _read(response: Any, deadline: float) -> bytes:
+    """Read a body in chunks, within the time limit of the call."""
+    data = bytearray()
+    for chunk in response.stream(_CHUNK_BYTES, decode_content=True):
+        data += chunk
+        if len(data) > _MAX_BYTES:
+            raise CallFailed(
+                'undecodable', f'the reply has more than {_MAX_BYTES} bytes'
+            )
         if time.monotonic() > deadline:
             raise urllib3.exceptions.TimeoutError
-    return bytes(found)
+    return bytes(data)
 
 
-def _let_go(answer: Any) -> None:
-    """Keep the connection if its answer was read to the end."""
-    if answer.status == 200 and answer.closed:
-        answer.release_conn()
+def _release(response: Any) -> None:
+    """Keep the connection open if its response was read to the end."""
+    if response.status == 200 and response.closed:
+        response.release_conn()
     else:
-        answer.close()
+        response.close()
 
 
 def _decoded(body: bytes) -> Any:
     try:
         return wire.decode(body)
     except wire.WireError as fault:
-        raise CallFailed('undecodable', f'the answer: {fault}') from None
+        raise CallFailed(
+            'undecodable', f'the reply is not valid: {fault}'
+        ) from None
 
 
-def _manager(url: str, how: dict[str, Any]) -> Any:
-    """Return a pool, through the environment's proxy where it names one."""
+def _manager(url: str, options: dict[str, Any]) -> Any:
+    """Return a connection pool, with the environment's proxy if it has one."""
     parsed = parse.urlsplit(url)
     proxy = request.getproxies().get(parsed.scheme)
     host = parsed.hostname or ''
-    near = host == 'localhost' or host.startswith('127.') or host == '::1'
-    if proxy and not near and not request.proxy_bypass(parsed.netloc):
-        return urllib3.ProxyManager(proxy, **how)
-    return urllib3.PoolManager(**how)
+    loopback = host == 'localhost' or host.startswith('127.') or host == '::1'
+    if proxy and not loopback and not request.proxy_bypass(parsed.netloc):
+        return urllib3.ProxyManager(proxy, **options)
+    return urllib3.PoolManager(**options)
 
 
 def _verified(extender: Extender) -> bool:
-    """Whether the server's certificate is checked.
+    """Whether the server's certificate is verified.
 
-    Without a CA, ``enableHTTPS`` turns the check off: so it was always read.
+    ``enableHTTPS`` without a CA turns verification off, as in a
+    kube-scheduler.
     """
     tls = extender.tls or Tls()
     if tls.insecure:
@@ -179,7 +195,7 @@ def _context(extender: Extender) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not _verified(extender):
         LOG.warning(
-            'The certificate of extender %s is not checked',
+            'The certificate of extender %s is not verified',
             extender.url_prefix,
         )
         context.check_hostname = False
@@ -188,7 +204,7 @@ def _context(extender: Extender) -> ssl.SSLContext | None:
         _load(context, tls)
     except (OSError, ssl.SSLError, ValueError) as fault:
         raise errors.ConfigurationError(
-            f'extender {extender.url_prefix}: its TLS material does not '
+            f'extender {extender.url_prefix}: its certificates or key do not '
             f'load: {fault}'
         ) from None
     return context
@@ -210,14 +226,14 @@ def _load(context: ssl.SSLContext, tls: Tls) -> None:
 
 @contextmanager
 def _as_file(data: bytes, path: str) -> Iterator[str]:
-    """Give a file with the data; the library reads nothing else."""
+    """Give the path of a file with the data: the library reads files only."""
     if not data:
         yield path
         return
     handle, name = tempfile.mkstemp()
     try:
-        with os.fdopen(handle, 'wb') as written:
-            written.write(data)
+        with os.fdopen(handle, 'wb') as file:
+            file.write(data)
         yield name
     finally:
         os.unlink(name)

@@ -1,9 +1,9 @@
-"""The extenders of a policy file, in its older and its newer format.
+"""Parses a policy file with extenders, in the older and the newer format.
 
-The older is JSON with ``kind: Policy``: keys in any case, times in
-nanoseconds, what is not known is ignored and said. The newer is YAML or JSON
-with ``kind: KubeSchedulerConfiguration``: keys as written, times as text, and
-what is not known is refused.
+The older one is JSON with ``kind: Policy``: keys in any case, durations in
+nanoseconds, unknown keys ignored and reported. The newer one is YAML or JSON
+with ``kind: KubeSchedulerConfiguration``: keys in exactly one case, durations
+as text, unknown keys are errors. Stateless; used by the main thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _UNITS = {
 }  # fmt: skip
 _SPAN = re.compile(r'(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|ms|s|m|h)')
 _VERSIONS = tuple(
-    f'kubescheduler.config.k8s.io/{one}'
-    for one in ('v1', 'v1beta3', 'v1beta2', 'v1beta1')
+    f'kubescheduler.config.k8s.io/{version}'
+    for version in ('v1', 'v1beta3', 'v1beta2', 'v1beta1')
 )
 _KEYS = (
     'urlPrefix', 'filterVerb', 'prioritizeVerb', 'preemptVerb', 'bindVerb',
@@ -50,7 +50,7 @@ _NEWER_KEYS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tls:
-    """How an extender is trusted, and trusts us; data wins over files."""
+    """TLS settings of an extender; data takes precedence over files."""
 
     insecure: bool = False
     server_name: str = ''
@@ -64,11 +64,14 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extender:
-    """One extender; a verb that is empty is not called.
+    """One extender; an empty verb is not called.
 
+    :ivar weight: of its scores
     :ivar timeout: of a whole call, in seconds
-    :ivar managed: resource -> whether we are to ignore it ourselves; empty:
-        every request concerns it
+    :ivar node_cache_capable: it takes names of nodes instead of nodes
+    :ivar managed: resource -> whether the scheduler itself ignores it; empty:
+        the extender is called for every request
+    :ivar ignorable: a request goes on if a call fails
     """
 
     url_prefix: str
@@ -91,12 +94,12 @@ class Extender:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy file says.
+    """A parsed policy file.
 
-    :ivar extenders: in the order in which they are asked
-    :ivar predicates: their names; None: not given
-    :ivar priorities: (name, weight); None: not given
-    :ivar unknown: keys that were ignored, with their places
+    :ivar extenders: in the order in which they are called
+    :ivar predicates: their names; None: absent
+    :ivar priorities: (name, weight); None: absent
+    :ivar unknown: paths of keys that were ignored
     """
 
     extenders: tuple[Extender, ...] = ()
@@ -106,9 +109,10 @@ class Policy:
 
 
 def read(text: bytes, source: str) -> Policy:
-    """Read a policy file.
+    """Parse a policy file.
 
-    :raises ConfigurationError: with the place and what was expected there
+    :param source: its path, for errors
+    :raises ConfigurationError: with the path of the key and what was expected
     """
     try:
         document = msgspec.yaml.decode(text)
@@ -119,21 +123,24 @@ def read(text: bytes, source: str) -> Policy:
     try:
         policy = _policy(document)
         _check(policy.extenders)
-    except _Wrong as wrong:
-        raise errors.ConfigurationError(f'{source}: {wrong}') from None
-    # Those that may be missed are asked last, each kind in its order.
-    ordered = sorted(policy.extenders, key=lambda one: one.ignorable)
+    except _Invalid as fault:
+        raise errors.ConfigurationError(f'{source}: {fault}') from None
+    # Ignorable extenders are called last; the sort is stable.
+    ordered = sorted(policy.extenders, key=lambda extender: extender.ignorable)
     return dataclasses.replace(policy, extenders=tuple(ordered))
 
 
-class _Wrong(Exception):
-    """Something in the file is not as it has to be."""
+class _Invalid(Exception):
+    """A value in the file is not valid."""
 
 
 class _Object:
     """An object of the file, read by the rules of its format.
 
-    :param strict: keys exactly as written, and no others
+    :param place: its path in the file
+    :param known: the keys that it may have
+    :param strict: the newer format: case matters, unknown keys are errors
+    :param unknown: gets the paths of unknown keys
     """
 
     def __init__(
@@ -145,53 +152,62 @@ class _Object:
         unknown: list[str],
     ) -> None:
         if not isinstance(document, dict):
-            raise _Wrong(f'{place or "the document"}: expected an object')
+            raise _Invalid(f'{place or "the file"}: expected an object')
         self.place = place
         self.strict = strict
         self.unknown = unknown
-        self._found: dict[str, Any] = {}
-        names = {one if strict else one.lower(): one for one in known}
+        self._values: dict[str, Any] = {}
+        names = {key if strict else key.lower(): key for key in known}
         for key, value in document.items():
             name = names.get(str(key) if strict else str(key).lower())
             if name is not None:
-                self._found[name] = value
+                self._values[name] = value
                 continue
             if strict:
-                raise _Wrong(f'{self.at(key)}: unknown key')
+                raise _Invalid(f'{self.at(key)}: unknown key')
             unknown.append(self.at(key))
 
     def at(self, key: Any) -> str:
-        """Return the place of a key."""
+        """Return the path of a key in the file."""
         return f'{self.place}.{key}' if self.place else str(key)
 
     def get(self, key: str, kind: type[Any], default: Any) -> Any:
-        """Return a value of a kind, the default where it is absent."""
-        value = self._found.get(key)
+        """Return the value of a key; the default if it is absent.
+
+        :raises _Invalid: it is not of *kind*
+        """
+        value = self._values.get(key)
         if value is None:
             return default
-        good = isinstance(value, kind)
+        valid = isinstance(value, kind)
         if kind is int and isinstance(value, bool):
-            good = False
-        if not good:
-            raise _Wrong(f'{self.at(key)}: expected a {kind.__name__}')
+            valid = False
+        if not valid:
+            raise _Invalid(f'{self.at(key)}: expected a {kind.__name__}')
         return value
 
     def each(
         self, key: str, known: Sequence[str], make: Callable[[_Object], Any]
     ) -> tuple[Any, ...] | None:
-        """Return what is made of each object of a list; None if absent."""
+        """Return what *make* returns for each object of a list.
+
+        :return: None if the key is absent
+        """
         listed = self.get(key, list, None)
         if listed is None:
             return None
         return tuple(
             make(
                 _Object(
-                    one, f'{self.at(key)}[{at}]', known, self.strict,
+                    document,
+                    f'{self.at(key)}[{index}]',
+                    known,
+                    self.strict,
                     self.unknown,
                 )
             )
-            for at, one in enumerate(listed)
-        )  # fmt: skip
+            for index, document in enumerate(listed)
+        )
 
 
 def _policy(document: Any) -> Policy:
@@ -200,11 +216,13 @@ def _policy(document: Any) -> Policy:
     if kind == 'KubeSchedulerConfiguration':
         whole = _Object(document, '', _NEWER_KEYS, True, unknown)
         if whole.get('apiVersion', str, '') not in _VERSIONS:
-            raise _Wrong(f'apiVersion: expected one of {", ".join(_VERSIONS)}')
-        found = whole.each('extenders', _KEYS, _extender)
-        return Policy(found or ())
+            raise _Invalid(
+                f'apiVersion: expected one of {", ".join(_VERSIONS)}'
+            )
+        extenders = whole.each('extenders', _KEYS, _extender)
+        return Policy(extenders or ())
     if kind not in ('Policy', None):
-        raise _Wrong(
+        raise _Invalid(
             'kind: expected Policy or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
@@ -223,69 +241,73 @@ def _policy(document: Any) -> Policy:
     )
 
 
-def _named(one: _Object) -> str:
-    name: str = one.get('name', str, '')
-    if one.get('argument', dict, None):
-        raise _Wrong(f'{one.place}: {name} with an argument is not supported')
+def _named(obj: _Object) -> str:
+    name: str = obj.get('name', str, '')
+    if obj.get('argument', dict, None):
+        raise _Invalid(
+            f'{obj.place}: {name} with an argument is not supported'
+        )
     return name
 
 
-def _weighted(one: _Object) -> tuple[str, int]:
-    weight = one.get('weight', int, 0)
+def _weighted(obj: _Object) -> tuple[str, int]:
+    weight = obj.get('weight', int, 0)
     if weight <= 0:
-        raise _Wrong(f'{one.at("weight")}: has to be positive')
-    return _named(one), weight
+        raise _Invalid(f'{obj.at("weight")}: expected a positive integer')
+    return _named(obj), weight
 
 
-def _extender(one: _Object) -> Extender:
-    tls = one.get('tlsConfig', dict, None)
-    prefix = one.get('urlPrefix', str, '')
+def _extender(obj: _Object) -> Extender:
+    tls = obj.get('tlsConfig', dict, None)
+    prefix = obj.get('urlPrefix', str, '')
     if not prefix.startswith(('http://', 'https://')):
-        raise _Wrong(
-            f'{one.at("urlPrefix")}: expected http://... or https://...'
+        raise _Invalid(
+            f'{obj.at("urlPrefix")}: expected http://... or https://...'
         )
-    managed = one.each(
+    managed = obj.each(
         'managedResources', ('name', 'ignoredByScheduler'), _managed
     )
     return Extender(
         url_prefix=prefix,
-        filter_verb=one.get('filterVerb', str, ''),
-        prioritize_verb=one.get('prioritizeVerb', str, ''),
-        preempt_verb=one.get('preemptVerb', str, ''),
-        bind_verb=one.get('bindVerb', str, ''),
-        weight=one.get('weight', int, 0),
-        enable_https=one.get('enableHTTPS', bool, False),
+        filter_verb=obj.get('filterVerb', str, ''),
+        prioritize_verb=obj.get('prioritizeVerb', str, ''),
+        preempt_verb=obj.get('preemptVerb', str, ''),
+        bind_verb=obj.get('bindVerb', str, ''),
+        weight=obj.get('weight', int, 0),
+        enable_https=obj.get('enableHTTPS', bool, False),
         tls=None
         if tls is None
         else _tls(
             _Object(
-                tls, one.at('tlsConfig'), _TLS_KEYS, one.strict, one.unknown
+                tls, obj.at('tlsConfig'), _TLS_KEYS, obj.strict, obj.unknown
             )
         ),
-        timeout=_timeout(one) or DEFAULT_TIMEOUT_S,
-        node_cache_capable=one.get('nodeCacheCapable', bool, False),
+        timeout=_timeout(obj) or DEFAULT_TIMEOUT_S,
+        node_cache_capable=obj.get('nodeCacheCapable', bool, False),
         managed=dict(managed or ()),
-        ignorable=one.get('ignorable', bool, False),
+        ignorable=obj.get('ignorable', bool, False),
     )
 
 
-def _timeout(one: _Object) -> float:
-    if not one.strict:
-        spent = one.get('httpTimeout', int, 0)
+def _timeout(obj: _Object) -> float:
+    if not obj.strict:
+        spent = obj.get('httpTimeout', int, 0)
         if spent < 0:
-            raise _Wrong(f'{one.at("httpTimeout")}: is negative')
+            raise _Invalid(
+                f'{obj.at("httpTimeout")}: expected a duration of at least 0'
+            )
         return float(spent) / 1e9
-    text: str = one.get('httpTimeout', str, '0')
+    text: str = obj.get('httpTimeout', str, '0')
     spans = _SPAN.findall(text)
     if ''.join(a + b for a, b in spans) != text and text != '0':
-        raise _Wrong(
-            f'{one.at("httpTimeout")}: expected a duration such as 1m30s'
+        raise _Invalid(
+            f'{obj.at("httpTimeout")}: expected a duration such as 1m30s'
         )
     return sum(float(number) * _UNITS[unit] for number, unit in spans)
 
 
-def _managed(one: _Object) -> tuple[str, bool]:
-    name: str = one.get('name', str, '')
+def _managed(obj: _Object) -> tuple[str, bool]:
+    name: str = obj.get('name', str, '')
     domain, slash, rest = name.partition('/')
     if (
         not slash
@@ -295,55 +317,63 @@ def _managed(one: _Object) -> tuple[str, bool]:
         or domain.endswith('.kubernetes.io')
         or name.startswith('requests.')
     ):
-        raise _Wrong(
-            f'{one.at("name")}: {name!r} is no extended resource, which is '
-            'DOMAIN/NAME outside kubernetes.io'
+        raise _Invalid(
+            f'{obj.at("name")}: {name!r} is not an extended resource: '
+            'expected DOMAIN/NAME with a domain outside kubernetes.io'
         )
-    return name, one.get('ignoredByScheduler', bool, False)
+    return name, obj.get('ignoredByScheduler', bool, False)
 
 
-def _tls(one: _Object) -> Tls:
+def _tls(obj: _Object) -> Tls:
     data = {}
     for key in ('certData', 'keyData', 'caData'):
         try:
-            data[key] = base64.b64decode(one.get(key, str, ''), validate=True)
+            data[key] = base64.b64decode(obj.get(key, str, ''), validate=True)
         except (binascii.Error, ValueError):
-            raise _Wrong(f'{one.at(key)}: expected base64') from None
-    found = Tls(
-        insecure=one.get('insecure', bool, False),
-        server_name=one.get('serverName', str, ''),
-        cert_file=one.get('certFile', str, ''),
-        key_file=one.get('keyFile', str, ''),
-        ca_file=one.get('caFile', str, ''),
+            raise _Invalid(f'{obj.at(key)}: expected base64') from None
+    tls = Tls(
+        insecure=obj.get('insecure', bool, False),
+        server_name=obj.get('serverName', str, ''),
+        cert_file=obj.get('certFile', str, ''),
+        key_file=obj.get('keyFile', str, ''),
+        ca_file=obj.get('caFile', str, ''),
         cert_data=data['certData'],
         key_data=data['keyData'],
         ca_data=data['caData'],
     )
-    if found.insecure and (found.ca_file or found.ca_data):
-        raise _Wrong(f'{one.place}: insecure with a CA')
-    if bool(found.cert_file or found.cert_data) != bool(
-        found.key_file or found.key_data
+    if tls.insecure and (tls.ca_file or tls.ca_data):
+        raise _Invalid(f'{obj.place}: insecure and a CA exclude each other')
+    if bool(tls.cert_file or tls.cert_data) != bool(
+        tls.key_file or tls.key_data
     ):
-        raise _Wrong(f'{one.place}: a certificate and its key go together')
-    return found
+        raise _Invalid(
+            f'{obj.place}: a certificate needs its key, and a key its '
+            'certificate'
+        )
+    return tls
 
 
 def _check(extenders: Sequence[Extender]) -> None:
-    """Refuse what no extender may be, and what two may not."""
-    binders = [one for one in extenders if one.bind_verb]
+    """Check what the format alone does not.
+
+    :raises _Invalid: an extender, or several together, are not valid
+    """
+    binders = [extender for extender in extenders if extender.bind_verb]
     if len(binders) > 1:
-        raise _Wrong(f'extenders: {len(binders)} have bindVerb, one may')
+        raise _Invalid(
+            f'extenders: {len(binders)} have a bindVerb, at most one may'
+        )
     seen: set[str] = set()
-    for at, one in enumerate(extenders):
-        if one.prioritize_verb and one.weight <= 0:
-            raise _Wrong(
-                f'extenders[{at}].weight: has to be positive with '
+    for index, extender in enumerate(extenders):
+        if extender.prioritize_verb and extender.weight <= 0:
+            raise _Invalid(
+                f'extenders[{index}].weight: expected a positive integer with '
                 'prioritizeVerb'
             )
-        for name in one.managed:
+        for name in extender.managed:
             if name in seen:
-                raise _Wrong(
-                    f'extenders[{at}].managedResources: {name} is managed by '
-                    'two'
+                raise _Invalid(
+                    f'extenders[{index}].managedResources: {name} is managed '
+                    'by another extender already'
                 )
             seen.add(name)

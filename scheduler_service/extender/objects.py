@@ -1,12 +1,14 @@
-"""Hosts as v1 Nodes, requests as v1 Pods.
+"""Makes v1 Nodes of hosts and v1 Pods of requests, for extenders.
 
-What has no place of its own there is in annotations under a domain of ours,
-so that nothing is lost on the way.
+What these have no field for is in annotations under our own domain, so that
+nothing is lost. Used by the threads that call extenders, on copies of the host
+table; nothing here is written to.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,29 +32,32 @@ _PODS = '1000'
 
 
 def node_name(node: str) -> str:
-    """Return a node's name as Kubernetes allows it."""
-    plain = re.sub(r'[^a-z0-9.-]', '-', node.lower())[:253]
-    return plain.strip('-.') or 'node'
+    """Return the name of a node in a form that Kubernetes allows."""
+    name = re.sub(r'[^a-z0-9.-]', '-', node.lower())[:253]
+    return name.strip('-.') or 'node'
 
 
 def node_names(table: HostTable) -> list[str]:
-    """Return the name of every row; of several alike, all but one differ."""
-    taken: dict[str, int] = {}
-    found = []
+    """Return a unique name for every row of the table.
+
+    A name that is taken already gets a part of the host's uuid.
+    """
+    taken: set[str] = set()
+    names = []
     for row in range(len(table)):
         name = node_name(table.node_at(row))
         if name in taken:
             short = str(table.coded['uuid'].at(row))[:8]
             name = f'{name[:244]}-{short}'
-        taken[name] = row
-        found.append(name)
-    return found
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 class NodeMaker:
     """Makes v1 Nodes of hosts.
 
-    :param domain: of our labels, annotations and resources
+    :param domain: of our labels, annotations and extended resources
     """
 
     def __init__(self, domain: str, settings: Settings) -> None:
@@ -62,11 +67,17 @@ class NodeMaker:
     def nodes(
         self, table: HostTable, rows: Sequence[int], names: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """Return the Nodes of some rows under given names."""
-        docs = {name: decoded(table, name) for name in NESTED_FIELDS}
+        """Return the Nodes of some rows.
+
+        :param names: of the nodes, one for each row
+        """
+        nested = {name: decoded(table, name) for name in NESTED_FIELDS}
         return [
             self._node(
-                table, row, name, {k: v.at(row) for k, v in docs.items()}
+                table,
+                row,
+                name,
+                {field: column.at(row) for field, column in nested.items()},
             )
             for row, name in zip(rows, names, strict=True)
         ]
@@ -105,7 +116,7 @@ class NodeMaker:
         labels = {
             'kubernetes.io/hostname': name,
             'topology.kubernetes.io/zone': zone,
-            **{f'trait.{self._domain}/{one}': 'true' for one in traits},
+            **{f'trait.{self._domain}/{trait}': 'true' for trait in traits},
             **self._aggregate_labels(view, at),
         }
         if architecture:
@@ -116,7 +127,7 @@ class NodeMaker:
                 'name': name,
                 'uid': document['uuid'],
                 'creationTimestamp': None,
-                'labels': _legal(labels),
+                'labels': _valid_labels(labels),
                 'annotations': {
                     f'{self._domain}/host': host,
                     f'{self._domain}/hypervisor-hostname': node,
@@ -145,14 +156,14 @@ class NodeMaker:
         }  # fmt: skip
 
     def _figures(self, view: HostTable, at: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         for name, (total, used, ratio) in STANDARD_FIELDS.items():
             columns = view.resources[name]
-            stated = float(columns.ratio[at])
-            found[total] = int(columns.total[at])
-            found[used] = int(columns.used[at])
-            if stated == stated:
-                found[ratio] = stated
+            own_ratio = float(columns.ratio[at])
+            figures[total] = int(columns.total[at])
+            figures[used] = int(columns.used[at])
+            if not math.isnan(own_ratio):
+                figures[ratio] = own_ratio
         offered = {}
         for name, columns in view.resources.items():
             if name not in STANDARD_CLASSES and columns.total[at] >= 0:
@@ -163,17 +174,17 @@ class NodeMaker:
                     'allocation_ratio': float(columns.ratio[at]),
                 }
         if offered:
-            found['resources'] = offered
-        found['num_instances'] = int(view.number('num_instances')[at])
-        return found
+            figures['resources'] = offered
+        figures['num_instances'] = int(view.number('num_instances')[at])
+        return figures
 
     def _capacity(self, view: HostTable, at: int) -> dict[str, str]:
-        """Return the size of a host; what is used is not taken off."""
+        """Return the capacity of a host, including what is in use."""
 
         def limit(name: str) -> float:
             return float(view.capacity(name, self._settings)[at])
 
-        found = {
+        capacity = {
             'cpu': f'{round(limit("VCPU") * 1000)}m',
             'memory': f'{int(limit("MEMORY_MB"))}Mi',
             'ephemeral-storage': f'{int(limit("DISK_GB"))}Gi',
@@ -184,39 +195,39 @@ class NodeMaker:
                 continue
             left = float(columns.total[at] - columns.reserved[at])
             amount = int(left * float(columns.ratio[at]))
-            found[f'{self._domain}/{name}'] = str(amount)
-        return found
+            capacity[f'{self._domain}/{name}'] = str(amount)
+        return capacity
 
     def _aggregates(self, view: HostTable, at: int) -> list[dict[str, Any]]:
-        every = view.topology.aggregates
+        aggregates = view.topology.aggregates
         ids = sorted(view.coded['aggregate_set'].at(at))
         return [
             {
-                'id': every[one].id,
-                'uuid': every[one].uuid,
-                'name': every[one].name,
-                'metadata': every[one].metadata,
+                'id': aggregates[number].id,
+                'uuid': aggregates[number].uuid,
+                'name': aggregates[number].name,
+                'metadata': aggregates[number].metadata,
             }
-            for one in ids
+            for number in ids
         ]
 
     def _aggregate_labels(self, view: HostTable, at: int) -> dict[str, str]:
-        every = view.topology.aggregates
+        aggregates = view.topology.aggregates
         labels: dict[str, str] = {}
         values: dict[str, set[str]] = {}
-        for one in view.coded['aggregate_set'].at(at):
-            labels[f'aggregate.{self._domain}/{one}'] = 'true'
-            for key, value in every[one].metadata.items():
+        for number in view.coded['aggregate_set'].at(at):
+            labels[f'aggregate.{self._domain}/{number}'] = 'true'
+            for key, value in aggregates[number].metadata.items():
                 values.setdefault(key, set()).add(value)
-        for key, found in values.items():
-            if len(found) == 1:
+        for key, distinct in values.items():
+            if len(distinct) == 1:
                 name = f'metadata.aggregate.{self._domain}/{key}'
-                labels[name] = found.pop()
+                labels[name] = distinct.pop()
         return labels
 
 
 def pod_resources(request: Request, domain: str) -> frozenset[str]:
-    """Return the extended resources that a request asks for."""
+    """Return the names of extended resources that a request requests."""
     return frozenset(
         f'{domain}/{name}'
         for name in request.resources
@@ -248,7 +259,7 @@ def pod(request: Request, uuid: str, domain: str) -> dict[str, Any]:
             else 'default',
             'uid': uuid,
             'creationTimestamp': None,
-            'labels': _legal(labels),
+            'labels': _valid_labels(labels),
             'annotations': {
                 f'{domain}/request': _json(msgspec.to_builtins(request)),
             },
@@ -274,26 +285,26 @@ def pod(request: Request, uuid: str, domain: str) -> dict[str, Any]:
 
 
 def _selector(request: Request, domain: str) -> dict[str, str]:
-    found = {
-        f'trait.{domain}/{one}': 'true'
-        for one in sorted(request.required_traits)
+    labels = {
+        f'trait.{domain}/{trait}': 'true'
+        for trait in sorted(request.required_traits)
     }
     if request.availability_zone:
-        found['topology.kubernetes.io/zone'] = request.availability_zone
-    return _legal(found)
+        labels['topology.kubernetes.io/zone'] = request.availability_zone
+    return _valid_labels(labels)
 
 
 def _affinity(request: Request, domain: str) -> dict[str, Any]:
     terms: dict[str, Any] = {}
     expressions = [
-        {'key': f'trait.{domain}/{one}', 'operator': 'DoesNotExist'}
-        for one in sorted(request.forbidden_traits)
+        {'key': f'trait.{domain}/{trait}', 'operator': 'DoesNotExist'}
+        for trait in sorted(request.forbidden_traits)
     ]
     fields = [
         {
             'key': 'metadata.name',
             'operator': operator,
-            'values': sorted(node_name(one) for one in hosts),
+            'values': sorted(node_name(host) for host in hosts),
         }
         for operator, hosts in (
             ('NotIn', request.ignore_hosts),
@@ -321,15 +332,15 @@ def _spec(enabled: bool, up: bool) -> dict[str, Any]:
         taints.append('unschedulable')
     if not up:
         taints.append('unreachable')
-    found: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
     if not enabled:
-        found['unschedulable'] = True
+        spec['unschedulable'] = True
     if taints:
-        found['taints'] = [
-            {'key': f'node.kubernetes.io/{one}', 'effect': 'NoSchedule'}
-            for one in taints
+        spec['taints'] = [
+            {'key': f'node.kubernetes.io/{taint}', 'effect': 'NoSchedule'}
+            for taint in taints
         ]
-    return found
+    return spec
 
 
 def _architecture(supported: Any) -> str:
@@ -338,8 +349,11 @@ def _architecture(supported: Any) -> str:
     return _ARCHITECTURES.get(name, name)
 
 
-def _legal(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that Kubernetes allows; the rest is in annotations."""
+def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that Kubernetes allows.
+
+    The others are left out: annotations have their values, too.
+    """
     return {
         key: value
         for key, value in labels.items()

@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them: exact, never floats."""
+"""Parses Kubernetes quantities exactly, without floats. Stateless."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _DECIMAL = {
     'P': 15, 'E': 18,
 }  # fmt: skip
 _FINEST = Decimal('1e-9')
-_CAP = 2**63 - 1
-_LONGEST = 80
+_MAX = 2**63 - 1
+_MAX_LENGTH = 80
 _WIDE = decimal.Context(prec=200)
 
 
 class BadQuantity(ValueError):
-    """The text is no quantity."""
+    """The text is not a quantity."""
 
 
 def parse(value: Any) -> Decimal:
-    """Return a quantity of a JSON document, exactly.
+    """Return the exact value of a quantity in a JSON document.
 
-    Finer than 10^-9 is rounded away from zero; a binary value is capped at
-    2^63 - 1; null is 0.
+    Digits beyond 10^-9 are rounded away from zero; a value with a binary
+    suffix is limited to 2^63 - 1; null is 0.
 
-    :raises BadQuantity: it is none
+    :raises BadQuantity: it is not a quantity
     """
     if value is None:
         return Decimal(0)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadQuantity(f'{value!r} is no quantity')
+        raise BadQuantity(f'{value!r} is not a quantity')
     text = str(value).strip()
-    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _FORM.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if not text or match is None:
-        raise BadQuantity(f'{text[:40]!r} is no quantity')
+        raise BadQuantity(f'{text[:40]!r} is not a quantity')
     sign, whole, _, fraction, suffix = match.groups()
     number = Decimal(f'{sign}{whole or 0}.{fraction or 0}')
     number = _WIDE.multiply(number, _factor(suffix))
     if suffix in _BINARY:
-        number = max(min(number, Decimal(_CAP)), Decimal(-_CAP))
+        number = max(min(number, Decimal(_MAX)), Decimal(-_MAX))
     return number.quantize(_FINEST, ROUND_UP, _WIDE)
 
 
@@ -59,14 +59,14 @@ def _factor(suffix: str) -> Decimal:
         return Decimal(10) ** _DECIMAL[suffix]
     power = int(suffix[1:])
     if abs(power) > 60:
-        raise BadQuantity(f'{suffix!r} is out of reach')
+        raise BadQuantity(f'{suffix!r} is not within 10^-60 to 10^60')
     return Decimal(10) ** power
 
 
 def whole(value: Any) -> int:
     """Return a quantity in whole units, rounded away from zero.
 
-    :raises BadQuantity: it is none, or does not fit in 64 bits
+    :raises BadQuantity: it is not a quantity, or does not fit into 64 bits
     """
     return _fitting(parse(value).to_integral_value(ROUND_UP, _WIDE))
 
@@ -74,14 +74,14 @@ def whole(value: Any) -> int:
 def thousandths(value: Any) -> int:
     """Return a quantity in thousandths, rounded away from zero.
 
-    :raises BadQuantity: it is none, or does not fit in 64 bits
+    :raises BadQuantity: it is not a quantity, or does not fit into 64 bits
     """
     times = _WIDE.multiply(parse(value), Decimal(1000))
     return _fitting(times.to_integral_value(ROUND_UP, _WIDE))
 
 
 def _fitting(number: Decimal) -> int:
-    found = int(number)
-    if abs(found) > _CAP:
-        raise BadQuantity(f'{found} does not fit in 64 bits')
-    return found
+    integer = int(number)
+    if abs(integer) > _MAX:
+        raise BadQuantity(f'{integer} does not fit into 64 bits')
+    return integer

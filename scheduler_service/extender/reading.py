@@ -1,8 +1,9 @@
-"""v1 Nodes and Pods as hosts and requests, for whoever asks us as extender.
+"""Makes hosts of v1 Nodes and requests of v1 Pods, when we are the extender.
 
-A document of ours in an annotation counts; else the objects are read: the
-size of a node from ``allocatable``, rounded down, what a pod asks for rounded
-up. What is used of a node is not in it.
+An annotation with our own document is used if there is one. Else the fields
+of the object are: the capacity of a node from ``allocatable``, rounded down,
+and the requests of a pod, rounded up. What is in use on a node is not in it.
+Stateless; used by threads of the HTTP server.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ZONES = (
 )
 _FEATURE = 'feature.node.kubernetes.io/cpu-cpuid.'
 _MIB, _GIB = 2**20, 2**30
-_MOST = 2**53
+_MAX = 2**53
 
 
 def _objects(document: Any, name: str) -> dict[str, Any]:
@@ -36,12 +37,15 @@ def _listed(document: Any, name: str) -> list[Any]:
 
 
 def _annotated(document: Any, key: str) -> Any:
-    """Return a document of ours in an annotation; None for none."""
-    found = _objects(_objects(document, 'metadata'), 'annotations').get(key)
-    if not isinstance(found, str):
+    """Return our own document in an annotation; None if there is none.
+
+    :raises WireError: it is not JSON
+    """
+    text = _objects(_objects(document, 'metadata'), 'annotations').get(key)
+    if not isinstance(text, str):
         return None
     try:
-        return msgspec.json.decode(found)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         raise wire.WireError(f'annotation {key}: not JSON') from None
 
@@ -49,10 +53,10 @@ def _annotated(document: Any, key: str) -> Any:
 def node_host(node: Any, domain: str) -> tuple[Host, str | None]:
     """Return a node as a host, and its zone.
 
-    :raises WireError: it is no node, or its document of ours is not one
+    :raises WireError: it is not a node, or the annotation is not a host
     """
     labels = _objects(_objects(node, 'metadata'), 'labels')
-    zone = next((labels[one] for one in _ZONES if labels.get(one)), None)
+    zone = next((labels[key] for key in _ZONES if labels.get(key)), None)
     given = _annotated(node, f'{domain}/host-document')
     if given is not None:
         try:
@@ -65,7 +69,7 @@ def node_host(node: Any, domain: str) -> tuple[Host, str | None]:
 def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
     name = wire.name_of(node)
     if not name:
-        raise wire.WireError('a node without a name')
+        raise wire.WireError('node: metadata.name is required')
     status = _objects(node, 'status')
     size = _objects(status, 'allocatable') or _objects(status, 'capacity')
     resources = {
@@ -103,39 +107,39 @@ def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
 
 
 def _ready(status: Any) -> bool:
-    """Whether the node says that it is ready; true where it says nothing."""
-    for one in _listed(status, 'conditions'):
-        if wire.field(one, 'type', str) == 'Ready':
-            return bool(wire.field(one, 'status', str) == 'True')
+    """Whether the condition Ready is true; a node without it is ready."""
+    for condition in _listed(status, 'conditions'):
+        if wire.field(condition, 'type', str) == 'Ready':
+            return bool(wire.field(condition, 'status', str) == 'True')
     return True
 
 
 def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
-    found = set()
+    traits = set()
     for key, value in labels.items():
         if value != 'true':
             continue
         if key.startswith(f'trait.{domain}/'):
-            found.add(key.split('/', 1)[1].upper())
+            traits.add(key.split('/', 1)[1].upper())
         elif key.startswith(_FEATURE):
-            found.add(f'HW_CPU_X86_{key.removeprefix(_FEATURE).upper()}')
-    return {one for one in found if one.replace('_', '').isalnum()}
+            traits.add(f'HW_CPU_X86_{key.removeprefix(_FEATURE).upper()}')
+    return {trait for trait in traits if trait.replace('_', '').isalnum()}
 
 
 def pod_request(pod: Any, domain: str) -> Request:
-    """Return what a pod asks for.
+    """Return a pod as a request.
 
-    :raises WireError: it is no pod, or its document of ours is no request
+    :raises WireError: it is not a pod, or the annotation is not a request
     """
     given = _annotated(pod, f'{domain}/request')
     metadata = _objects(pod, 'metadata')
     document = given if given is not None else _plain_request(pod, domain)
     try:
-        found = documents.request(document)
+        request = documents.request(document)
     except errors.InvalidRequest as fault:
         name = wire.field(metadata, 'name', str)
         raise wire.WireError(f'pod {name}: {fault}') from None
-    return found.with_ids()
+    return request.with_ids()
 
 
 def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
     for key, value in selector.items():
         if key.startswith(f'trait.{domain}/') and value == 'true':
             specs[f'trait:{key.split("/", 1)[1].upper()}'] = 'required'
-    zone = next((selector[one] for one in _ZONES if selector.get(one)), None)
+    zone = next((selector[key] for key in _ZONES if selector.get(key)), None)
     document: dict[str, Any] = {
         'project_id': wire.field(
             _objects(pod, 'metadata'), 'namespace', str
@@ -170,50 +174,50 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
 
 
 def pod_amounts(pod: Any) -> dict[str, Decimal]:
-    """Return what a pod asks of each resource, in whole units.
+    """Return how much of each resource a pod requests, in units of 1.
 
-    The most of: the containers with the sidecars together, each init
-    container with the sidecars before it; and the pod's overhead.
+    That is the larger one of: all containers and sidecars together; each init
+    container with the sidecars before it. The pod's overhead is added.
 
-    :raises WireError: a quantity is none
+    :raises WireError: a quantity is not valid
     """
     spec = _objects(pod, 'spec')
     total: dict[str, Decimal] = {}
-    for one in _listed(spec, 'containers'):
-        _add(total, _asked(one))
+    for container in _listed(spec, 'containers'):
+        _add(total, _requested(container))
     sidecars: dict[str, Decimal] = {}
-    most: dict[str, Decimal] = {}
-    for one in _listed(spec, 'initContainers'):
-        asked = _asked(one)
-        if wire.field(one, 'restartPolicy', str) == 'Always':
-            _add(sidecars, asked)
-            _raise(most, sidecars)
+    peak: dict[str, Decimal] = {}
+    for container in _listed(spec, 'initContainers'):
+        requested = _requested(container)
+        if wire.field(container, 'restartPolicy', str) == 'Always':
+            _add(sidecars, requested)
+            _raise_to(peak, sidecars)
         else:
             step = dict(sidecars)
-            _add(step, asked)
-            _raise(most, step)
+            _add(step, requested)
+            _raise_to(peak, step)
     _add(total, sidecars)
-    whole = _asked(spec)
+    whole = _requested(spec)
     total.update(
         (name, amount)
         for name, amount in whole.items()
         if name in ('cpu', 'memory') or name.startswith('hugepages-')
     )
-    _raise(total, most)
+    _raise_to(total, peak)
     _add(total, _quantities(_objects(spec, 'overhead')))
     return total
 
 
-def _asked(container: Any) -> dict[str, Decimal]:
+def _requested(container: Any) -> dict[str, Decimal]:
     resources = _objects(container, 'resources')
     limits = _quantities(_objects(resources, 'limits'))
     return {**limits, **_quantities(_objects(resources, 'requests'))}
 
 
-def _quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:
+def _quantities(values: Mapping[str, Any]) -> dict[str, Decimal]:
     return {
         name: _checked(quantity.parse, value, name)
-        for name, value in found.items()
+        for name, value in values.items()
     }
 
 
@@ -222,19 +226,19 @@ def _add(total: dict[str, Decimal], more: Mapping[str, Decimal]) -> None:
         total[name] = total.get(name, Decimal(0)) + amount
 
 
-def _raise(most: dict[str, Decimal], other: Mapping[str, Decimal]) -> None:
+def _raise_to(peak: dict[str, Decimal], other: Mapping[str, Decimal]) -> None:
     for name, amount in other.items():
-        most[name] = max(most.get(name, Decimal(0)), amount)
+        peak[name] = max(peak.get(name, Decimal(0)), amount)
 
 
 def _amount(read: Callable[[Any], int], size: Any, name: str) -> int:
-    found: int = _checked(read, size.get(name), name)
-    return max(found, 0)
+    amount: int = _checked(read, size.get(name), name)
+    return max(amount, 0)
 
 
 def _count(value: Any) -> int:
-    found: int = _checked(quantity.whole, value, 'resource')
-    return min(max(found, 0), _MOST)
+    count: int = _checked(quantity.whole, value, 'resource')
+    return min(max(count, 0), _MAX)
 
 
 def _checked(read: Callable[[Any], Any], value: Any, name: str) -> Any:
@@ -245,10 +249,10 @@ def _checked(read: Callable[[Any], Any], value: Any, name: str) -> Any:
 
 
 def _down(amount: int, unit: int) -> int:
-    return min(amount // unit, _MOST)
+    return min(amount // unit, _MAX)
 
 
 def _up(amount: Decimal, unit: int) -> int:
     whole = (amount / unit).to_integral_value(ROUND_DOWN)
     more = 1 if whole * unit < amount else 0
-    return min(max(int(whole) + more, 0), _MOST)
+    return min(max(int(whole) + more, 0), _MAX)

@@ -1,8 +1,8 @@
-"""The extender's documents on the wire, read and written as Go does it.
+"""Documents of extender calls, parsed and written as Go's encoding/json does.
 
-Keys match in any case and at every depth; of two spellings the later one
-counts, and objects are merged. A body is its first JSON value. Nothing that
-is written is left out when it is empty.
+Keys match in any case at every depth; of two spellings the later one counts,
+and objects are merged. A body is its first JSON value. Empty fields are
+written, too. Stateless.
 """
 
 from __future__ import annotations
@@ -14,17 +14,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-_MISSING = {str: '', int: 0, bool: False, list: None, dict: None}
+_ZERO_VALUES = {str: '', int: 0, bool: False, list: None, dict: None}
+_KINDS = {
+    str: 'a string',
+    int: 'an integer of 64 bits',
+    bool: 'true or false',
+    list: 'a list',
+    dict: 'an object',
+}
 _LIMIT = 2**63
-_HALF = re.compile('[\ud800-\udfff]')
+_SURROGATE = re.compile('[\ud800-\udfff]')
 
 
 class WireError(ValueError):
-    """A document is not what it has to be; the whole of it is refused."""
+    """A document is not valid; all of it is rejected."""
 
 
 def _refuse(text: str) -> Any:
-    raise WireError(f'{text} is no JSON')
+    raise WireError(f'{text} is not JSON')
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse)
@@ -34,30 +41,33 @@ _encode = msgspec.json.Encoder().encode
 def decode(body: bytes) -> Any:
     """Return the first JSON value of a body.
 
-    :raises WireError: there is none
+    :raises WireError: it does not start with one
     """
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        # More may follow, or text may be mended: the slower way sees to it.
+        # More may follow, or be invalid UTF-8: use the slower parser.
         pass
     text = body.decode('utf-8', 'replace').lstrip(' \t\r\n')
     try:
-        return _mended(_decoder.raw_decode(text)[0])
+        return _without_surrogates(_decoder.raw_decode(text)[0])
     except RecursionError:
         raise WireError('nested too deeply') from None
     except ValueError as fault:
         raise WireError(f'not JSON: {fault}' if text else 'EOF') from None
 
 
-def _mended(value: Any) -> Any:
-    """Return a value whose text has no halves of surrogate pairs."""
+def _without_surrogates(value: Any) -> Any:
+    """Return a value with lone surrogates replaced by U+FFFD."""
     if isinstance(value, str):
-        return _HALF.sub('\ufffd', value)
+        return _SURROGATE.sub('\ufffd', value)
     if isinstance(value, list):
-        return [_mended(one) for one in value]
+        return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_mended(key): _mended(one) for key, one in value.items()}
+        return {
+            _without_surrogates(key): _without_surrogates(item)
+            for key, item in value.items()
+        }
     return value
 
 
@@ -67,26 +77,29 @@ def encode(document: Any) -> bytes:
 
 
 def field(document: Any, name: str, kind: type[Any]) -> Any:
-    """Return a field in whatever case it is spelled.
+    """Return a field whose name is spelled in any case.
 
-    :return: the zero of *kind* where it is absent or null
+    :return: the zero value of *kind* if it is absent or null; None for lists
+        and objects
     :raises WireError: it is of another kind
     """
     if not isinstance(document, Mapping):
-        raise WireError(f'expected an object around {name}')
-    # Most documents spell it as it should be, and only so.
-    low = name.lower()
-    found = None
+        raise WireError(f'expected an object with {name}')
+    lower = name.lower()
+    result = None
     for key, value in document.items():
-        if key != name and key.lower() != low:
+        # Compared first: most documents have the usual spelling.
+        if key != name and key.lower() != lower:
             continue
         if value is not None and not _is(value, kind):
-            raise WireError(f'{name}: {_shown(value)} is no {kind.__name__}')
-        if isinstance(found, dict) and isinstance(value, dict):
-            found = {**found, **value}
+            raise WireError(
+                f'{name}: expected {_KINDS[kind]}, got {_shown(value)}'
+            )
+        if isinstance(result, dict) and isinstance(value, dict):
+            result = {**result, **value}
         else:
-            found = value
-    return _MISSING[kind] if found is None else found
+            result = value
+    return _ZERO_VALUES[kind] if result is None else result
 
 
 def _is(value: Any, kind: type[Any]) -> bool:
@@ -101,48 +114,53 @@ def _shown(value: Any) -> str:
 
 
 def strings(document: Any, name: str) -> list[str] | None:
-    """Return a list of strings, None where it is null.
+    """Return a list of strings; None if it is absent or null.
 
     :raises WireError: it is something else
     """
-    found: list[str] | None = field(document, name, list)
-    if found is not None and not all(isinstance(one, str) for one in found):
-        raise WireError(f'{name}: not all are strings')
-    return found
+    items: list[str] | None = field(document, name, list)
+    if items is not None and not all(isinstance(item, str) for item in items):
+        raise WireError(f'{name}: expected strings only')
+    return items
 
 
 def reasons(document: Any, name: str) -> dict[str, str]:
-    """Return an object of strings, empty where it is null.
+    """Return an object of strings; empty if it is absent or null.
 
     :raises WireError: it is something else
     """
-    found = field(document, name, dict) or {}
-    if not all(isinstance(one, str) for one in found.values()):
-        raise WireError(f'{name}: not all are strings')
-    return dict(found)
+    texts = field(document, name, dict) or {}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise WireError(f'{name}: expected strings only')
+    return dict(texts)
 
 
 def name_of(document: Any) -> str:
-    """Return the name in the metadata of a v1 object."""
+    """Return ``metadata.name`` of a v1 object."""
     name: str = field(field(document, 'metadata', dict) or {}, 'name', str)
     return name
 
 
 def items(document: Any, name: str) -> list[dict[str, Any]] | None:
-    """Return the objects of a NodeList; None where there is no list."""
+    """Return the objects of a NodeList; None if it is absent or null.
+
+    :raises WireError: it is not a list of objects
+    """
     listed = field(document, name, dict)
     if listed is None:
         return None
-    found = field(listed, 'items', list) or []
-    if not all(isinstance(one, dict) for one in found):
-        raise WireError(f'{name}.items: not all are objects')
-    return list(found)
+    objects = field(listed, 'items', list) or []
+    if not all(isinstance(each, dict) for each in objects):
+        raise WireError(f'{name}.items: expected objects only')
+    return list(objects)
 
 
 class FilterReply(NamedTuple):
-    """What a filter verb answers.
+    """The reply of a filter verb.
 
-    :ivar nodes: names of the node objects, None for no list
+    :ivar nodes: names of the node objects; None without a list
+    :ivar failed: node -> reason
+    :ivar unresolvable: the same, for nodes that no eviction can help
     """
 
     nodes: list[str] | None
@@ -153,15 +171,15 @@ class FilterReply(NamedTuple):
 
 
 def filter_reply(document: Any) -> FilterReply:
-    """Read the answer of a filter verb.
+    """Parse the reply of a filter verb.
 
-    :raises WireError: it is none
+    :raises WireError: it is not valid
     """
     if document is None:
         return FilterReply(None, None, {}, {}, '')
     listed = items(document, 'Nodes')
     return FilterReply(
-        None if listed is None else [name_of(one) for one in listed],
+        None if listed is None else [name_of(node) for node in listed],
         strings(document, 'NodeNames'),
         reasons(document, 'FailedNodes'),
         reasons(document, 'FailedAndUnresolvableNodes'),
@@ -170,25 +188,25 @@ def filter_reply(document: Any) -> FilterReply:
 
 
 def scores(document: Any) -> dict[str, int]:
-    """Read the answer of a prioritize verb; a host twice has the sum.
+    """Parse the reply of a prioritize verb: the sum of scores by host.
 
-    :raises WireError: it is no list of hosts and whole numbers
+    :raises WireError: it is not a list of hosts and integers
     """
     if document is None:
         return {}
     if not isinstance(document, list):
         raise WireError('scores: expected a list')
-    found: dict[str, int] = {}
-    for one in document:
-        host = field(one, 'Host', str)
-        found[host] = found.get(host, 0) + field(one, 'Score', int)
-    return found
+    totals: dict[str, int] = {}
+    for score in document:
+        host = field(score, 'Host', str)
+        totals[host] = totals.get(host, 0) + field(score, 'Score', int)
+    return totals
 
 
 def error_of(document: Any) -> str:
-    """Read the answer of a bind verb.
+    """Parse the reply of a bind verb: its error, empty if there is none.
 
-    :raises WireError: it is none
+    :raises WireError: it is not valid
     """
     return '' if document is None else str(field(document, 'Error', str))
 
@@ -197,6 +215,7 @@ class Victims(NamedTuple):
     """Pods to evict from one node.
 
     :ivar pods: their uids
+    :ivar violations: how many disruption budgets this violates
     """
 
     pods: list[str]
@@ -204,9 +223,9 @@ class Victims(NamedTuple):
 
 
 def victims(document: Any) -> dict[str, Victims]:
-    """Read the answer of a preempt verb.
+    """Parse the reply of a preempt verb: victims by node.
 
-    :raises WireError: it is none
+    :raises WireError: it is not valid
     """
     if document is None:
         return {}
@@ -218,20 +237,20 @@ def victims(document: Any) -> dict[str, Victims]:
 def _victims(
     document: Any, name: str, uid_of: Callable[[Any], str]
 ) -> dict[str, Victims]:
-    found = {}
-    for node, one in (field(document, name, dict) or {}).items():
-        if one is None:
-            found[node] = Victims([], 0)
+    by_node = {}
+    for node, entry in (field(document, name, dict) or {}).items():
+        if entry is None:
+            by_node[node] = Victims([], 0)
             continue
-        pods = [uid_of(pod) for pod in field(one, 'Pods', list) or []]
-        found[node] = Victims(pods, field(one, 'NumPDBViolations', int))
-    return found
+        pods = [uid_of(pod) for pod in field(entry, 'Pods', list) or []]
+        by_node[node] = Victims(pods, field(entry, 'NumPDBViolations', int))
+    return by_node
 
 
-def asked_victims(document: Any) -> dict[str, Victims]:
-    """Read the candidates of a preempt request, in either form.
+def candidate_victims(document: Any) -> dict[str, Victims]:
+    """Parse the candidates of a preempt call, with pods or with uids.
 
-    :raises WireError: it is none
+    :raises WireError: it is not valid
     """
     if field(document, 'NodeNameToMetaVictims', dict) is not None:
         return victims(document)
@@ -243,14 +262,14 @@ def asked_victims(document: Any) -> dict[str, Victims]:
 
 
 def meta_victims(
-    found: Mapping[str, Victims], nodes: Iterable[str]
+    by_node: Mapping[str, Victims], nodes: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the answer of a preempt verb that keeps some nodes."""
+    """Return the reply of a preempt verb that keeps some nodes."""
     return {
         'NodeNameToMetaVictims': {
             node: {
-                'Pods': [{'UID': uid} for uid in found[node].pods],
-                'NumPDBViolations': found[node].violations,
+                'Pods': [{'UID': uid} for uid in by_node[node].pods],
+                'NumPDBViolations': by_node[node].violations,
             }
             for node in nodes
         }

@@ -1,1 +1,1 @@
-"""The HTTP face: health, metrics, /v1, and the extender's endpoints."""
+"""The HTTP server: health, metrics, explanations, and us as an extender."""

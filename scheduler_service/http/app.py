@@ -1,4 +1,7 @@
-"""The routes, who may use them, and what errors look like."""
+"""The WSGI application: routes, access, and the form of errors.
+
+Built by the main thread; requests run on threads of the HTTP server.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from scheduler_service.extender import wire
 from scheduler_service.http import extender, health, metrics, v1
 
 LOG = logging.getLogger(__name__)
-_OPEN = ('/healthcheck', '/readyz')
+_PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = ('127.', '::1', 'localhost')
 
 
 class Guard:
-    """Lets in who has the token or a client certificate.
+    """Admits clients that have the token or a client certificate.
 
-    :param token: None: none is asked for
+    :param token: None: no token is required
     :param certificates: whether client certificates are checked
     """
 
@@ -30,71 +33,85 @@ class Guard:
         self._certificates = certificates
 
     def process_request(self, req: Any, resp: Any) -> None:
-        """Refuse strangers.
+        """Check the credentials of a request.
 
-        :raises HTTPUnauthorized: neither token nor certificate
+        :raises HTTPUnauthorized: neither token nor certificate is valid
         """
-        if req.path in _OPEN or not (self._token or self._certificates):
+        if req.path in _PUBLIC or not (self._token or self._certificates):
             return
         if req.env.get('SSL_CLIENT_VERIFY') == 'SUCCESS':
             return
-        given = (req.get_header('Authorization') or '').partition(' ')
-        if self._token and given[0].lower() == 'bearer':
-            sent = given[2].strip().encode('utf-8', 'replace')
+        header = req.get_header('Authorization') or ''
+        scheme, _, token = header.partition(' ')
+        if self._token and scheme.lower() == 'bearer':
+            sent = token.strip().encode('utf-8', 'replace')
             if hmac.compare_digest(sent, self._token):
                 return
         raise falcon.HTTPUnauthorized(
-            description='a bearer token or a client certificate is needed',
+            description='a bearer token or a client certificate is required',
             challenges=['Bearer'],
         )
 
 
-def body(req: Any, most: int) -> bytes:
+def body(req: Any, max_bytes: int) -> bytes:
     """Return the body of a request.
 
-    :raises PayloadTooLarge: it is longer than *most*
+    :raises PayloadTooLarge: it is longer than *max_bytes*
+    :raises InvalidRequest: it cannot be read from the connection
     """
     size = req.content_length
-    if size is not None and size > most:
+    if size is not None and size > max_bytes:
         raise errors.PayloadTooLarge(
-            f'{size} bytes, at most {most} are taken', size=size, limit=most
+            f'{size} bytes, at most {max_bytes} are allowed',
+            size=size,
+            limit=max_bytes,
         )
     try:
-        found: bytes = req.bounded_stream.read(most + 1)
+        data: bytes = req.bounded_stream.read(max_bytes + 1)
     except (ValueError, OSError) as fault:
-        # Chunks that are none, or a client that went away.
+        # Malformed chunks, or a client that closed the connection.
         raise errors.InvalidRequest(
             f'the body cannot be read: {str(fault)[:100]}'
         ) from None
-    if len(found) > most:
-        raise errors.PayloadTooLarge(f'more than {most} bytes', limit=most)
-    return found
+    if len(data) > max_bytes:
+        raise errors.PayloadTooLarge(
+            f'more than {max_bytes} bytes', limit=max_bytes
+        )
+    return data
 
 
-def make(scheduler: Any, judge: Any, binder: Any, guard: Guard,
-         most: int) -> Any:  # fmt: skip
+def make(
+    scheduler: Any,
+    evaluator: Any,
+    binder: Any,
+    guard: Guard,
+    max_body_bytes: int,
+) -> Any:
     """Return the WSGI application.
 
-    :param judge: of pods, an ``engine.pods.PodEvaluator``
-    :param binder: binds pods; None: the verb is not offered
-    :param most: bytes of a body
+    :param evaluator: of nodes for pods, a ``PodEvaluator``
+    :param binder: of pods; None: ``/extender/bind`` is not served
     """
     app = falcon.App(middleware=[guard])
     app.req_options.strip_url_path_trailing_slash = True
     app.set_error_serializer(_serialize)
-    app.add_error_handler(errors.SchedulerError, _declared)
-    app.add_error_handler(wire.WireError, _unreadable)
-    app.add_error_handler(Exception, _broken)
+    app.add_error_handler(errors.SchedulerError, _scheduler_error)
+    app.add_error_handler(wire.WireError, _wire_error)
+    app.add_error_handler(Exception, _internal_error)
     app.add_route('/healthcheck', health.Alive())
     app.add_route('/readyz', health.Ready(scheduler))
     app.add_route('/metrics', metrics.Metrics(scheduler))
-    v1.add(app, scheduler, lambda req: body(req, min(most, v1.MOST_BYTES)))
-    extender.add(app, judge, binder, lambda req: body(req, most))
+    v1.add(
+        app,
+        scheduler,
+        lambda req: body(req, min(max_body_bytes, v1.MAX_BYTES)),
+    )
+    extender.add(app, evaluator, binder, lambda req: body(req, max_body_bytes))
     return app
 
 
 def _serialize(req: Any, resp: Any, fault: Any) -> None:
-    """Write a fault of the framework in the form of our errors."""
+    """Write an error of the framework in the form of ours."""
     resp.content_type = falcon.MEDIA_JSON
     resp.data = wire.encode(
         {
@@ -108,7 +125,7 @@ def _serialize(req: Any, resp: Any, fault: Any) -> None:
     )
 
 
-def _declared(
+def _scheduler_error(
     req: Any, resp: Any, error: errors.SchedulerError, params: Any
 ) -> None:
     resp.status = error.code
@@ -116,22 +133,26 @@ def _declared(
     resp.data = wire.encode({'error': error.to_dict()})
 
 
-def _unreadable(req: Any, resp: Any, fault: Exception, params: Any) -> None:
-    _declared(req, resp, errors.InvalidRequest(str(fault)), params)
+def _wire_error(req: Any, resp: Any, fault: Exception, params: Any) -> None:
+    _scheduler_error(req, resp, errors.InvalidRequest(str(fault)), params)
 
 
-def _broken(req: Any, resp: Any, fault: Exception, params: Any) -> None:
+def _internal_error(
+    req: Any, resp: Any, fault: Exception, params: Any
+) -> None:
     if isinstance(fault, falcon.HTTPError | falcon.HTTPStatus):
         raise fault
     LOG.error('%s %s failed', req.method, req.path, exc_info=fault)
-    _declared(req, resp, errors.SchedulerError('Internal error'), params)
+    _scheduler_error(
+        req, resp, errors.SchedulerError('Internal error'), params
+    )
 
 
 def guard_of(group: Any) -> Guard:
-    """Return the guard that the options ask for.
+    """Return the guard for the options of [http].
 
-    :raises ConfigurationError: the token cannot be read, or everybody could
-        reach us without one
+    :raises ConfigurationError: the token cannot be read, or other machines
+        could connect without one
     """
     token = None
     if group.token_file:
@@ -143,13 +164,13 @@ def guard_of(group: Any) -> Guard:
             ) from None
         if not token:
             raise errors.ConfigurationError('[http] token_file is empty')
-    near = str(group.bind_host).startswith(_LOOPBACK)
-    if token is None and not group.ca_file and not near:
+    loopback = str(group.bind_host).startswith(_LOOPBACK)
+    if token is None and not group.ca_file and not loopback:
         raise errors.ConfigurationError(
-            '[http] bind_host is not loopback: token_file or ca_file is needed'
+            '[http] bind_host is not on loopback: set token_file or ca_file'
         )
     if group.ca_file and not group.cert_file:
         raise errors.ConfigurationError(
-            '[http] ca_file needs cert_file and key_file'
+            '[http] ca_file needs cert_file and key_file, too'
         )
     return Guard(token, bool(group.ca_file))

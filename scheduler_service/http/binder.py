@@ -1,4 +1,7 @@
-"""Binds pods to nodes at an API server."""
+"""Binds pods to nodes at an API server.
+
+A binder may be used by all threads of the HTTP server.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ import urllib3
 from scheduler_service import errors
 from scheduler_service.extender import wire
 
-_WAIT_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class Binder:
-    """An API server, and our right to bind there.
+    """A client of an API server.
 
     :param url: of the server
-    :param token_file: with a bearer token, read anew for each call
-    :param ca_file: of its certificate; None: the system's
+    :param token_file: path of a bearer token, read again for each call
+    :param ca_file: path of the CA of its certificate; None: the system's CAs
     """
 
     def __init__(
@@ -28,13 +31,14 @@ class Binder:
         self._url = url.rstrip('/')
         self._token_file = token_file
         self._pool = urllib3.PoolManager(
-            ca_certs=ca_file, maxsize=8, retries=False, timeout=_WAIT_S
+            ca_certs=ca_file, maxsize=8, retries=False, timeout=_TIMEOUT_S
         )
 
     def bind(self, space: str, name: str, uid: str, node: str) -> None:
-        """Bind a pod; one that is on the node already is done.
+        """Bind a pod to a node; a pod that is bound there already is fine.
 
-        :raises ExtenderFailed: it is not bound, and why
+        :param space: the pod's namespace
+        :raises ExtenderFailed: the API server refuses, or is unreachable
         """
         pod = (
             f'/api/v1/namespaces/{parse.quote(space, safe="")}'
@@ -46,23 +50,23 @@ class Binder:
             'metadata': {'name': name, 'namespace': space, 'uid': uid},
             'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
-        status, said = self._call('POST', f'{pod}/binding', binding)
+        status, reply = self._call('POST', f'{pod}/binding', binding)
         if status in (200, 201):
             return
         if status == 409 and self._is_on(pod, uid, node):
             return
         raise errors.ExtenderFailed(
-            f'The API server does not bind {space}/{name} to {node}: '
-            f'{_message(said) or status}',
+            f'The API server did not bind {space}/{name} to {node}: '
+            f'{_message(reply) or status}',
             status=status,
         )
 
     def _is_on(self, pod: str, uid: str, node: str) -> bool:
-        status, found = self._call('GET', pod, None)
+        status, document = self._call('GET', pod, None)
         if status != 200:
             return False
-        spec = wire.field(found, 'spec', dict) or {}
-        metadata = wire.field(found, 'metadata', dict) or {}
+        spec = wire.field(document, 'spec', dict) or {}
+        metadata = wire.field(document, 'metadata', dict) or {}
         same = not uid or wire.field(metadata, 'uid', str) == uid
         return bool(same and wire.field(spec, 'nodeName', str) == node)
 
@@ -72,21 +76,21 @@ class Binder:
             if self._token_file:
                 token = pathlib.Path(self._token_file).read_text().strip()
                 headers['Authorization'] = f'Bearer {token}'
-            answer = self._pool.request(
+            response = self._pool.request(
                 method,
                 self._url + path,
                 body=None if document is None else wire.encode(document),
                 headers=headers,
             )
-            return answer.status, wire.decode(answer.data or b'null')
+            return response.status, wire.decode(response.data or b'null')
         except (urllib3.exceptions.HTTPError, OSError) as fault:
             raise errors.ExtenderFailed(
-                f'The API server does not answer: {fault}'
+                f'The API server is unreachable: {fault}'
             ) from None
         except wire.WireError:
-            return answer.status, None
+            return response.status, None
 
 
-def _message(said: Any) -> str:
-    found = said.get('message') if isinstance(said, dict) else None
-    return str(found or '')[:500]
+def _message(reply: Any) -> str:
+    text = reply.get('message') if isinstance(reply, dict) else None
+    return str(text or '')[:500]

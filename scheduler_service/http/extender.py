@@ -1,7 +1,8 @@
 """The endpoints that a kube-scheduler calls: filter, prioritize and so on.
 
-What goes wrong is answered with status 200 and ``Error``: nothing else is
-read there. Only a body that is no JSON, or too long, gets a 4xx.
+An error is answered with status 200 and a text in ``Error``, since the
+kube-scheduler reads nothing else. Only a body that is not JSON, or too long,
+gets a 4xx. Served by threads of the HTTP server.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ _typed = msgspec.json.Decoder(_Args)
 _name_of = msgspec.json.Decoder(_Named)
 
 
-class Asked:
-    """The arguments of filter and prioritize, in either form.
+class NodeArgs:
+    """The arguments of filter and prioritize, with nodes or with names.
 
-    :ivar items: node name -> its object as it came, JSON; None for names
+    :ivar items: node name -> its object, as it was sent; None where only
+        names were sent
     """
 
     def __init__(
@@ -63,38 +65,40 @@ class Asked:
         self.items = items
 
     @classmethod
-    def read(cls, body: bytes) -> Asked:
-        """Read them; the usual spelling without reading every node.
+    def read(cls, body: bytes) -> NodeArgs:
+        """Parse a body.
 
-        :raises WireError: they cannot be read
+        With the usual spelling of keys nodes stay unparsed.
+
+        :raises WireError: the body is not valid
         """
         try:
-            found = _typed.decode(body)
-            if found.NodeNames is not None:
-                return cls(found.Pod, found.NodeNames, None)
-            if found.Nodes is not None:
+            args = _typed.decode(body)
+            if args.NodeNames is not None:
+                return cls(args.Pod, args.NodeNames, None)
+            if args.Nodes is not None:
                 items = {
-                    _name_of.decode(one).metadata.name: one
-                    for one in found.Nodes.items or ()
+                    _name_of.decode(node).metadata.name: node
+                    for node in args.Nodes.items or ()
                 }
                 if '' not in items:
-                    return cls(found.Pod, list(items), items)
+                    return cls(args.Pod, list(items), items)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         return cls._read_slowly(wire.decode(body))
 
     @classmethod
-    def _read_slowly(cls, document: Any) -> Asked:
+    def _read_slowly(cls, document: Any) -> NodeArgs:
         pod = wire.field(document, 'Pod', dict)
         names = wire.strings(document, 'NodeNames')
         if names is not None:
             return cls(pod, names, None)
         listed = wire.items(document, 'Nodes') or []
-        items = {wire.name_of(one): one for one in listed}
+        items = {wire.name_of(node): node for node in listed}
         return cls(pod, list(items), items)
 
     def nodes(self) -> Nodes:
-        """Return the nodes to judge."""
+        """Return the nodes to evaluate."""
         if self.items is None:
             return Nodes(self.names)
         return Nodes(self.names, self._document)
@@ -105,32 +109,32 @@ class Asked:
 
 
 class _Verb(abc.ABC):
-    """Base of the verbs: reads, works, and writes what is due."""
+    """Base of the verbs: parses the body, runs the verb, writes the reply."""
 
-    def __init__(self, judge: PodEvaluator, body: Body) -> None:
-        self._judge = judge
+    def __init__(self, evaluator: PodEvaluator, body: Body) -> None:
+        self._evaluator = evaluator
         self._body = body
 
     def on_post(self, req: Any, resp: Any) -> None:
-        """Answer a call."""
+        """Run the verb, and answer errors in the form of the verb."""
         text = self._body(req)
         try:
-            answer = self.answer(text)
+            reply = self.run(text)
         except wire.WireError as fault:
             if not _is_json(text):
                 raise
-            answer = self.failed(str(fault))
+            reply = self.failed(str(fault))
         except errors.SchedulerError as error:
-            answer = self.failed(f'{error.name}: {error.args[0]}')
+            reply = self.failed(f'{error.name}: {error.args[0]}')
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(answer)
+        resp.data = wire.encode(reply)
 
     @abc.abstractmethod
-    def answer(self, text: bytes) -> Any:
-        """Return the answer to a body."""
+    def run(self, text: bytes) -> Any:
+        """Return the reply to a body."""
 
     def failed(self, text: str) -> Any:
-        """Return the answer that says what went wrong."""
+        """Return the reply with the text of an error."""
         return {'Error': text.replace('%', ' percent')}
 
 
@@ -143,28 +147,28 @@ def _is_json(text: bytes) -> bool:
 
 
 class Filter(_Verb):
-    """Which nodes pass, in the form and order they came."""
+    """The nodes that pass, in the form and order in which they were sent."""
 
-    def answer(self, text: bytes) -> Any:
-        """Judge the nodes."""
-        asked = Asked.read(text)
-        found = self._judge.filter(asked.pod, asked.nodes())
+    def run(self, text: bytes) -> Any:
+        """Filter the nodes."""
+        args = NodeArgs.read(text)
+        result = self._evaluator.filter(args.pod, args.nodes())
         nodes = names = None
-        if asked.items is None:
-            names = found.passed
+        if args.items is None:
+            names = result.passed
         else:
-            listed = [asked.items[one] for one in found.passed]
+            listed = [args.items[name] for name in result.passed]
             nodes = {'metadata': {}, 'items': listed}
         return {
             'Nodes': nodes,
             'NodeNames': names,
-            'FailedNodes': found.failed,
-            'FailedAndUnresolvableNodes': found.never,
+            'FailedNodes': result.failed,
+            'FailedAndUnresolvableNodes': result.never,
             'Error': '',
         }
 
     def failed(self, text: str) -> Any:
-        """Say it, and let no node pass."""
+        """Let no node pass."""
         return {
             'Nodes': None,
             'NodeNames': None,
@@ -175,58 +179,60 @@ class Filter(_Verb):
 
 
 class Prioritize(_Verb):
-    """Scores of 0 to 10."""
+    """Scores of nodes, 0 to 10."""
 
-    def answer(self, text: bytes) -> Any:
+    def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
-        asked = Asked.read(text)
-        found = self._judge.prioritize(asked.pod, asked.nodes())
-        return [_Score(name, score) for name, score in found.items()]
+        args = NodeArgs.read(text)
+        scores = self._evaluator.prioritize(args.pod, args.nodes())
+        return [_Score(name, score) for name, score in scores.items()]
 
     def failed(self, text: str) -> Any:
-        """Score nobody: there is no place for an error."""
+        """Score no node: the reply has no field for an error."""
         return []
 
 
 class Preempt(_Verb):
-    """The candidates where evicting pods may help."""
+    """The candidate nodes on which evicting pods may help."""
 
-    def answer(self, text: bytes) -> Any:
-        """Leave out nodes that would never pass."""
+    def run(self, text: bytes) -> Any:
+        """Leave out nodes that would not pass even without any pod."""
         document = wire.decode(text)
-        victims = wire.asked_victims(document)
+        victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
-        kept = pods.preemption_candidates(self._judge, pod, victims)
+        kept = pods.preemption_candidates(self._evaluator, pod, victims)
         return wire.meta_victims(victims, kept)
 
     def failed(self, text: str) -> Any:
-        """Offer no candidate: there is no place for an error."""
+        """Return no candidate: the reply has no field for an error."""
         return {'NodeNameToMetaVictims': {}}
 
 
 class Bind(_Verb):
-    """Binds a pod at the API server; the same again is done already."""
+    """Binds a pod at the API server; a repeated call succeeds, too."""
 
-    def __init__(self, judge: PodEvaluator, binder: Any, body: Body) -> None:
-        super().__init__(judge, body)
+    def __init__(
+        self, evaluator: PodEvaluator, binder: Any, body: Body
+    ) -> None:
+        super().__init__(evaluator, body)
         self._binder = binder
 
-    def answer(self, text: bytes) -> Any:
-        """Bind."""
+    def run(self, text: bytes) -> Any:
+        """Bind the pod that is named."""
         document = wire.decode(text)
         read = functools.partial(wire.field, document, kind=str)
         name, space = read('PodName'), read('PodNamespace')
         uid, node = read('PodUID'), read('Node')
         if not (name and space and node):
-            raise wire.WireError('PodName, PodNamespace and Node are needed')
+            raise wire.WireError('PodName, PodNamespace and Node are required')
         self._binder.bind(space, name, uid, node)
         return {'Error': ''}
 
 
-def add(app: Any, judge: PodEvaluator, binder: Any, body: Body) -> None:
-    """Add the routes; bind only where there is something to bind at."""
-    app.add_route('/extender/filter', Filter(judge, body))
-    app.add_route('/extender/prioritize', Prioritize(judge, body))
-    app.add_route('/extender/preempt', Preempt(judge, body))
+def add(app: Any, evaluator: PodEvaluator, binder: Any, body: Body) -> None:
+    """Add the routes; without a binder there is none for bind."""
+    app.add_route('/extender/filter', Filter(evaluator, body))
+    app.add_route('/extender/prioritize', Prioritize(evaluator, body))
+    app.add_route('/extender/preempt', Preempt(evaluator, body))
     if binder is not None:
-        app.add_route('/extender/bind', Bind(judge, binder, body))
+        app.add_route('/extender/bind', Bind(evaluator, binder, body))

@@ -1,4 +1,7 @@
-"""Whether the daemon lives, and whether it is of use right now."""
+"""Liveness and readiness of the daemon.
+
+Served by threads of the HTTP server; they read the engine's state.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,31 @@ import falcon
 
 from scheduler_service.engine.scheduler import Scheduler
 
-_OLD_S = 30.0
+_MAX_SNAPSHOT_AGE_S = 30.0
 
 
 class Alive:
-    """``/healthcheck``: the process answers."""
+    """``/healthcheck``: the process is alive."""
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Say so."""
+        """Answer with OK."""
         resp.content_type = falcon.MEDIA_TEXT
         resp.text = 'OK'
 
 
 class Ready:
-    """``/readyz``: snapshot, database and bus, each by name; 503 if not."""
+    """``/readyz``: snapshot, database and bus by name; 503 if one is bad."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Look at each."""
+        """Check each, and answer with all of them."""
         status = self._scheduler.status()
         degraded = ' '.join(status['degraded'])
         age = status['snapshot_age']
         checks = {
-            'snapshot': age is not None and age < _OLD_S,
+            'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
             'database': status['database'] == 'up',
             'bus': 'broker' not in degraded,
         }

@@ -1,105 +1,167 @@
-"""``/metrics`` for Prometheus, made of the engine's own counts."""
+"""``/metrics`` for Prometheus, made from the engine's own counts.
+
+Each family has two names for one release: ``scheduler_service_NAME``, and the
+one before. Threads of the HTTP server collect; the counts have a lock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import prometheus_client
 from prometheus_client import core
 
+from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.engine.scheduler import Scheduler
 
+PREFIX = 'scheduler_service_'
+OLD_PREFIX = 'scheduler_'
+# Counter -> its labels; their values are the words of the engine's label.
 _LABELS = {
+    'requests': ('outcome',),
+    'filter_rejections': ('filter',),
+    'extender_calls': ('extender', 'verb', 'outcome'),
+    'database_retries': ('reason',),
+}
+_OLD_LABELS = {
     'requests': 'outcome',
     'filter_rejections': 'filter',
     'extender_calls': 'call',
 }
 _HELP = {
-    'requests': 'Requests answered, by outcome',
-    'filter_rejections': 'Refused requests, by filter that kept hosts out',
-    'extender_calls': 'Calls to extenders, by extender, verb and outcome',
-    'claims_lost': 'Claims that another request was faster with',
+    'requests': 'Requests with a reply, by outcome',
+    'requests_expired': 'Requests dropped after the timeout of their caller',
+    'requests_quarantined': 'Messages put into quarantine',
+    'requests_redelivered': 'Messages that were delivered before',
+    'filter_rejections': 'Requests that failed, by filter that rejected hosts',
+    'extender_calls': 'Calls of extenders, by extender, verb and outcome',
+    'claims_lost': 'Claims lost to another request on the same hosts',
+    'database_lost': 'How often the database became unreachable',
+    'database_retries': 'Transactions repeated, by reason',
+    'heartbeats': 'Heartbeats received',
+    'host_reports': 'Host reports received',
+    'host_reports_rejected': 'Host reports that could not be stored',
+    'hosts_marked_up': 'Hosts marked up after they were down',
+    'hosts_marked_down': 'Hosts marked down for want of heartbeats',
 }
 
 
 class _Collector:
-    """Turns what the engine counts into metric families."""
+    """Makes metric families of the engine's state and counts."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def collect(self) -> Iterator[Any]:
-        """Give every family."""
+        """Yield every family."""
         status = self._scheduler.status()
-        for name, text in (
-            ('hosts', 'Hosts known'), ('hosts_up', 'Hosts that are up'),
-            ('pools', 'Pools known'), ('waiting', 'Requests that wait'),
-            ('revision', 'Revision of the snapshot'),
-        ):  # fmt: skip
-            yield core.GaugeMetricFamily(
-                f'scheduler_{name}', text, value=status[name]
-            )
-        yield core.GaugeMetricFamily(
-            'scheduler_hosts_down', 'Hosts that are down',
-            value=status['hosts'] - status['hosts_up'],
-        )  # fmt: skip
-        yield core.GaugeMetricFamily(
-            'scheduler_snapshot_age_seconds', 'Age of the snapshot',
-            value=status['snapshot_age'] or 0.0,
-        )  # fmt: skip
-        # scheduler_sufferings is the name before the rename, kept for one
-        # release.
-        for name in ('scheduler_degraded', 'scheduler_sufferings'):
-            yield core.GaugeMetricFamily(
-                name, 'Things that are wrong', value=len(status['degraded'])
-            )
-        for name, found in status['counters'].items():
-            yield _counter(name, found)
-        yield from self._histograms()
-
-    def _histograms(self) -> Iterator[Any]:
-        families = {
-            'stage': core.HistogramMetricFamily(
-                'scheduler_stage_seconds', 'Time by stage', labels=['stage']
-            ),
-            'size': core.HistogramMetricFamily(
-                'scheduler_size', 'Sizes, of batches and so on',
-                labels=['what'],
-            ),
-        }  # fmt: skip
-        found = self._scheduler.health.distributions()
-        for (kind, label), (bounds, counts, total) in sorted(found.items()):
-            sofar, buckets = 0, []
-            for bound, count in zip([*bounds, None], counts, strict=True):
-                sofar += count
-                edge = '+Inf' if bound is None else str(bound)
-                buckets.append((edge, float(sofar)))
-            families[kind].add_metric([label], buckets, total)
-        yield from families.values()
+        yield from _gauges(status)
+        yield from _counters(status['counters'])
+        yield from _histograms(self._scheduler.health.distributions())
 
 
-def _counter(name: str, found: Any) -> Any:
-    text = _HELP.get(name, name.replace('_', ' '))
-    if not isinstance(found, dict):
-        return core.CounterMetricFamily(f'scheduler_{name}', text, found)
-    label = _LABELS.get(name, 'what')
-    family = core.CounterMetricFamily(
-        f'scheduler_{name}', text, labels=[label]
-    )
-    for value, count in found.items():
-        family.add_metric([value], count)
+def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
+    for name, old_name, text, value in (
+        ('hosts', 'hosts', 'Hosts', status['hosts']),
+        ('hosts_up', 'hosts_up', 'Hosts that are up', status['hosts_up']),
+        ('hosts_down', 'hosts_down', 'Hosts that are down',
+         status['hosts'] - status['hosts_up']),
+        ('pools', 'pools', 'DNS pools', status['pools']),
+        ('requests_waiting', 'waiting', 'Requests in the request queue',
+         status['waiting']),
+        ('snapshot_revision', 'revision', 'Revision of the snapshot',
+         status['revision']),
+        ('snapshot_age_seconds', 'snapshot_age_seconds',
+         'Age of the snapshot', status['snapshot_age'] or 0.0),
+        ('degradations', 'sufferings', 'Things that do not work right now',
+         len(status['degraded'])),
+    ):  # fmt: skip
+        for full_name in (PREFIX + name, OLD_PREFIX + old_name):
+            yield core.GaugeMetricFamily(full_name, text, value=value)
+
+
+def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
+    old_names = RENAMED_COUNTERS.values()
+    for name, counts in counters.items():
+        labels = _LABELS.get(name, ('label',))
+        if name not in old_names:
+            yield _counter(PREFIX + name, _help(name), labels, counts)
+        old_label = (_OLD_LABELS.get(name, 'what'),)
+        yield _counter(OLD_PREFIX + name, _help(name), old_label, counts)
+
+
+def _help(name: str) -> str:
+    return _HELP.get(name, name.replace('_', ' '))
+
+
+def _counter(
+    name: str, text: str, labels: tuple[str, ...], counts: Any
+) -> Any:
+    """Return a family of one count, or of one for each label value."""
+    if not isinstance(counts, Mapping):
+        return core.CounterMetricFamily(name, text, counts)
+    family = core.CounterMetricFamily(name, text, labels=labels)
+    for value, count in counts.items():
+        family.add_metric(value.rsplit(' ', len(labels) - 1), count)
     return family
 
 
+def _histograms(
+    distributions: Mapping[tuple[str, str], Any],
+) -> Iterable[Any]:
+    """Return families of durations by stage, and of sizes."""
+    stages = [
+        core.HistogramMetricFamily(name, text, labels=['stage'])
+        for name, text in (
+            (f'{PREFIX}stage_duration_seconds', 'Duration of a stage'),
+            (f'{OLD_PREFIX}stage_seconds', 'Duration of a stage'),
+        )
+    ]
+    sizes = core.HistogramMetricFamily(
+        f'{OLD_PREFIX}size', 'Sizes, of batches and so on', labels=['what']
+    )
+    families = [*stages, sizes]
+    for (kind, label), distribution in sorted(distributions.items()):
+        buckets, total = _buckets(distribution)
+        if kind == 'stage':
+            for family in stages:
+                family.add_metric([label], buckets, total)
+            continue
+        sizes.add_metric([label], buckets, total)
+        families.append(
+            core.HistogramMetricFamily(
+                f'{PREFIX}{label}_size',
+                f'Requests in a {label}',
+                buckets=buckets,
+                sum_value=total,
+            )
+        )
+    return families
+
+
+def _buckets(
+    distribution: tuple[tuple[float, ...], list[int], float],
+) -> tuple[list[tuple[str, float]], float]:
+    """Return buckets as Prometheus has them, cumulative, and the sum."""
+    bounds, counts, total = distribution
+    cumulative = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip([*bounds, None], counts, strict=True):
+        cumulative += count
+        edge = '+Inf' if bound is None else str(bound)
+        buckets.append((edge, float(cumulative)))
+    return buckets, total
+
+
 class Metrics:
-    """The resource."""
+    """The resource ``/metrics``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._registry = prometheus_client.CollectorRegistry()
         self._registry.register(_Collector(scheduler))
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Write all of it."""
+        """Write all families in the text format."""
         resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
         resp.data = prometheus_client.generate_latest(self._registry)

@@ -1,7 +1,8 @@
-"""Serves a WSGI application in threads, beside the bus.
+"""An HTTP server for a WSGI application, in threads of its own.
 
-What is answered goes out in one write; idle connections are kept for longer
-than clients keep them; a client that is slow to send is cut off.
+A response goes out in one write; idle connections stay open for longer than
+clients keep them; the connection of a client that is slow to send is closed.
+The dictionary of arriving requests is shared by all of these threads.
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ from cheroot import wsgi
 from cheroot.ssl.builtin import BuiltinSSLAdapter
 
 LOG = logging.getLogger(__name__)
-_LOOK_S = 0.25
+_CHECK_INTERVAL_S = 0.25
 _HEADER_BYTES = 64 * 1024
 _LINGER_BYTES = 64 * 1024 * 1024
-_PIECE_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 class _Gateway(wsgi.Gateway_10):
-    """Sends headers and body together, and says when a request is there."""
+    """Sends headers and body in one write."""
 
     def respond(self) -> None:
-        """Answer; the buffer goes out once, at the end."""
+        """Run the application, then write what it buffered."""
         conn = self.req.conn
-        real, conn.wfile = conn.wfile, io.BytesIO()
+        socket_file, conn.wfile = conn.wfile, io.BytesIO()
         try:
             super().respond()
         finally:
-            held, conn.wfile = conn.wfile.getvalue(), real
-            if held:
-                conn.wfile.write(held)
+            response, conn.wfile = conn.wfile.getvalue(), socket_file
+            if response:
+                conn.wfile.write(response)
 
 
 class _Request(stock.HTTPRequest):
-    """A request that has to arrive in time."""
+    """A request that has to arrive within the time limit."""
 
     def parse_request(self) -> None:
-        """Read request line and headers, while the server looks on."""
+        """Read request line and headers; the server watches the time."""
         self.server.arriving(self.conn)
         try:
             super().parse_request()
@@ -56,7 +57,7 @@ class _Request(stock.HTTPRequest):
                 self.server.arrived(self.conn)
 
     def respond(self) -> None:
-        """Answer, and forget the connection until its next request."""
+        """Respond; the time limit is off until the next request."""
         try:
             super().respond()
             if self.close_connection:
@@ -65,10 +66,10 @@ class _Request(stock.HTTPRequest):
             self.server.arrived(self.conn)
 
     def _linger(self) -> None:
-        """Read on before a close that the client does not expect.
+        """Drain the request body before the connection is closed.
 
-        One that still sends a body that was refused would else get an error
-        of its socket instead of the answer.
+        A client that is still sending a rejected body would otherwise get a
+        connection reset instead of the response.
         """
         with contextlib.suppress(OSError, ValueError):
             size = int(self.inheaders.get(b'Content-Length', 0))
@@ -76,9 +77,9 @@ class _Request(stock.HTTPRequest):
             if left > 0:
                 self.conn.socket.shutdown(socket.SHUT_WR)
             while left > 0 and (
-                dropped := self.conn.rfile.read(min(left, _PIECE_BYTES))
+                chunk := self.conn.rfile.read(min(left, _CHUNK_BYTES))
             ):
-                left -= len(dropped)
+                left -= len(chunk)
 
 
 class _Connection(stock.HTTPConnection):
@@ -86,15 +87,25 @@ class _Connection(stock.HTTPConnection):
 
 
 class Server(wsgi.Server):
-    """The server; :meth:`run` in a thread of its own.
+    """The server; :meth:`run` starts its threads.
 
-    :param limit: seconds in which a request has to have arrived
+    :param threads: how many requests are processed at the same time
+    :param limit: seconds within which a request has to arrive
+    :param idle: seconds for which an idle connection stays open
+    :param max_bytes: of a request body
     """
 
     ConnectionClass = _Connection
 
-    def __init__(self, address: tuple[str, int], app: Any, threads: int,
-                 limit: float, idle: float, most: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        address: tuple[str, int],
+        app: Any,
+        threads: int,
+        limit: float,
+        idle: float,
+        max_bytes: int,
+    ) -> None:
         super().__init__(
             address, app, numthreads=threads, max=threads,
             request_queue_size=128, timeout=round(idle), shutdown_timeout=2,
@@ -102,14 +113,17 @@ class Server(wsgi.Server):
         self.gateway = _Gateway
         self.nodelay = True
         self.max_request_header_size = _HEADER_BYTES
-        self.max_request_body_size = most
+        self.max_request_body_size = max_bytes
         self.expiration_interval = 1.0
         self._limit = limit
         self._arriving: dict[Any, float] = {}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
-            for target, name in ((self._serve, 'http'), (self._look, 'slow'))
+            for target, name in (
+                (self._serve, 'http'),
+                (self._close_slow, 'http-slow'),
+            )
         ]
 
     def run(self) -> None:
@@ -129,15 +143,15 @@ class Server(wsgi.Server):
     def error_log(
         self, msg: str = '', level: int = 20, traceback: bool = False
     ) -> None:
-        """Log what a connection went wrong with; it is seldom our affair."""
+        """Log errors of connections; most are caused by the client."""
         LOG.debug('%s', msg, exc_info=traceback)
 
     def arriving(self, conn: Any) -> None:
-        """Note that a request began to arrive."""
+        """Record that a request has begun to arrive."""
         self._arriving[conn] = time.monotonic() + self._limit
 
     def arrived(self, conn: Any) -> None:
-        """Note that it is there, or will not come."""
+        """Record that it has arrived, or never will."""
         self._arriving.pop(conn, None)
 
     def _serve(self) -> None:
@@ -145,23 +159,23 @@ class Server(wsgi.Server):
             self.serve()
         except Exception:
             if not self._ended.is_set():
-                LOG.exception('The HTTP face ended')
+                LOG.exception('The HTTP server failed, and serves no more')
 
-    def _look(self) -> None:
-        while not self._ended.wait(_LOOK_S):
+    def _close_slow(self) -> None:
+        while not self._ended.wait(_CHECK_INTERVAL_S):
             now = time.monotonic()
             for conn, deadline in list(self._arriving.items()):
                 if now > deadline:
-                    LOG.info('A slow client is cut off')
+                    LOG.info('Closed the connection of a slow client')
                     self.arrived(conn)
                     with contextlib.suppress(OSError):
                         conn.socket.shutdown(socket.SHUT_RDWR)
 
 
 def tls(cert: str, key: str, ca: str | None) -> Any:
-    """Return what makes the server speak https.
+    """Return an adapter that makes the server speak HTTPS.
 
-    :param ca: of client certificates; they are asked for, not required
+    :param ca: path of the CA of client certificates, which are optional
     """
     adapter = BuiltinSSLAdapter(cert, key)
     adapter.context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,8 @@
-"""``/v1``: why things were decided as they were, as JSON."""
+"""``/v1``: explanations and past decisions, as JSON.
+
+Served by threads of the HTTP server, which wait for the engine or read the
+database.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,19 @@ from scheduler_service.extender import wire
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import Document
 
-MOST_BYTES = 1024 * 1024
-_MOST = 1000
-_WAIT_S = 30.0
+MAX_BYTES = 1024 * 1024
+_MAX_LIMIT = 1000
+_TIMEOUT_S = 30.0
 Body = Callable[[Any], bytes]
 
 
-class _Explain(Document):
+class _ExplainArgs(Document):
     request: dict[str, Any]
     host: str | None = None
 
 
 class Explain:
-    """What would happen to a request, and what each filter makes of it."""
+    """``/v1/explain``: what would be selected, and the verdicts of filters."""
 
     def __init__(self, scheduler: Scheduler, body: Body) -> None:
         self._scheduler = scheduler
@@ -36,59 +40,59 @@ class Explain:
     def on_post(self, req: Any, resp: Any) -> None:
         """Explain a request; nothing is claimed."""
         try:
-            given = msgspec.json.decode(self._body(req))
+            arguments = msgspec.json.decode(self._body(req))
         except (
             msgspec.DecodeError,
             UnicodeDecodeError,
             RecursionError,
         ) as fault:
             raise errors.InvalidRequest(f'not JSON: {fault}') from None
-        documents.check_depth(given)
-        documents.check_text(given)
-        asked = documents.arguments(given, _Explain)
+        documents.check_depth(arguments)
+        documents.check_text(arguments)
+        parsed = documents.arguments(arguments, _ExplainArgs)
         future = self._scheduler.explain(
-            documents.request(asked.request), asked.host
+            documents.request(parsed.request), parsed.host
         )
         try:
-            found = future.result(_WAIT_S)
+            result = future.result(_TIMEOUT_S)
         except concurrent.futures.TimeoutError:
             raise errors.ServiceBusy(
-                f'no answer within {_WAIT_S:g} s'
+                f'no result within {_TIMEOUT_S:g} s'
             ) from None
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(found)
+        resp.data = wire.encode(result)
 
 
 class Decisions:
-    """The newest decisions, without their reasons."""
+    """``/v1/decisions``: the newest ones, without their reasons."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """List them, the newest first."""
-        given = req.params.get('limit', '20')
-        if not isinstance(given, str) or not (
-            given.isascii() and given.isdigit() and len(given) < 6
-            and 1 <= int(given) <= _MOST
+        """List decisions, the newest first."""
+        limit = req.params.get('limit', '20')
+        if not isinstance(limit, str) or not (
+            limit.isascii() and limit.isdigit() and len(limit) < 6
+            and 1 <= int(limit) <= _MAX_LIMIT
         ):  # fmt: skip
             raise errors.InvalidRequest(
-                f'limit: expected 1 to {_MOST}', at='limit'
+                f'limit: expected an integer of 1 to {_MAX_LIMIT}', at='limit'
             )
         resp.content_type = falcon.MEDIA_JSON
         resp.data = wire.encode(
-            {'decisions': self._scheduler.decisions(int(given))}
+            {'decisions': self._scheduler.decisions(int(limit))}
         )
 
 
 class Decision:
-    """What was decided under a request id, with the reasons."""
+    """``/v1/decisions/REQUEST_ID``: the decisions on it, with reasons."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def on_get(self, req: Any, resp: Any, request_id: str) -> None:
-        """Show it."""
+        """Return the decisions on a request."""
         documents.check_text(request_id, 'request_id')
         resp.content_type = falcon.MEDIA_JSON
         resp.data = wire.encode(
@@ -97,10 +101,10 @@ class Decision:
 
 
 class OpenApi:
-    """The description of all of this."""
+    """``/v1/openapi.json``: the description of ``/v1``."""
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Write it."""
+        """Return the description."""
         resp.content_type = falcon.MEDIA_JSON
         resp.data = wire.encode(DESCRIPTION)
 
@@ -113,10 +117,10 @@ def add(app: Any, scheduler: Scheduler, body: Body) -> None:
     app.add_route('/v1/openapi.json', OpenApi())
 
 
-def _answers(good: str, schema: Any, *codes: int) -> dict[str, Any]:
-    said = {
+def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
+    failures = {
         str(code): {
-            'description': 'refused, and why',
+            'description': 'an error, with its facts',
             'content': {
                 'application/json': {
                     'schema': {'$ref': '#/components/schemas/Error'}
@@ -126,7 +130,7 @@ def _answers(good: str, schema: Any, *codes: int) -> dict[str, Any]:
         for code in codes
     }
     content = {'application/json': {'schema': schema}}
-    return {'200': {'description': good, 'content': content}, **said}
+    return {'200': {'description': good, 'content': content}, **failures}
 
 
 _DECISIONS = {
@@ -158,7 +162,7 @@ DESCRIPTION: dict[str, Any] = {
     'paths': {
         '/v1/explain': {
             'post': {
-                'summary': 'What would happen to a request, and why',
+                'summary': 'What would be selected for a request, and why',
                 'requestBody': {
                     'required': True,
                     'content': {
@@ -177,8 +181,8 @@ DESCRIPTION: dict[str, Any] = {
                         }
                     },
                 },
-                'responses': _answers(
-                    'the filters and what they make of the hosts',
+                'responses': _responses(
+                    'the filters and how many hosts each rejects',
                     {'type': 'object', 'required': ['filters']},
                     400, 401, 404, 413, 500, 503,
                 ),
@@ -192,25 +196,25 @@ DESCRIPTION: dict[str, Any] = {
                         'name': 'limit', 'in': 'query',
                         'schema': {
                             'type': 'integer', 'minimum': 1,
-                            'maximum': _MOST, 'default': 20,
+                            'maximum': _MAX_LIMIT, 'default': 20,
                         },
                     }
                 ],
-                'responses': _answers(
+                'responses': _responses(
                     'newest first', _DECISIONS, 400, 401, 503
                 ),
             }
         },
         '/v1/decisions/{request_id}': {
             'get': {
-                'summary': 'What was decided under a request id, and why',
+                'summary': 'The decisions on a request, and why',
                 'parameters': [
                     {
                         'name': 'request_id', 'in': 'path', 'required': True,
                         'schema': {'type': 'string', 'minLength': 1},
                     }
                 ],
-                'responses': _answers(
+                'responses': _responses(
                     'oldest first', _DECISIONS, 400, 401, 404, 503
                 ),
             }

@@ -1,4 +1,7 @@
-"""Typed documents: what can be chosen, what is asked, what is answered."""
+"""Typed documents: inventory, requests and replies.
+
+Plain data without locks: whoever has an object may read it.
+"""
 
 from scheduler_service.model.inventory import (
     NESTED_FIELDS,

@@ -1,7 +1,8 @@
-"""Parse and dump the documents; nothing else knows JSON or YAML.
+"""Parses and writes all documents of the model, as JSON or YAML.
 
-A document is checked as a whole before anybody uses a part of it. An error
-names the place: ``hosts[17].memory_mb: expected an integer >= 0, got "lots"``.
+A document is checked as a whole before any part of it is used. An error has
+the path: ``hosts[17].memory_mb: expected an integer >= 0, got "lots"``.
+Stateless; any thread may call any function.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from scheduler_service import errors
 from scheduler_service.model.inventory import (
@@ -57,7 +59,7 @@ def zone(document: Any) -> ZoneRequest:
 
 
 def inventory(document: Any) -> Inventory:
-    """Parse an inventory document and check what it says about itself.
+    """Parse an inventory document, and check that its names are unique.
 
     :raises InvalidInventory: with the place and what was expected there
     """
@@ -83,7 +85,7 @@ def parse_as(document: Any, kind: type[T]) -> T:
 
 
 def host_report(document: Any) -> HostReport:
-    """Parse what a host reports of itself.
+    """Parse the report of a host about itself.
 
     :raises InvalidRequest: with the place and what was expected there
     """
@@ -115,8 +117,8 @@ def read(
 ) -> Any:
     """Read YAML or JSON text into plain values.
 
-    :param source: what to call it in the error
-    :param fault: the error to raise where the text is neither
+    :param source: its name in errors, such as a path
+    :param fault: the class of the error if it is neither
     """
     try:
         if text.lstrip()[:1] in (b'{', b'['):
@@ -138,7 +140,7 @@ def dump(document: Any, form: str = 'json') -> bytes:
 
 
 def check_depth(document: Any, limit: int = MAX_DEPTH) -> None:
-    """Refuse a document that nests lists and objects too deeply.
+    """Check how deeply a document nests lists and objects.
 
     :raises PayloadTooLarge: beyond *limit* levels
     """
@@ -163,13 +165,13 @@ def check_text(
     place: str = '',
     fault: type[errors.SchedulerError] = errors.InvalidRequest,
 ) -> None:
-    """Refuse text that not every database can hold.
+    """Check for text that not every database can store.
 
-    That is NUL, and halves of surrogate pairs. Most documents have neither
-    and are told by the encoder, without a walk.
+    That is NUL and lone surrogates. The encoder recognises documents without
+    either, which are nearly all, without a walk through them.
 
-    :param place: what to call the document in the error
-    :raises InvalidRequest: or what *fault* is, with the place
+    :param place: path of the document in errors
+    :raises InvalidRequest: or *fault*, with the path of the text
     """
     try:
         if b'\\u0000' not in msgspec.json.encode(document):
@@ -178,7 +180,7 @@ def check_text(
         where = place or 'document'
         raise fault(f'{where}: nested too deeply', at=place) from None
     except (UnicodeEncodeError, TypeError):
-        # A text that JSON cannot hold, or a type: that is told later.
+        # A lone surrogate, found below; or a type, which parsing rejects.
         pass
     for where, text in _texts(document, place):
         if '\0' in text or any('\ud800' <= char <= '\udfff' for char in text):
@@ -189,7 +191,7 @@ def check_text(
 
 
 def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Give every text, key or value, with its place."""
+    """Yield every text, key or value, with its path."""
     if isinstance(document, str):
         yield place, document
     elif isinstance(document, list):
@@ -205,7 +207,7 @@ def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
 def _whole(
     document: Any, kind: type[T], error: type[errors.SchedulerError]
 ) -> T:
-    """Turn a document into *kind*, its text and its types checked."""
+    """Return a document as an object of *kind*, with its text checked."""
     check_text(document, fault=error)
     return _convert(document, kind, error)
 
@@ -213,19 +215,22 @@ def _whole(
 def _convert(
     document: Any, kind: type[T], error: type[errors.SchedulerError]
 ) -> T:
-    """Turn plain values into *kind*, or raise *error* naming the place."""
+    """Return plain values as an object of *kind*.
+
+    :raises: *error*, with the path
+    """
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as fault:
-        place, expected = _explain(str(fault), document)
+        place, expected = _explain(str(fault), document, kind)
         where = f'{place}: ' if place else ''
         raise error(f'{where}{expected}', at=place) from None
     except (RecursionError, OverflowError, ValueError) as fault:
-        raise error(f'cannot be read: {fault}') from None
+        raise error(f'cannot be parsed: {fault}') from None
 
 
-def _explain(message: str, document: Any) -> tuple[str, str]:
-    """Turn a parser's message into (place, what was expected and found)."""
+def _explain(message: str, document: Any, kind: Any) -> tuple[str, str]:
+    """Return the path, and what was expected and found, of a parser's text."""
     match = _AT.match(message)
     assert match is not None
     what, path = match['what'], match['path'] or ''
@@ -239,12 +244,45 @@ def _explain(message: str, document: Any) -> tuple[str, str]:
     if what.startswith('Expected'):
         return place, f'expected {_expected(what)}, got {_shown(value)}'
     if what.startswith('Invalid enum value'):
-        return place, f'not an accepted value, got {_shown(value)}'
+        return place, _not_accepted(place, value, kind)
     return place, what
 
 
+def _not_accepted(place: str, value: Any, kind: Any) -> str:
+    """Return that a value is not one of those that its field accepts."""
+    accepted = _accepted(inspect.type_info(kind), _STEP.findall(place))
+    if not accepted:
+        return f'not an accepted value, got {_shown(value)}'
+    listed = ', '.join(accepted)
+    if isinstance(value, dict):
+        return f'expected the keys {listed} only, got {_shown(value)}'
+    return f'{_shown(value)} is not one of {listed}'
+
+
+def _accepted(kind: Any, path: list[tuple[str, str]]) -> list[str]:
+    """Return the values of the enumeration at a path within a type."""
+    if isinstance(kind, inspect.UnionType):
+        kind = next((each for each in kind.types if not _is_null(each)), kind)
+    if isinstance(kind, inspect.LiteralType):
+        return [str(value) for value in kind.values]
+    if isinstance(kind, inspect.DictType):
+        return _accepted(kind.key_type, path)
+    if not path:
+        return []
+    if isinstance(kind, inspect.ListType):
+        return _accepted(kind.item_type, path[1:])
+    if isinstance(kind, inspect.StructType):
+        fields = {field.name: field.type for field in kind.fields}
+        return _accepted(fields.get(path[0][1]), path[1:])
+    return []
+
+
+def _is_null(kind: Any) -> bool:
+    return isinstance(kind, inspect.NoneType)
+
+
 def _expected(what: str) -> str:
-    """Say in words what ``Expected `int | null`, got `str``` wanted."""
+    """Return in words what ``Expected `int | null`, got `str``` expects."""
     body = what.removeprefix('Expected ').split(', got ')[0]
     for kind, words in _KINDS.items():
         body = re.sub(rf'\b{kind}\b', words, body)
@@ -258,11 +296,9 @@ def _expected(what: str) -> str:
 
 
 def _locate(path: str, document: Any) -> tuple[str, Any]:
-    """Walk a parser's path; return it as written and the value there.
+    """Follow a parser's path; return it in our form, and the value there.
 
-    The parser does not say which key of a map it was in: the first value of
-    the map that is not like its fellows cannot be told apart, so the place
-    ends at the map.
+    The parser does not name keys of a map, so in a map the path ends there.
     """
     value, steps = document, []
     for index, key in _STEP.findall(path):
@@ -290,29 +326,43 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + '...'
 
 
-def _check_unique(found: Inventory) -> None:
-    """Refuse a document that names one thing twice."""
-    _refuse_twice('pools', 'id', (pool.id for pool in found.pools))
-    _refuse_twice('pools', 'name', (pool.name for pool in found.pools))
-    nodes = ((h.host, h.hypervisor_hostname) for h in found.hosts)
-    _refuse_twice('hosts', 'host', nodes)
-    _refuse_twice('hosts', 'uuid', (host.uuid for host in found.hosts))
-    _refuse_twice('aggregates', 'id', (a.id for a in found.aggregates))
-    _refuse_twice('aggregates', 'uuid', (a.uuid for a in found.aggregates))
-    _refuse_twice('instances', 'uuid', (i.uuid for i in found.instances))
-    _refuse_twice(
-        'server_groups', 'uuid', (g.uuid for g in found.server_groups)
-    )
+def _check_unique(inventory: Inventory) -> None:
+    """Check that ids and names are unique.
+
+    :raises InvalidInventory: with the paths of both
+    """
+    for part, key, values in (
+        ('pools', 'id', (pool.id for pool in inventory.pools)),
+        ('pools', 'name', (pool.name for pool in inventory.pools)),
+        (
+            'hosts',
+            'host',
+            (
+                (host.host, host.hypervisor_hostname)
+                for host in inventory.hosts
+            ),
+        ),
+        ('hosts', 'uuid', (host.uuid for host in inventory.hosts)),
+        ('aggregates', 'id', (each.id for each in inventory.aggregates)),
+        ('aggregates', 'uuid', (each.uuid for each in inventory.aggregates)),
+        ('instances', 'uuid', (each.uuid for each in inventory.instances)),
+        (
+            'server_groups',
+            'uuid',
+            (group.uuid for group in inventory.server_groups),
+        ),
+    ):
+        _check_no_duplicates(part, key, values)
 
 
-def _refuse_twice(part: str, key: str, values: Iterable[Any]) -> None:
+def _check_no_duplicates(part: str, key: str, values: Iterable[Any]) -> None:
     seen: dict[Any, int] = {}
     for index, value in enumerate(values):
         first = seen.setdefault(value, index)
         if first != index:
             shown = value if not isinstance(value, tuple) else ' '.join(value)
             raise errors.InvalidInventory(
-                f'{part}[{index}].{key}: {shown} is there already, '
-                f'as {part}[{first}]',
+                f'{part}[{index}].{key}: {shown} is a duplicate of '
+                f'{part}[{first}]',
                 at=f'{part}[{index}].{key}',
             )

@@ -1,4 +1,4 @@
-"""What images in the field have: property names and canonical values."""
+"""Known image properties, and canonical forms of their values. Stateless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARCHITECTURES = {
 _HYPERVISORS = {'xapi': 'xen'}
 _MODES = {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'}
 
-# Names that compute services give a meaning to.
+# Properties that compute services interpret.
 KNOWN = frozenset(
     [
         'hw_architecture',
@@ -109,7 +109,7 @@ KNOWN = frozenset(
 
 
 def first(properties: dict[str, Any], *names: str) -> Any:
-    """Return the first property of *names* that says anything."""
+    """Return the first property of *names* that is not absent or empty."""
     for name in names:
         if properties.get(name):
             return properties[name]
@@ -117,7 +117,7 @@ def first(properties: dict[str, Any], *names: str) -> Any:
 
 
 def architecture(value: str) -> str:
-    """Return an architecture's canonical name; unknown ones as they are."""
+    """Return an architecture's canonical name; unknown ones in lower case."""
     return _ARCHITECTURES.get(value.lower(), value.lower())
 
 

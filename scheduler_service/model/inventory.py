@@ -1,7 +1,7 @@
-"""The inventory document: what can be chosen.
+"""The inventory document: hosts, pools, aggregates, instances, groups.
 
-Field for field the document of ``doc/source/reference/formats.rst``; a key
-that is absent takes the default shown here. Parsing lives in ``documents``.
+The fields are those of ``doc/source/reference/formats.rst``, with the defaults
+of absent keys. ``documents`` parses it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
 
 
 def dashed(value: str) -> str:
-    """Return a uuid in its usual form; anything else as it is."""
+    """Return a uuid in lower case with dashes; other text unchanged."""
     if len(value) == 36 and value == value.lower():
-        # It is, with all its dashes, or it is something else.
+        # Either it has this form already, or it is not a uuid.
         return value
     try:
         return str(uuid.UUID(value))
@@ -63,14 +63,17 @@ class Document(
     kw_only=True,
     omit_defaults=True,
 ):
-    """Base of everything that is parsed: unknown keys are errors."""
+    """Base of all parsed documents: unknown keys are errors."""
 
 
 class Attributes(dict[str, str]):
-    """A pool's or zone's attributes; a dict that also answers ``to_dict``."""
+    """Attributes of a pool or zone: a dict with ``to_dict``.
+
+    Pool filters of a DNS service call that method.
+    """
 
     def to_dict(self) -> dict[str, str]:
-        """Return a plain copy, as pool filters in the field ask for it."""
+        """Return a copy as a plain dict."""
         return dict(self)
 
 
@@ -87,7 +90,7 @@ class Pool(Document):
 
 
 class Resource(Document):
-    """A resource class that a host offers beside the three standard ones."""
+    """Inventory of a resource class besides the three standard ones."""
 
     total: Count
     used: Count = 0
@@ -99,7 +102,7 @@ class Resource(Document):
 
 
 class Metric(Document):
-    """One figure that a host reports of itself."""
+    """A metric that a host reports."""
 
     name: str
     value: float | None = None
@@ -154,20 +157,20 @@ class Host(Document):
 
 
 class ReportedHost(Host):
-    """The document in which a host reports itself.
+    """The document that a host reports about itself.
 
-    :ivar instances: uuids of all that its figures of use count; None: of
-        those whose claims are confirmed
+    :ivar instances: uuids of the instances that its used amounts include;
+        None: of those with confirmed claims
     """
 
     instances: list[Uuid] | None = None
 
 
 class HostReport(NamedTuple):
-    """What a host says of itself; what it does not name stays as it was.
+    """A host report; fields that it does not name do not change.
 
     :ivar changes: field of the host's document -> value
-    :ivar instances: as the document has them
+    :ivar instances: uuids, as in :class:`ReportedHost`
     """
 
     host: str
@@ -176,34 +179,34 @@ class HostReport(NamedTuple):
     instances: list[str] | None = None
 
     @classmethod
-    def of(cls, told: ReportedHost, named: Iterable[str]) -> HostReport:
-        """Return a report of what a document names."""
+    def of(cls, host: ReportedHost, named: Iterable[str]) -> HostReport:
+        """Return a report of the fields that a document names."""
         fields = {*Host.__struct_fields__} - {'host', 'hypervisor_hostname'}
-        changes = {name: getattr(told, name) for name in fields & {*named}}
+        changes = {name: getattr(host, name) for name in fields & {*named}}
         return cls(
-            told.host,
-            told.hypervisor_hostname,
+            host.host,
+            host.hypervisor_hostname,
             changes,
             None
-            if told.instances is None
-            else [dashed(one) for one in told.instances],
+            if host.instances is None
+            else [dashed(uuid) for uuid in host.instances],
         )
 
     def over(self, older: HostReport | None) -> HostReport:
-        """Return this report on top of an older one of the same host."""
+        """Return an older report of the same host, updated by this one."""
         if older is None:
             return self
         return self._replace(changes={**older.changes, **self.changes})
 
     def as_host(self) -> Host:
-        """Return a host that is all that was reported."""
+        """Return a host with the reported fields, and defaults for others."""
         return Host(
             host=self.host, hypervisor_hostname=self.node, **self.changes
         )
 
 
 class Aggregate(Document):
-    """A named set of service hosts with metadata; zones live here too."""
+    """A host aggregate: service hosts with metadata, such as their zone."""
 
     id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     uuid: Uuid = ''
@@ -219,7 +222,7 @@ class Aggregate(Document):
 
 
 class Instance(Document):
-    """An instance that runs, or is promised, on a host."""
+    """An instance that runs on a host, or has a claim there."""
 
     uuid: Uuid
     host: Name
@@ -238,7 +241,7 @@ class Instance(Document):
 
 
 class ServerGroup(Document):
-    """Instances that belong together, or apart."""
+    """A server group: instances that go together, or apart."""
 
     uuid: Uuid
     name: Name = ''
@@ -258,12 +261,12 @@ class ServerGroup(Document):
 
     @property
     def max_server_per_host(self) -> int:
-        """How many members one host may hold under anti-affinity."""
+        """How many members may be on a host with the policy anti-affinity."""
         return self.rules.get('max_server_per_host', 1)
 
 
 class Inventory(Document):
-    """Everything that can be chosen, as one document."""
+    """A whole inventory document."""
 
     pools: list[Pool] = []
     hosts: list[Host] = []

@@ -1,4 +1,4 @@
-"""What is answered: selections, pools and the reasons for them."""
+"""Reply documents: selected hosts and pools, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import msgspec
 
 
 class Selection(msgspec.Struct, kw_only=True):
-    """One host for one instance.
+    """A host for an instance.
 
-    ``limits`` holds what the capacity filters allow the host to use in all:
-    vcpu, memory_mb, disk_gb; whole numbers, absent where nothing was checked.
+    :ivar limits: the most that the capacity filters allow on the host in
+        total, by ``vcpu``, ``memory_mb`` and ``disk_gb``; absent where no
+        filter checked it
     """
 
     host: str
@@ -23,7 +24,7 @@ class Selection(msgspec.Struct, kw_only=True):
 
 
 class Placement(msgspec.Struct, kw_only=True):
-    """Where one instance goes, and where else it could go."""
+    """The host of an instance, and alternates for it."""
 
     instance_uuid: str
     selected: Selection
@@ -31,7 +32,7 @@ class Placement(msgspec.Struct, kw_only=True):
 
 
 class HostsAnswer(msgspec.Struct, kw_only=True):
-    """The answer to select_destinations, in the order of the instances."""
+    """The reply to select_destinations, in the order of the instances."""
 
     request_id: str
     placements: list[Placement]
@@ -39,7 +40,7 @@ class HostsAnswer(msgspec.Struct, kw_only=True):
 
 
 class PoolAnswer(msgspec.Struct, kw_only=True):
-    """The answer to schedule_zone."""
+    """The reply to schedule_zone."""
 
     request_id: str
     zone_id: str
@@ -48,6 +49,6 @@ class PoolAnswer(msgspec.Struct, kw_only=True):
     explanation: dict[str, Any] | None = None
 
 
-def plain(answer: Any) -> Any:
-    """Return an answer as plain dicts and lists, for the bus and for JSON."""
-    return msgspec.to_builtins(answer)
+def plain(reply: Any) -> Any:
+    """Return a reply as plain dicts and lists."""
+    return msgspec.to_builtins(reply)

@@ -1,4 +1,4 @@
-"""The request documents: what is to be placed."""
+"""Request documents: instances and zones to schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
 class Flavor(Document):
-    """The size and wishes of one instance."""
+    """The flavor: size and extra specs of one instance."""
 
     flavorid: str | None = None
     name: str | None = None
@@ -37,7 +37,7 @@ class Flavor(Document):
 
 
 class Image(Document):
-    """The image to boot, as far as placing goes."""
+    """The image to boot: what matters for scheduling."""
 
     id: str | None = None
     properties: dict[str, Any] = {}
@@ -45,14 +45,14 @@ class Image(Document):
 
 
 class Retry(Document):
-    """What was tried before for the same instance."""
+    """Earlier attempts to build the same instance."""
 
     num_attempts: Count = 0
     hosts: list[tuple[str, str]] = []
 
 
 class Destination(Document):
-    """One host or cell that the caller insists on."""
+    """A host, node or cell that the caller requires."""
 
     host: str | None = None
     node: str | None = None
@@ -61,10 +61,10 @@ class Destination(Document):
 
 
 class Request(Document, dict=True):
-    """How many instances of what, and where they may go.
+    """How many instances of which flavor, and on which hosts they may be.
 
-    ``dict=True`` leaves room for the derived values below, each worked out
-    once: the pipeline asks for them for every filter.
+    ``dict=True`` gives the cached properties below a place for their values,
+    which many filters read.
     """
 
     request_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
@@ -98,8 +98,8 @@ class Request(Document, dict=True):
     def with_ids(self) -> Request:
         """Return the request with a uuid for each instance and an id.
 
-        Made-up ids are random: a caller that wants its retry to find the
-        first attempt's claim sends its own.
+        Ids that are absent become random ones. A caller whose retry is to find
+        the claim of its first attempt has to send its own.
         """
         if self.instance_uuids and self.request_id:
             return self
@@ -137,17 +137,17 @@ class Request(Document, dict=True):
 
     @functools.cached_property
     def disk_mb(self) -> int:
-        """Root, ephemeral (GB) and swap (MB) together, in MB."""
+        """Root and ephemeral disk and swap together, in MB."""
         flavor = self.flavor
         return 1024 * (flavor.root_gb + flavor.ephemeral_gb) + flavor.swap
 
     @functools.cached_property
     def resources(self) -> dict[str, int]:
-        """Amount of each resource class that one instance takes.
+        """Amount of each resource class that one instance allocates.
 
         VCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the flavor,
-        each overridden by ``resources:CLASS`` extra specs; classes of which
-        nothing is asked are left out.
+        each overridden by the extra spec ``resources:CLASS``; classes with an
+        amount of 0 are left out.
         """
         flavor = self.flavor
         amounts = {
@@ -165,19 +165,19 @@ class Request(Document, dict=True):
 
     @functools.cached_property
     def required_traits(self) -> frozenset[str]:
-        """Traits that flavor or image require of the host."""
+        """Traits that the flavor or the image requires of the host."""
         return _traits(self.flavor.extra_specs, 'required') | _traits(
             self.image_properties, 'required'
         )
 
     @functools.cached_property
     def forbidden_traits(self) -> frozenset[str]:
-        """Traits that the flavor forbids the host to have."""
+        """Traits that the host must not have, by the flavor."""
         return _traits(self.flavor.extra_specs, 'forbidden')
 
     @functools.cached_property
     def ignored(self) -> frozenset[str]:
-        """Service hosts to leave out, lower case."""
+        """Service hosts to ignore, in lower case."""
         return frozenset(name.lower() for name in self.ignore_hosts or ())
 
     @property
@@ -186,10 +186,9 @@ class Request(Document, dict=True):
         return bool(self.force_hosts or self.force_nodes)
 
     def hint(self, name: str) -> Any:
-        """Return a scheduler hint, or None where there is none.
+        """Return a scheduler hint; None if it is absent or empty.
 
-        A list of one is that one; null, an empty string and an empty list
-        are no hint.
+        A list with a single value gives that value.
         """
         value = self.scheduler_hints.get(name)
         if isinstance(value, list) and len(value) == 1:
@@ -198,13 +197,13 @@ class Request(Document, dict=True):
 
     @property
     def is_rebuild(self) -> bool:
-        """Whether this only checks a rebuild in place."""
+        """Whether the request only checks a rebuild on the same host."""
         kind = self.scheduler_hints.get('_nova_check_type')
         return kind in ('rebuild', ['rebuild'])
 
 
 class ZoneRequest(Document):
-    """A DNS zone that needs a pool."""
+    """A DNS zone for which a pool is to be selected."""
 
     name: Name
     id: Uuid | None = None
@@ -218,9 +217,10 @@ class ZoneRequest(Document):
         self.id = dashed(self.id) if self.id else None
 
     def with_ids(self) -> ZoneRequest:
-        """Return the zone with an id; made of project and name if absent.
+        """Return the zone with an id and a request id.
 
-        So the same question without an id is still the same zone.
+        An absent id is derived from project and name, so that a repeated
+        request without an id is for the same zone.
         """
         if self.id and self.request_id:
             return self
@@ -249,12 +249,12 @@ Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 
 def _is_amount(value: str) -> bool:
-    """Whether the text is a whole number from 0 up that a claim can hold."""
+    """Whether the text is an integer from 0 up that a claim can hold."""
     return value.isascii() and value.isdigit() and len(value) <= 15
 
 
 def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:
-    """Return X of every ``trait:X`` key that has the wanted value."""
+    """Return X of every key ``trait:X`` with a value."""
     return frozenset(
         key[6:]
         for key, value in specs.items()

@@ -1,4 +1,7 @@
-"""Reads the arguments of messages: size and depth first, then types."""
+"""Parses the arguments of messages: size and depth first, then types.
+
+Stateless; used by the polling thread and by the redelivery thread.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from scheduler_service.model import documents
 class ArgumentParser:
     """Turns arguments into typed documents.
 
-    :param max_bytes: larger arguments are refused
+    :param max_bytes: the most that arguments may take, encoded as JSON
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
 
     def parse(self, args: Any, kind: type[Any]) -> Any:
-        """Return the arguments as *kind*.
+        """Return the arguments as an object of *kind*.
 
         :raises PayloadTooLarge: too many bytes, or nested too deeply
         :raises InvalidRequest: with the place and what was expected there
@@ -35,7 +38,7 @@ class ArgumentParser:
         size = len(text)
         if size > self._max_bytes:
             raise errors.PayloadTooLarge(
-                f'{size} bytes, at most {self._max_bytes} are taken',
+                f'{size} bytes, at most {self._max_bytes} are allowed',
                 size=size,
                 limit=self._max_bytes,
             )

@@ -1,4 +1,8 @@
-"""Answers to casts, and notifications of what was decided."""
+"""Replies to casts, and notifications of what was decided.
+
+Used by the threads of the reply publisher. The clients that it keeps, one for
+each destination, may be used by several threads.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ LOG = logging.getLogger(__name__)
 ReplyCallback = Callable[[Any, errors.SchedulerError | None], None]
 
 
-class Answers:
-    """Casts answers to whom a message names, and publishes them.
+class CastReplySender:
+    """Casts the reply to whom a message names, and publishes it.
 
-    Event types are ``scheduler.METHOD.end`` with the answer and
+    Event types are ``scheduler.METHOD.end`` with the result and
     ``scheduler.METHOD.error`` with the error.
 
     :param notifier: None where no notification driver is configured
@@ -29,32 +33,35 @@ class Answers:
         self._notifier = notifier
         self._clients: dict[Any, Any] = {}
 
-    def teller(
+    def callback_for(
         self, ctxt: Any, method: str, args: Any, reply_to: Any
     ) -> ReplyCallback | None:
-        """Return what tells the outcome; None where nobody wants to know.
+        """Return what is to be called with (result, error) of a message.
 
-        :param args: of the message, to name the request where it failed
+        :param args: of the message; a request that cannot be parsed is named
+            by its id all the same
+        :param reply_to: where the message wants the reply; None: nowhere
+        :return: None where nobody wants a cast or a notification
         """
         if reply_to is None and self._notifier is None:
             return None
 
         request_id = _request_id(args)
 
-        def tell(answer: Any, error: errors.SchedulerError | None) -> None:
-            told = {
+        def on_reply(result: Any, error: errors.SchedulerError | None) -> None:
+            reply = {
                 'verb': method,
-                'request_id': answer['request_id'] if answer else request_id,
-                'result': answer,
+                'request_id': result['request_id'] if result else request_id,
+                'result': result,
                 'error': error.to_dict() if error else None,
             }
             if reply_to is not None:
-                self._cast(ctxt, reply_to, told)
-            self._notify(ctxt, method, told)
+                self._cast(ctxt, reply_to, reply)
+            self._notify(ctxt, method, reply)
 
-        return tell
+        return on_reply
 
-    def _cast(self, ctxt: Any, reply_to: Any, told: dict[str, Any]) -> None:
+    def _cast(self, ctxt: Any, reply_to: Any, reply: dict[str, Any]) -> None:
         target = oslo_messaging.Target(
             exchange=reply_to.exchange,
             topic=reply_to.topic,
@@ -67,26 +74,28 @@ class Answers:
             client = self._clients[key] = oslo_messaging.get_rpc_client(
                 self._transport, target, serializer=ContextSerializer()
             )
-        client.cast(ctxt, reply_to.method, **told)
+        client.cast(ctxt, reply_to.method, **reply)
 
-    def _notify(self, ctxt: Any, method: str, told: dict[str, Any]) -> None:
+    def _notify(self, ctxt: Any, method: str, reply: dict[str, Any]) -> None:
         if self._notifier is None:
             return
-        event = 'error' if told['error'] else 'end'
-        send = self._notifier.error if told['error'] else self._notifier.info
+        failed = reply['error'] is not None
+        publish = self._notifier.error if failed else self._notifier.info
+        event = f'scheduler.{method}.{"error" if failed else "end"}'
         try:
-            send(ctxt, f'scheduler.{method}.{event}', told)
+            publish(ctxt, event, reply)
         except Exception as fault:
-            # The answer itself has been sent; it must not be sent again.
-            LOG.warning('A notification could not be published: %s', fault)
+            # Only logged: with an error the cast, which has been sent, would
+            # be sent again.
+            LOG.warning('Notification %s was not published: %s', event, fault)
 
 
 def _request_id(args: Any) -> Any:
-    """Return the id that the asker gave its request or zone, if any."""
+    """Return the id that the caller gave its request or zone, if any."""
     for name in ('request', 'zone'):
-        asked = args.get(name) if isinstance(args, dict) else None
-        if isinstance(asked, dict) and asked.get('request_id'):
-            return asked['request_id']
+        document = args.get(name) if isinstance(args, dict) else None
+        if isinstance(document, dict) and document.get('request_id'):
+            return document['request_id']
     return None
 
 
@@ -96,4 +105,4 @@ def new_notifier(conf: Any, transport: Any, publisher: str) -> Any:
         transport, publisher_id=publisher, serializer=ContextSerializer()
     )
     drivers = conf.oslo_messaging_notifications.driver
-    return notifier if any(d != 'noop' for d in drivers) else None
+    return notifier if any(name != 'noop' for name in drivers) else None

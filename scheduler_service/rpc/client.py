@@ -1,13 +1,20 @@
-"""The client that API and conductor services import."""
+"""The client that API and conductor services import.
+
+A client may be used by any number of threads.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
+from oslo_config import cfg
 
+from scheduler_service.conf import scheduler as options
 from scheduler_service.rpc import transport as transports
 from scheduler_service.rpc.context import ContextSerializer
 
@@ -17,26 +24,30 @@ _FIRST = '1.0'
 
 
 class SchedulerClient:
-    """Asks schedulers over the bus.
+    """Calls schedulers over the message bus.
 
-    Requests, zones and answers are plain dicts, as the reference has them.
-    Errors are raised as the classes of :mod:`scheduler_service.errors`; a
-    class that this release does not know arrives as ``RemoteError``.
+    Requests, zones and results are plain dicts, documented in the RPC
+    reference. Errors are raised as the classes of
+    :mod:`scheduler_service.errors`; a class that this release does not know
+    is raised as ``RemoteError``.
 
-    A caller that may ask again after a timeout sends ``instance_uuids`` and,
-    for zones, ``id`` itself: then asking again finds the first answer.
+    A caller that repeats a request after a timeout has to send
+    ``instance_uuids``, and for zones ``id``, itself: the same ids get the
+    first result again.
 
     Versions:
 
     * 1.0 - select_destinations, schedule_zone, schedule_many, explain,
       release, ping
-    * 1.1 - select_destinations(move), confirm, drop_moves, and what hosts
-      tell: update_host_state, heartbeat, update_instance_info,
-      delete_instance_info, sync_instance_info, update_aggregates,
-      delete_aggregate
+    * 1.1 - select_destinations(move), confirm, drop_moves, and the reports of
+      hosts and operators: update_host_state, heartbeat,
+      update_instance_info, delete_instance_info, sync_instance_info,
+      update_aggregates, delete_aggregate
 
-    :param conf: oslo.config object with ``transport_url``; its
-        ``[upgrade_levels] scheduler``, where registered, caps the version
+    :param conf: oslo.config object that has been parsed, :data:`cfg.CONF` or
+        another; what the client reads of it is registered here:
+        ``transport_url`` and its driver's options, and ``[upgrade_levels]
+        scheduler``, which caps the version
     :param transport: a transport to use instead of one made from *conf*
     :param timeout: of calls, in seconds; None: ``rpc_response_timeout``
     """
@@ -50,12 +61,14 @@ class SchedulerClient:
         timeout: float | None = None,
     ) -> None:
         self.transport = transport or transports.for_client(conf)
-        levels = conf.get('upgrade_levels') or {}
+        _register_version_cap(conf)
         self._client = oslo_messaging.get_rpc_client(
             self.transport,
             oslo_messaging.Target(topic=topic, version=_FIRST),
             serializer=ContextSerializer(),
-            version_cap=version_cap or levels.get('scheduler') or VERSION,
+            version_cap=version_cap
+            or conf.upgrade_levels.scheduler
+            or VERSION,
             timeout=timeout,
         )
 
@@ -69,24 +82,24 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Return hosts for the instances of a request, claimed for them.
 
-        :param claim: false to see what would be chosen now
-        :param explain: have the reasons in the answer
-        :param move: the instances are somewhere already, and keep what they
-            hold there until the move is confirmed or dropped
+        :param claim: False returns what would be selected, without a claim
+        :param explain: include ``explanation`` in the result
+        :param move: the instances run somewhere already, and keep what is
+            allocated there until the move is confirmed or dropped
         :raises NoValidHost: with the reasons in ``facts``
-        :raises InvalidRequest: the request cannot be understood
+        :raises InvalidRequest: the request is not valid
         """
-        asked = {
+        args = {
             'request': _with_instances(request),
             'claim': claim,
             'explain': explain,
         }
         if move:
-            answer: dict[str, Any] = self._call_new(
-                context, 'select_destinations', **asked, move=True
+            result: dict[str, Any] = self.call(
+                context, 'select_destinations', **args, move=True
             )
-            return answer
-        return self._call(context, 'select_destinations', **asked)
+            return result
+        return self._call(context, 'select_destinations', **args)
 
     def select_destinations_cast(
         self,
@@ -94,10 +107,10 @@ class SchedulerClient:
         request: Mapping[str, Any],
         reply_to: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Ask without waiting; return the request as it was sent.
+        """Cast a request; return it as it was sent, with its ids.
 
-        :param reply_to: ``{topic, server, exchange, method}`` that gets the
-            answer or the error; all but topic may be absent
+        :param reply_to: ``{topic, server, exchange, method}`` to which the
+            result or the error is cast; all but topic may be absent
         """
         sent = _with_instances(request)
         self._cast(
@@ -112,11 +125,14 @@ class SchedulerClient:
         keep: bool = True,
         explain: bool = False,
     ) -> dict[str, Any]:
-        """Return the pool for a zone, and keep it.
+        """Return the pool for a zone, and store it as the zone's pool.
 
+        :param keep: False returns what would be selected, and stores nothing
+        :param explain: include ``explanation`` in the result
         :raises NoValidPoolFound, MultiplePoolsFound: with what each filter
             left
-        :raises PoolNotFound, Forbidden: the pool asked for by id
+        :raises PoolNotFound, Forbidden: the pool that is requested by its id
+            does not exist, or the caller may not choose one
         """
         return self._call(
             context, 'schedule_zone', zone=dict(zone), keep=keep,
@@ -129,7 +145,10 @@ class SchedulerClient:
         zone: Mapping[str, Any],
         reply_to: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Ask without waiting; return the zone as it was sent."""
+        """Cast a zone; return it as it was sent, with its request id.
+
+        :param reply_to: as for :meth:`select_destinations_cast`
+        """
         sent = {'request_id': f'req-{_new_uuid()}', **zone}
         self._cast(context, 'schedule_zone', zone=sent, reply_to=reply_to)
         return sent
@@ -137,27 +156,27 @@ class SchedulerClient:
     def schedule_many(
         self, context: Any, requests: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Ask many things in one message.
+        """Send many requests in one message.
 
         :param requests: each ``{select_destinations: request}`` or
             ``{schedule_zone: zone}``
-        :return: for each ``{result: answer}`` or ``{error: {name, message,
-            code, facts}}``, in order
+        :return: for each ``{result: ...}`` or ``{error: {name, message, code,
+            facts}}``, in the same order
         """
         sent = [
             {
                 'select_destinations': _with_instances(
-                    one['select_destinations']
+                    entry['select_destinations']
                 )
             }
-            if 'select_destinations' in one
-            else dict(one)
-            for one in requests
+            if 'select_destinations' in entry
+            else dict(entry)
+            for entry in requests
         ]
-        answers: list[dict[str, Any]] = self._client.call(
+        results: list[dict[str, Any]] = self._client.call(
             context, 'schedule_many', requests=sent
         )
-        return answers
+        return results
 
     def explain(
         self,
@@ -165,36 +184,37 @@ class SchedulerClient:
         request: Mapping[str, Any],
         host: str | None = None,
     ) -> dict[str, Any]:
-        """Return what would happen and why; nothing is claimed.
+        """Return what would be selected and why; nothing is claimed.
 
-        :param host: a service host to have every filter's verdict on
+        :param host: a service host; the result has the verdict of each filter
+            on it
         :raises HostNotFound: there is no such host
         """
         return self._call(context, 'explain', request=dict(request), host=host)
 
     def release(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Give back claims; return the instances that held one."""
+        """Release claims; return the uuids of instances that had one."""
         released: list[str] = self._client.call(
             context, 'release', instances=list(instances)
         )
         return released
 
     def confirm(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Confirm claims, and moves; return those that were not before."""
-        confirmed: list[str] = self._call_new(
+        """Confirm claims and moves; return the uuids that this changed."""
+        confirmed: list[str] = self.call(
             context, 'confirm', instances=list(instances)
         )
         return confirmed
 
     def drop_moves(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Give back second claims; return the instances that held one."""
-        dropped: list[str] = self._call_new(
+        """Release second claims; return the uuids that had one."""
+        dropped: list[str] = self.call(
             context, 'drop_moves', instances=list(instances)
         )
         return dropped
 
-    def tell(self, context: Any, method: str, **args: Any) -> None:
-        """Cast what hosts and operators tell, as the reference has it.
+    def cast(self, context: Any, method: str, **args: Any) -> None:
+        """Cast a report of a host or an operator, without waiting.
 
         ``update_host_state(hosts)``, ``heartbeat(hosts)``,
         ``update_instance_info(host_name, instance_info)``,
@@ -205,31 +225,57 @@ class SchedulerClient:
         client = self._client.prepare(version=VERSION)
         client.cast(context, method, **args)
 
-    def ask(self, context: Any, method: str, **args: Any) -> Any:
-        """Call what :meth:`tell` casts; wait until it is kept.
+    def call(self, context: Any, method: str, **args: Any) -> Any:
+        """Call what :meth:`cast` casts, and wait until it is stored.
 
-        :raises InvalidRequest: it cannot be understood
+        :raises InvalidRequest: the report is not valid
         """
-        return self._call_new(context, method, **args)
-
-    def ping(self, context: Any) -> dict[str, Any]:
-        """Return how one scheduler on the topic is."""
-        return self._call(context, 'ping')
-
-    def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._client.call(context, method, **args)
-        return answer
-
-    def _call_new(self, context: Any, method: str, **args: Any) -> Any:
         client = self._client.prepare(version=VERSION)
         return client.call(context, method, **args)
 
+    def tell(self, context: Any, method: str, **args: Any) -> None:
+        """Cast: the deprecated name of :meth:`cast`."""
+        _warn('tell', 'cast')
+        self.cast(context, method, **args)
+
+    def ask(self, context: Any, method: str, **args: Any) -> Any:
+        """Call: the deprecated name of :meth:`call`."""
+        _warn('ask', 'call')
+        return self.call(context, method, **args)
+
+    def ping(self, context: Any) -> dict[str, Any]:
+        """Return the state of one scheduler on the topic."""
+        return self._call(context, 'ping')
+
+    def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
+        """Call a method of version 1.0."""
+        result: dict[str, Any] = self._client.call(context, method, **args)
+        return result
+
     def _cast(self, context: Any, method: str, **args: Any) -> None:
+        """Cast a method of version 1.0."""
         self._client.cast(context, method, **args)
 
 
+def _warn(old: str, new: str) -> None:
+    warnings.warn(
+        f'SchedulerClient.{old}() is deprecated, use {new}()',
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+def _register_version_cap(conf: Any) -> None:
+    """Register ``[upgrade_levels] scheduler``.
+
+    A compute service has an option of this name and meaning itself.
+    """
+    with contextlib.suppress(cfg.DuplicateOptError):
+        conf.register_opts(options.UPGRADE_OPTS, group=options.UPGRADE_GROUP)
+
+
 def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Name request and instances, so that a redelivery is the same one."""
+    """Add ids that are absent, so that a redelivery has the same ones."""
     sent = dict(request)
     if not sent.get('instance_uuids'):
         count = sent.get('num_instances') or 1
@@ -241,13 +287,14 @@ def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _new_uuid() -> str:
-    """Return a random UUID; many are made for a batch.
+    """Return a random UUID.
 
-    As :func:`uuid.uuid4` makes it, in less than half the time.
+    The same as :func:`uuid.uuid4` in less than half the time: a batch needs
+    many.
     """
-    made = os.urandom(16).hex()
-    variant = '89ab'[int(made[16], 16) & 3]
+    digits = os.urandom(16).hex()
+    variant = '89ab'[int(digits[16], 16) & 3]
     return (
-        f'{made[:8]}-{made[8:12]}-4{made[13:16]}-{variant}{made[17:20]}'
-        f'-{made[20:]}'
+        f'{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}'
+        f'-{digits[20:]}'
     )

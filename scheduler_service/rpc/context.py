@@ -1,4 +1,7 @@
-"""The context that travels with every message."""
+"""The request context that travels with every message.
+
+Stateless; any thread may use it.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ _TEXT = (
 
 
 class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
-    """Sends a request context, or a plain dict, as a plain dict.
+    """Sends a request context, or a dict, as a plain dict.
 
-    What travels in a message is left as it is: plain values both ways.
+    The message itself consists of plain values, and is not changed.
     """
 
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
@@ -35,26 +38,27 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
         return dict(ctxt)
 
     def deserialize_context(self, ctxt: Any) -> Any:
-        """Return it as it came."""
+        """Return the dict unchanged."""
         return ctxt
 
 
 def credentials(ctxt: Any) -> dict[str, Any]:
-    """Return who asks, as the policy reads it.
+    """Return the caller's identity and roles, as policy rules read them.
 
-    :raises InvalidRequest: there is no context, or not a readable one
+    :raises InvalidRequest: there is no context, or one of its values has the
+        wrong type
     """
     if not isinstance(ctxt, Mapping) or not ctxt:
         raise errors.InvalidRequest('context: required, but absent')
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in _TEXT:
         value = ctxt.get(name) or ctxt.get(name.removesuffix('_id'))
         if value is not None and not isinstance(value, str):
             raise errors.InvalidRequest(
                 f'context.{name}: expected a string', at=f'context.{name}'
             )
-        found[name] = value
-    documents.check_text(found, 'context')
+        values[name] = value
+    documents.check_text(values, 'context')
     roles = ctxt.get('roles') or []
     if not isinstance(roles, list | tuple) or not all(
         isinstance(role, str) for role in roles
@@ -63,7 +67,7 @@ def credentials(ctxt: Any) -> dict[str, Any]:
             'context.roles: expected a list of strings', at='context.roles'
         )
     return {
-        **found,
+        **values,
         'roles': list(roles),
         'is_admin': ctxt.get('is_admin') is True,
     }

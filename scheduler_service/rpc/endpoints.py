@@ -1,7 +1,8 @@
-"""What can be asked over the bus, version by version.
+"""The methods of version 1.x that place instances and zones.
 
-Each method parses its arguments once into typed documents, or raises a clear
-error, and hands a job to the engine.
+Each parses its arguments once into typed documents, or raises an error that
+names the place, and hands them to the scheduler. All of it runs on the polling
+thread, or on the redelivery thread; nothing here waits.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import Entry, SelectEntry, ZoneEntry, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.rpc.arguments import ArgumentParser
-from scheduler_service.rpc.cast_replies import Answers
+from scheduler_service.rpc.cast_replies import CastReplySender
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
 LOG = logging.getLogger(__name__)
 VERSION = '1.1'
-_MOST = 1000
+_MAX_ENTRIES = 1000
 
 
 class ReplyTo(Document):
-    """Who gets the answer to a cast."""
+    """Where the reply to a cast is cast to."""
 
     topic: str
     server: str | None = None
@@ -39,7 +40,7 @@ class ReplyTo(Document):
     method: str = 'scheduler_answer'
 
 
-class _Select(Document):
+class _SelectArgs(Document):
     request: dict[str, Any]
     claim: bool = True
     explain: bool = False
@@ -47,42 +48,43 @@ class _Select(Document):
     move: bool = False
 
 
-class _Zone(Document):
+class _ZoneArgs(Document):
     zone: dict[str, Any]
     keep: bool = True
     explain: bool = False
     reply_to: ReplyTo | None = None
 
 
-class _One(Document):
+class _EntryArgs(Document):
     select_destinations: dict[str, Any] | None = None
     schedule_zone: dict[str, Any] | None = None
 
 
-class _Many(Document):
-    requests: list[_One]
+class _ManyArgs(Document):
+    requests: list[_EntryArgs]
 
 
-class _Explain(Document):
+class _ExplainArgs(Document):
     request: dict[str, Any]
     host: str | None = None
 
 
-class _Instances(Document):
+class _InstancesArgs(Document):
     instances: list[Uuid]
 
     def __post_init__(self) -> None:
-        self.instances = [dashed(one) for one in self.instances]
+        self.instances = [dashed(uuid) for uuid in self.instances]
 
 
-class _Nothing(Document):
+class _NoArgs(Document):
     pass
 
 
 class SchedulerEndpoint:
-    """What can be asked of the scheduler.
+    """Selecting hosts and pools, explaining, and the life of claims.
 
-    :param reader: of arguments
+    :param cast_replies: casts and publishes results
+    :param name: of this daemon on the topic
     """
 
     METHODS = frozenset(
@@ -102,85 +104,87 @@ class SchedulerEndpoint:
         self,
         scheduler: Scheduler,
         enforcer: Any,
-        answers: Answers,
-        reader: ArgumentParser,
+        cast_replies: CastReplySender,
+        parser: ArgumentParser,
         name: str,
     ) -> None:
         self._scheduler = scheduler
         self._enforcer = enforcer
-        self._answers = answers
-        self._parse = reader.parse
+        self._cast_replies = cast_replies
+        self._parse = parser.parse
         self._name = name
 
     def select_destinations(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Choose hosts for the instances of a request, and claim them."""
+        """Select hosts for the instances of a request, and claim them."""
 
-        def put() -> Future[Any]:
-            asked = self._parse(args, _Select)
+        def submit() -> Future[Any]:
+            parsed = self._parse(args, _SelectArgs)
             credentials(ctxt)
             return self._scheduler.select_destinations(
-                documents.request(asked.request),
-                asked.claim,
-                asked.explain,
+                documents.request(parsed.request),
+                parsed.claim,
+                parsed.explain,
                 _deadline(incoming),
-                asked.move,
+                parsed.move,
             )
 
-        return self._told(ctxt, 'select_destinations', args, put)
+        return self._submit_with_reply(
+            ctxt, 'select_destinations', args, submit
+        )
 
     def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Choose a pool for a zone, and keep it."""
+        """Select a pool for a zone, and store it."""
 
-        def put() -> Future[Any]:
-            asked = self._parse(args, _Zone)
+        def submit() -> Future[Any]:
+            parsed = self._parse(args, _ZoneArgs)
             caller = RequestContext(self._enforcer, credentials(ctxt))
             return self._scheduler.schedule_zone(
-                documents.zone(asked.zone),
+                documents.zone(parsed.zone),
                 caller,
-                asked.keep,
-                asked.explain,
+                parsed.keep,
+                parsed.explain,
                 _deadline(incoming),
             )
 
-        return self._told(ctxt, 'schedule_zone', args, put)
+        return self._submit_with_reply(ctxt, 'schedule_zone', args, submit)
 
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Decide many requests; an answer or an error for each, in order."""
-        asked = self._parse(args, _Many)
+        """Schedule many requests; a result or an error for each, in order."""
+        parsed = self._parse(args, _ManyArgs)
         caller = RequestContext(self._enforcer, credentials(ctxt))
-        if len(asked.requests) > _MOST:
+        count = len(parsed.requests)
+        if count > _MAX_ENTRIES:
             raise errors.PayloadTooLarge(
-                f'requests: at most {_MOST}, got {len(asked.requests)}'
+                f'requests: at most {_MAX_ENTRIES}, got {count}'
             )
+        entries = [_entry(entry) for entry in parsed.requests]
         future = self._scheduler.schedule_many(
-            [_entry(one) for one in asked.requests],
-            caller,
-            _deadline(incoming),
+            entries, caller, _deadline(incoming)
         )
-        return Pending(future, _outcomes)
+        return Pending(future, _serialize_outcomes)
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Say what would happen and why; nothing is claimed."""
-        asked = self._parse(args, _Explain)
+        """Return what would be selected and why; nothing is claimed."""
+        parsed = self._parse(args, _ExplainArgs)
         credentials(ctxt)
-        request = documents.request(asked.request)
+        request = documents.request(parsed.request)
         future = self._scheduler.explain(
-            request, asked.host, _deadline(incoming)
+            request, parsed.host, _deadline(incoming)
         )
         return Pending(future)
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Give back claims; the answer is the instances that held one."""
+        """Release claims; the result is the instances that had one."""
         return self._on_claims(ctxt, args, incoming, self._scheduler.release)
 
     def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Confirm claims; the answer is those that were not before."""
+        """Confirm claims; the result is the instances that this changed."""
         return self._on_claims(ctxt, args, incoming, self._scheduler.confirm)
 
     def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Give back second claims; the answer is who was to move."""
+        """Release second claims; the result is the instances that had one."""
         return self._on_claims(
             ctxt, args, incoming, self._scheduler.drop_moves
         )
@@ -190,45 +194,47 @@ class SchedulerEndpoint:
         ctxt: Any,
         args: Any,
         incoming: Any,
-        verb: Callable[[list[str], float | None], Future[Any]],
+        change: Callable[[list[str], float | None], Future[Any]],
     ) -> Pending:
-        asked = self._parse(args, _Instances)
+        parsed = self._parse(args, _InstancesArgs)
         credentials(ctxt)
-        return Pending(verb(asked.instances, _deadline(incoming)))
+        return Pending(change(parsed.instances, _deadline(incoming)))
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
-        """Say who answers and how it is."""
-        self._parse(args, _Nothing)
+        """Return the name, the version and the state of this daemon."""
+        self._parse(args, _NoArgs)
         return {
             'server': self._name,
             'version': VERSION,
             **self._scheduler.status(),
         }
 
-    def _told(
+    def _submit_with_reply(
         self,
         ctxt: Any,
         method: str,
         args: Any,
-        put: Callable[[], Future[Any]],
+        submit: Callable[[], Future[Any]],
     ) -> Pending:
-        """Put a job; its answer, or what is wrong with it, is told about."""
-        tell = self._answers.teller(ctxt, method, args, _reply_to(args))
+        """Submit a request; errors in it are cast and published, too."""
+        on_reply = self._cast_replies.callback_for(
+            ctxt, method, args, _reply_to(args)
+        )
         try:
-            future = put()
+            future = submit()
         except errors.SchedulerError as error:
-            LOG.warning('Refused %s: %s: %s', method, error.name, error)
+            LOG.warning('Rejected %s: %s: %s', method, error.name, error)
             future = _failed(error)
-        return Pending(future, tell=tell)
+        return Pending(future, on_reply=on_reply)
 
 
-def _entry(one: _One) -> Entry:
+def _entry(args: _EntryArgs) -> Entry:
     """Parse an entry of schedule_many; an error takes its place."""
     try:
-        if one.select_destinations is not None:
-            return SelectEntry(documents.request(one.select_destinations))
-        if one.schedule_zone is not None:
-            return ZoneEntry(documents.zone(one.schedule_zone))
+        if args.select_destinations is not None:
+            return SelectEntry(documents.request(args.select_destinations))
+        if args.schedule_zone is not None:
+            return ZoneEntry(documents.zone(args.schedule_zone))
         return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )
@@ -237,10 +243,10 @@ def _entry(one: _One) -> Entry:
 
 
 def _reply_to(args: Any) -> ReplyTo | None:
-    """Return who gets the answer, even where the rest is wrong."""
-    named = args.get('reply_to') if isinstance(args, dict) else None
+    """Return where the reply goes, even if other arguments are invalid."""
+    document = args.get('reply_to') if isinstance(args, dict) else None
     try:
-        return msgspec.convert(named, ReplyTo | None)
+        return msgspec.convert(document, ReplyTo | None)
     except msgspec.ValidationError:
         return None
 
@@ -253,17 +259,22 @@ def _failed(error: errors.SchedulerError) -> Future[Any]:
 
 
 def _deadline(incoming: Any) -> float | None:
-    """Return when the caller stops waiting; None: a cast waits for ever."""
+    """Return the monotonic time at which the caller gives up.
+
+    None for a cast, whose result is wanted however late it is.
+    """
     timeout = getattr(incoming, 'client_timeout', None)
     return time.monotonic() + float(timeout) if timeout else None
 
 
-def _outcomes(parts: list[BatchItem]) -> list[dict[str, Any]]:
+def _serialize_outcomes(items: list[BatchItem]) -> list[dict[str, Any]]:
+    """Return ``{result: ...}`` or ``{error: ...}`` for each entry."""
     outcomes: list[dict[str, Any]] = []
-    for part in parts:
-        fault = part.exception()
+    for item in items:
+        fault = item.exception()
         if fault is None:
-            outcomes.append({'result': part.result()})
+            outcomes.append({'result': item.result()})
         else:
-            outcomes.append({'error': errors.declared(fault).to_dict()})
+            error = errors.as_scheduler_error(fault)
+            outcomes.append({'error': error.to_dict()})
     return outcomes

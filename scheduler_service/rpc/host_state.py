@@ -1,4 +1,8 @@
-"""What compute services, conductors and operators tell over the bus."""
+"""The methods with which hosts, conductors and operators report state.
+
+They run on the polling thread, or on the redelivery thread; nothing here
+waits. The writer's own thread stores what is reported.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +19,47 @@ from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
-_MOST = 10_000
+_MAX_ENTRIES = 10_000
 
 
-class _Reports(Document):
+class _ReportsArgs(Document):
     hosts: list[dict[str, Any]]
 
 
-class _Beats(Document):
+class _HeartbeatArgs(Document):
     hosts: list[Name]
 
 
-class _Info(Document):
+class _InstanceInfoArgs(Document):
     host_name: Name
     instance_info: list[dict[str, Any]] | dict[str, Any]
 
 
-class _Gone(Document):
+class _DeleteInfoArgs(Document):
     host_name: Name
     instance_uuid: Uuid | list[Uuid]
 
 
-class _Sync(Document):
+class _SyncArgs(Document):
     host_name: Name
     instance_uuids: list[Uuid]
 
 
-class _Aggregates(Document):
+class _AggregatesArgs(Document):
     aggregates: list[dict[str, Any]]
 
 
-class _Aggregate(Document):
+class _AggregateArgs(Document):
     aggregate: int | dict[str, Any]
 
 
 class HostStateEndpoint:
     """State, use and instances of hosts, and aggregates.
 
-    What is told may be told to one daemon or to all of them: it is kept
-    once. Reports and heartbeats are answered when they are taken, for the
-    next one makes up for one that is lost; all else when it is kept.
+    A report may be sent to one daemon or to all of them; it is stored once.
+    Host reports and heartbeats get their reply when they are received, since
+    the next one makes up for one that is lost. Everything else gets it when it
+    is stored.
     """
 
     METHODS = frozenset(
@@ -70,42 +75,44 @@ class HostStateEndpoint:
     )
 
     def __init__(
-        self, reporter: HostStateWriter, reader: ArgumentParser
+        self, writer: HostStateWriter, parser: ArgumentParser
     ) -> None:
-        self._reporter = reporter
-        self._parse = reader.parse
+        self._writer = writer
+        self._parse = parser.parse
 
     def update_host_state(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> dict[str, int]:
-        """Take what hosts report; the answer is how many were taken."""
-        asked = self._parse(args, _Reports)
+        """Receive host reports; the result is how many were received."""
+        parsed = self._parse(args, _ReportsArgs)
         credentials(ctxt)
-        reports = _each(asked.hosts, 'hosts', documents.host_report)
-        return {'taken': self._reporter.report(reports)}
+        reports = _each(parsed.hosts, 'hosts', documents.host_report)
+        return {'taken': self._writer.report(reports)}
 
     def heartbeat(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, int]:
-        """Note that service hosts live; the answer is how many."""
-        asked = self._parse(args, _Beats)
+        """Receive heartbeats of service hosts; the result is how many."""
+        parsed = self._parse(args, _HeartbeatArgs)
         credentials(ctxt)
-        _check_count(asked.hosts, 'hosts')
-        documents.check_text(asked.hosts, 'hosts')
-        return {'taken': self._reporter.heartbeat(asked.hosts)}
+        _check_count(parsed.hosts, 'hosts')
+        documents.check_text(parsed.hosts, 'hosts')
+        return {'taken': self._writer.heartbeat(parsed.hosts)}
 
     def update_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Note instances that a host has; the answer is how many changed."""
-        asked = self._parse(args, _Info)
+        """Store instances of a host; the result is how many changed."""
+        parsed = self._parse(args, _InstanceInfoArgs)
         credentials(ctxt)
-        told = asked.instance_info
-        listed = told if isinstance(told, list) else [told]
-        placed = [{'host': asked.host_name, **one} for one in listed]
-        instances = _each(placed, 'instance_info', documents.instance)
-        for one in instances:
-            if one.host != asked.host_name:
+        info = parsed.instance_info
+        listed = info if isinstance(info, list) else [info]
+        with_host = [{'host': parsed.host_name, **each} for each in listed]
+        instances = _each(with_host, 'instance_info', documents.instance)
+        for instance in instances:
+            if instance.host != parsed.host_name:
                 raise errors.InvalidRequest(
-                    f'instance_info: {one.uuid} is told of another host',
+                    f'instance_info: {instance.uuid} is on '
+                    f'{instance.host!r}, not on host_name '
+                    f'{parsed.host_name!r}',
                     at='instance_info',
                 )
         return self._put(events.UpdateInstances(instances=instances))
@@ -113,79 +120,81 @@ class HostStateEndpoint:
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Note instances that a host has not any more."""
-        asked = self._parse(args, _Gone)
+        """Remove instances that a host does not have any more."""
+        parsed = self._parse(args, _DeleteInfoArgs)
         credentials(ctxt)
-        told = asked.instance_uuid
-        uuids = told if isinstance(told, list) else [told]
+        named = parsed.instance_uuid
+        uuids = named if isinstance(named, list) else [named]
         _check_count(uuids, 'instance_uuid')
         return self._put(
             events.DeleteInstances(
-                host=asked.host_name, uuids=[dashed(one) for one in uuids]
+                host=parsed.host_name, uuids=[dashed(uuid) for uuid in uuids]
             )
         )
 
     def sync_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Note that a host has these instances and no others."""
-        asked = self._parse(args, _Sync)
+        """Store that a host has these instances and no others."""
+        parsed = self._parse(args, _SyncArgs)
         credentials(ctxt)
-        _check_count(asked.instance_uuids, 'instance_uuids')
-        documents.check_text(asked.host_name, 'host_name')
+        _check_count(parsed.instance_uuids, 'instance_uuids')
+        documents.check_text(parsed.host_name, 'host_name')
         return self._put(
             events.SyncInstances(
-                host=asked.host_name,
-                uuids=[dashed(one) for one in asked.instance_uuids],
+                host=parsed.host_name,
+                uuids=[dashed(uuid) for uuid in parsed.instance_uuids],
             )
         )
 
     def update_aggregates(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Add aggregates or bring them up to date."""
-        asked = self._parse(args, _Aggregates)
+        """Add or update aggregates."""
+        parsed = self._parse(args, _AggregatesArgs)
         credentials(ctxt)
-        found = _each(asked.aggregates, 'aggregates', documents.aggregate)
-        return self._put(events.UpdateAggregates(aggregates=found))
+        listed = _each(parsed.aggregates, 'aggregates', documents.aggregate)
+        return self._put(events.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Remove an aggregate, named by its id or its document."""
-        asked = self._parse(args, _Aggregate)
+        """Remove an aggregate, given by its id or its document."""
+        parsed = self._parse(args, _AggregateArgs)
         credentials(ctxt)
-        told = asked.aggregate
-        named = told if isinstance(told, int) else told.get('id')
-        whole = isinstance(named, int) and not isinstance(named, bool)
-        if not whole or not 0 <= named < 2**31:
+        given = parsed.aggregate
+        number = given if isinstance(given, int) else given.get('id')
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not whole or not 0 <= number < 2**31:
             raise errors.InvalidRequest(
-                'aggregate: expected an id', at='aggregate'
+                'aggregate: expected an id of 0 to 2147483647, or a document '
+                'with one',
+                at='aggregate',
             )
-        return self._put(events.DeleteAggregate(id=named))
+        return self._put(events.DeleteAggregate(id=number))
 
     def _put(self, event: events.Event) -> Pending:
-        future: Future[Any] = self._reporter.submit(event)
+        future: Future[Any] = self._writer.submit(event)
         return Pending(future)
 
 
 def _each(
     documents_given: list[Any], place: str, parse: Callable[[Any], Any]
 ) -> list[Any]:
-    """Parse each document of a list; an error names which one is wrong."""
+    """Parse each document of a list; an error names the index."""
     _check_count(documents_given, place)
-    found = []
-    for index, one in enumerate(documents_given):
+    parsed = []
+    for index, document in enumerate(documents_given):
         try:
-            found.append(parse(one))
+            parsed.append(parse(document))
         except errors.InvalidRequest as error:
             inner = error.facts.get('at') or ''
             where = f'{place}[{index}]' + (f'.{inner}' if inner else '')
             text = str(error.args[0]).removeprefix(f'{inner}: ')
             raise errors.InvalidRequest(f'{where}: {text}', at=where) from None
-    return found
+    return parsed
 
 
 def _check_count(given: list[Any], place: str) -> None:
-    if len(given) > _MOST:
+    if len(given) > _MAX_ENTRIES:
         raise errors.PayloadTooLarge(
-            f'{place}: at most {_MOST}, got {len(given)}'
+            f'{place}: at most {_MAX_ENTRIES}, got {len(given)}'
         )

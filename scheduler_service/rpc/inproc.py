@@ -1,8 +1,8 @@
-"""The in-process bus, ``inproc://NAME``: no server, no polling.
+"""An in-process message bus, ``inproc://NAME``: no server, no polling.
 
-For tests, demonstrations and single-node use. Messages are written as JSON
-and read again, so what works here works on a broker; they live and die with
-the process.
+For tests, demonstrations and single-node use. Messages travel as JSON, so
+what works here works on a broker. They are lost when the process ends. Any
+thread may use a broker; its condition guards the queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Broker:
         self.changed = threading.Condition()
 
     def put(self, name: str, message: Any) -> None:
-        """Add a message; a queue that nobody listens to keeps it."""
+        """Add a message, which waits until somebody consumes it."""
         with self.changed:
             waiting = self.queues.setdefault(name, collections.deque())
             waiting.append(message)
@@ -50,7 +50,7 @@ _brokers_lock = threading.Lock()
 
 
 def broker(name: str) -> Broker:
-    """Return the bus of a name, the same one for all of the process."""
+    """Return the broker of a name, one for the whole process."""
     with _brokers_lock:
         return _brokers.setdefault(name, Broker())
 
@@ -72,23 +72,22 @@ class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
         self._replies.put((jsonutils.dumps(reply), failure))
 
     def acknowledge(self) -> None:
-        """Nothing to say: the message is out of its queue."""
+        """Do nothing: the message has left its queue."""
 
     def requeue(self) -> None:
-        """Nothing to do: it cannot be lost but with the process."""
+        """Do nothing: a message is lost with the process only."""
 
     def heartbeat(self) -> None:
-        """Nothing to say: the caller sees that the process lives."""
+        """Do nothing: the caller is in the same process."""
 
 
 class InprocListener(base.PollStyleListener):  # type: ignore[misc]
-    """Takes messages from some queues."""
+    """Consumes messages of some queues."""
 
-    def __init__(self, bus: Broker, names: list[str], topic: str) -> None:
+    def __init__(self, bus: Broker, names: list[str]) -> None:
         super().__init__()
         self._bus = bus
         self._names = names
-        self._topic = topic
         self._stopped = False
 
     @base.batch_poll_helper  # type: ignore[untyped-decorator]
@@ -97,9 +96,9 @@ class InprocListener(base.PollStyleListener):  # type: ignore[misc]
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._bus.changed:
             while True:
-                found = self._bus.get(self._names)
-                if found is not None:
-                    text, replies = found
+                taken = self._bus.get(self._names)
+                if taken is not None:
+                    text, replies = taken
                     ctxt, message = jsonutils.loads(text)
                     return InprocMessage(ctxt, message, replies)
                 left = deadline and deadline - time.monotonic()
@@ -108,7 +107,7 @@ class InprocListener(base.PollStyleListener):  # type: ignore[misc]
                 self._bus.changed.wait(left)
 
     def stop(self) -> None:
-        """Let ``poll`` return."""
+        """Make ``poll`` return, and consume nothing more."""
         with self._bus.changed:
             self._stopped = True
             for names in self._bus.fanouts.values():
@@ -131,7 +130,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         self._bus = broker(f'{hosts}/{url.virtual_host or ""}')
 
     def require_features(self, requeue: bool = False) -> None:
-        """Everything is supported."""
+        """Do nothing: every feature is there."""
 
     def send(
         self,
@@ -144,7 +143,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         retry: int | None = None,
         transport_options: Any = None,
     ) -> Any:
-        """Send a message; wait for its reply if asked to.
+        """Send a message, and wait for its reply if there is to be one.
 
         :raises MessagingTimeout: no reply came in time
         """
@@ -182,12 +181,12 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
     def listen(
         self, target: Any, batch_size: int, batch_timeout: float | None
     ) -> Any:
-        """Take the messages of a topic and of one server on it."""
+        """Consume the messages of a topic and of one server on it."""
         topic = self._name(target, target.topic)
         server = f'{topic}.{target.server}'
         with self._bus.changed:
             self._bus.fanouts.setdefault(topic, set()).add(server)
-        listener = InprocListener(self._bus, [server, topic], topic)
+        listener = InprocListener(self._bus, [server, topic])
         return base.PollStyleListenerAdapter(
             listener, batch_size, batch_timeout
         )
@@ -199,18 +198,18 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         batch_size: int,
         batch_timeout: float | None,
     ) -> Any:
-        """Take notifications of some topics and priorities."""
+        """Consume notifications of some topics and priorities."""
         names = [
             self._name(target, f'{target.topic}.{priority}')
             for target, priority in targets_and_priorities
         ]
-        listener = InprocListener(self._bus, names, '')
+        listener = InprocListener(self._bus, names)
         return base.PollStyleListenerAdapter(
             listener, batch_size, batch_timeout
         )
 
     def cleanup(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""
 
     def _name(self, target: Any, topic: str) -> str:
         return f'{target.exchange or self._default_exchange}/{topic}'

@@ -1,9 +1,12 @@
-"""RabbitMQ with acknowledgements after the work, not before.
+"""A RabbitMQ driver that acknowledges a request after its work, not before.
 
-The stock driver acknowledges a request in the consumer's callback, before
-anybody has looked at it: a daemon that is killed loses what it took. This
-one acknowledges when the server says so. A message may therefore come twice,
-and the engine answers the same thing twice.
+The stock driver acknowledges a request in the consumer's callback, before any
+work: a daemon that is killed loses what it took. This one acknowledges when
+the server says so. A request may therefore be delivered twice; its claim is
+keyed by the instance, so that it gets the same reply.
+
+The polling thread owns the listener and its connection. Replies may be sent
+by any thread, each over a connection of its own.
 """
 
 from __future__ import annotations
@@ -24,18 +27,22 @@ from oslo_messaging._drivers import amqp, amqpdriver, base, common
 from oslo_messaging._drivers import impl_rabbit as stock
 
 LOG = logging.getLogger(__name__)
-NAME = 'latrabbit'
+NAME = 'rabbit_late_ack'
+# The name before, for one release.
+OLD_NAME = 'latrabbit'
 _PREFETCH = 128
 _CONTEXT = '_context_'
 _DEFAULT_EXCHANGE: Any = kombu.Exchange('')
 _encode = msgspec.json.Encoder().encode
-# How long the poller may sleep while acknowledgements are due, in seconds:
-# with room for more messages, and with hardly any.
-_NAP_S = 0.02
-_SHORT_NAP_S = 0.001
-# How long the broker may take to confirm a reply, in seconds.
+# How long the poller may wait for a message while acknowledgements are due,
+# in seconds: usually, and with the prefetch nearly used up.
+_POLL_S = 0.02
+_SHORT_POLL_S = 0.001
+# How long the broker may take to confirm a reply that is sent by a thread
+# which must not wait, and for how long such threads stop sending after it
+# took longer, in seconds.
 _CONFIRM_S = 0.5
-_PATIENCE_S = 1.0
+_PAUSE_S = 1.0
 
 
 def _as_message(body: bytes) -> Any:
@@ -50,12 +57,13 @@ def _as_message(body: bytes) -> Any:
 class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
     """A request that is acknowledged when its work is done.
 
-    :ivar redelivered: whether it was delivered before, to anybody
+    :ivar redelivered: whether the broker delivered it before, to any daemon
+    :ivar encodes_structs: replies may hold typed documents, not only plain
+        values
     """
 
     redelivered = False
-    # Its encoder knows the typed answers.
-    takes_structs = True
+    encodes_structs = True
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Send the reply, once.
@@ -66,12 +74,15 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
             body = self._body(reply, failure)
             self.listener.driver.publish_reply(self.reply_q, body)
 
-    def reply_at_once(self, reply: Any = None, failure: Any = None) -> bool:
-        """Send the reply if that takes no waiting; whether it was sent."""
+    def try_reply(self, reply: Any = None, failure: Any = None) -> bool:
+        """Send the reply if that needs no waiting.
+
+        :return: whether it was sent, or nobody waits for one
+        """
         if not self.orig_msg_id:
             return True
         body = self._body(reply, failure)
-        sent: bool = self.listener.driver.publish_at_once(self.reply_q, body)
+        sent: bool = self.listener.driver.try_publish(self.reply_q, body)
         return sent
 
     def _body(self, reply: Any, failure: Any) -> bytes:
@@ -89,11 +100,11 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         )
 
     def acknowledge(self) -> None:
-        """Have the polling thread acknowledge it on its next turn."""
+        """Have the polling thread acknowledge it with its next poll."""
         self._message_operations_handler.do(self._acknowledge_now)
 
     def requeue(self) -> None:
-        """Have the polling thread give it back to the broker."""
+        """Have the polling thread return it to its queue."""
         self._message_operations_handler.do(self._requeue_now)
 
     def _acknowledge_now(self) -> None:
@@ -101,47 +112,47 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         try:
             self.message.acknowledge()
         except Exception as error:
-            # The connection is gone, and the broker delivers it again.
-            LOG.warning('A request could not be acknowledged: %s', error)
+            # The connection is lost, so the broker delivers it again.
+            LOG.warning('Acknowledging a request failed: %s', error)
 
     def _requeue_now(self) -> None:
         self.listener.settled(None)
         try:
             self.message.requeue()
         except Exception as error:
-            LOG.warning('A request could not be given back: %s', error)
+            LOG.warning('Returning a request to its queue failed: %s', error)
 
 
 class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
-    """Takes requests and keeps them unacknowledged until they are settled."""
+    """Takes requests, which stay unacknowledged until their work is done."""
 
     message_cls = LateAckMessage
 
     def __init__(self, driver: Any, conn: Any) -> None:
-        self._open = 0
-        self._idle_nap = 0.0
+        self._unacknowledged = 0
+        self._idle_poll_s = 0.0
         super().__init__(driver, conn)
 
     @property
     def _current_timeout(self) -> float:
         """How long the base class may wait for the next message."""
-        if not self._open:
-            return self._idle_nap
-        crowded = self._open * 4 > self.driver.prefetch_size * 3
-        return _SHORT_NAP_S if crowded else _NAP_S
+        if not self._unacknowledged:
+            return self._idle_poll_s
+        crowded = self._unacknowledged * 4 > self.driver.prefetch_size * 3
+        return _SHORT_POLL_S if crowded else _POLL_S
 
     @_current_timeout.setter
     def _current_timeout(self, value: float) -> None:
-        self._idle_nap = value
+        self._idle_poll_s = value
 
     def __call__(self, message: Any) -> None:
-        """Take a message; one that was settled here before is dropped."""
+        """Take a message, unless this process replied to it before."""
         unique_id = message.pop(amqp.UNIQUE_ID, None)
         if unique_id and unique_id in self.msg_id_cache.prev_msgids:
-            LOG.info('A request that was answered before came again')
+            LOG.info('Dropped a redelivered request that has its reply')
             message.acknowledge()
             return
-        self._open += 1
+        self._unacknowledged += 1
         context = {
             key[len(_CONTEXT) :]: message.pop(key)
             for key in list(message)
@@ -160,12 +171,8 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 self._message_operations_handler,
             )
         )
-        self.incoming[-1].redelivered = self._came_before(message)
-
-    def _came_before(self, message: Any) -> bool:
-        """Whether the broker delivered a message before, to anybody."""
         info = message._raw_message.delivery_info or {}
-        return bool(info.get('redelivered'))
+        self.incoming[-1].redelivered = bool(info.get('redelivered'))
 
     def poll(
         self,
@@ -173,18 +180,18 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         batch_size: int = 1,
         batch_timeout: float | None = None,
     ) -> list[Any]:
-        """Return the next message; straight from the socket while all is well.
+        """Return the next message, read straight from the socket.
 
-        The base class's way, which heals connections and keeps heartbeats,
-        is taken whenever nothing comes for a moment or anything is wrong.
+        The slower base class, which reconnects and sends heartbeats, polls
+        whenever nothing arrives for a moment or the connection is lost.
         """
         if not self.incoming and not self._shutdown.is_set():
             self._message_operations_handler.process()
             self._drain()
         if self.incoming:
             return [self.incoming.pop(0)]
-        found: list[Any] = super().poll(timeout, batch_size, batch_timeout)
-        return found
+        messages: list[Any] = super().poll(timeout, batch_size, batch_timeout)
+        return messages
 
     def _drain(self) -> None:
         conn = self.conn.connection
@@ -193,27 +200,33 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             return
         with conn._connection_lock:
             try:
-                conn.connection.drain_events(timeout=_NAP_S)
+                conn.connection.drain_events(timeout=_POLL_S)
             except TimeoutError:
                 return
             except Exception:
-                # The base class connects again, and consumes again.
+                # Have the base class reconnect and consume again.
                 conn._new_tags = set(conn._consumers.values())
 
-    def hears(self) -> bool:
-        """Whether its connection is there."""
+    def is_connected(self) -> bool:
+        """Whether its connection to the broker is open."""
         inner = self.conn.connection
         return inner.channel is not None and bool(inner.connection.connected)
 
     def settled(self, unique_id: str | None) -> None:
-        """Note that a message is about to be acknowledged or given back."""
-        self._open = max(0, self._open - 1)
+        """Record that a message is about to be acknowledged or returned.
+
+        :param unique_id: of a message with a reply; None: it is returned
+        """
+        self._unacknowledged = max(0, self._unacknowledged - 1)
         if unique_id is not None:
             self.msg_id_cache.add(unique_id)
 
 
 class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
-    """The stock driver but for its listener, and one kept reply channel."""
+    """The stock driver with another listener, and a connection for replies.
+
+    Each thread that sends replies keeps its own connection.
+    """
 
     def __init__(
         self,
@@ -224,30 +237,29 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
     ) -> None:
         group = cfg.OptGroup(name='oslo_messaging_rabbit')
         conf.register_opts(stock.rabbit_opts, group=group)
-        # Without a bound one daemon would take the whole queue for itself.
+        # Without a limit one daemon would take the whole queue.
         conf.set_default('rabbit_qos_prefetch_count', _PREFETCH, group.name)
         url = copy.copy(url)
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
-        self._kept = threading.local()
-        self._patient_until = 0.0
+        self._local = threading.local()
+        self._paused_until = 0.0
         self._listeners: list[LateAckListener] = []
 
-    def hears(self) -> bool:
-        """Whether the broker is there to take requests from."""
-        return all(one.hears() for one in self._listeners)
+    def is_connected(self) -> bool:
+        """Whether every listener has a connection to the broker."""
+        return all(listener.is_connected() for listener in self._listeners)
 
     def publish_reply(self, queue: str, body: bytes) -> None:
-        """Publish a reply over the calling thread's kept connection.
+        """Publish a reply; wait for a connection and for the confirmation.
 
-        Straight to the channel: exchanges need no declaring here, and what
-        the broker returns or does not confirm is an error.
+        It goes to the default exchange, which needs no declaration.
 
-        :raises MessageUndeliverable: nobody has such a queue
+        :raises MessageUndeliverable: there is no such queue
         """
-        conn = getattr(self._kept, 'conn', None)
+        conn = getattr(self._local, 'conn', None)
         if conn is None:
-            conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
+            conn = self._local.conn = self._get_connection(common.PURPOSE_SEND)
         message = _as_message(body)
 
         def publish(*_: Any) -> None:
@@ -257,18 +269,19 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
 
         conn.connection._ensure_publishing(publish, _DEFAULT_EXCHANGE, None)
 
-    def publish_at_once(self, queue: str, body: bytes) -> bool:
-        """Publish a reply if the connection is well; whether it was.
+    def try_publish(self, queue: str, body: bytes) -> bool:
+        """Publish a reply on a thread that must not wait.
 
-        For a thread that must not wait: a connection that is lost is let
-        go of, and a broker that does not confirm in time is given up, and
-        not tried in this way for a moment.
+        A lost connection is dropped. Where the broker takes too long to
+        confirm, nothing is published in this way for a moment.
+
+        :return: whether it was published
         """
-        if time.monotonic() < self._patient_until:
+        if time.monotonic() < self._paused_until:
             return False
-        conn = getattr(self._kept, 'conn', None)
+        conn = getattr(self._local, 'conn', None)
         if conn is None:
-            conn = self._kept.conn = self._get_connection(common.PURPOSE_SEND)
+            conn = self._local.conn = self._get_connection(common.PURPOSE_SEND)
         inner = conn.connection
         if inner.channel is not None and inner.connection.connected:
             try:
@@ -283,11 +296,11 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             except oslo_messaging.MessageUndeliverable:
                 return False
             except Exception as error:
-                LOG.info('A reply is sent again: %s', error)
-                self._patient_until = time.monotonic() + _PATIENCE_S
+                LOG.info('Leaving a reply to the publisher: %s', error)
+                self._paused_until = time.monotonic() + _PAUSE_S
             else:
                 return True
-        self._kept.conn = None
+        self._local.conn = None
         return False
 
     def listen(

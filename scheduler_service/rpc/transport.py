@@ -1,40 +1,76 @@
-"""Transports by the options, with what this version of the bus needs."""
+"""Transports made from the options, and what oslo.messaging needs for them.
+
+Called while a process starts, by its main thread. A transport may then be
+used by any thread.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import oslo_messaging
+from oslo_concurrency import lockutils
+from oslo_config import cfg
 from oslo_messaging import _metrics, _tracing
+from oslo_messaging._drivers import impl_rabbit
 from oslo_messaging.transport import TransportURL
 
+from scheduler_service import errors
 from scheduler_service.rpc import rabbit
 
 EXCEPTIONS = ['scheduler_service.errors']
-_ON_GLOBAL_ONLY = {
+_RABBIT = 'oslo_messaging_rabbit'
+# oslo.messaging registers these on cfg.CONF alone, and reads them from
+# whatever object it is given.
+_GLOBAL_OPTIONS = {
     'oslo_messaging_tracing': _tracing.client.oslo_messaging_tracing,
     'oslo_messaging_metrics': _metrics.client.oslo_messaging_metrics,
 }
+# After how many seconds the broker deletes the reply queue of a command that
+# has ended.
+_COMMAND_QUEUE_TTL_S = 60
 
 
 def prepare(conf: Any) -> None:
-    """Register what the bus registers on its own global object alone."""
-    for group, opts in _ON_GLOBAL_ONLY.items():
+    """Register on *conf* what oslo.messaging registers on cfg.CONF alone."""
+    for group, opts in _GLOBAL_OPTIONS.items():
         conf.register_opts(opts, group=group)
 
 
 def for_client(conf: Any, url: str | None = None) -> Any:
-    """Return a transport for calls and casts."""
-    prepare(conf)
+    """Return a transport for calls and casts.
+
+    :raises ConfigurationError: the queue manager has no folder for its lock
+    """
+    _prepare_driver(conf, TransportURL.parse(conf, url))
     return oslo_messaging.get_rpc_transport(
         conf, url=url, allowed_remote_exmods=EXCEPTIONS
     )
 
 
+def for_command(conf: Any) -> Any:
+    """Return a transport for a process that makes one call and ends.
+
+    The queue manager is off, whatever the options say: it names the reply
+    queue by machine, program and a counter that starts again in each process
+    group. Two commands at a time would read each other's replies, and its
+    lock and counter files may belong to another user.
+    """
+    conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
+    conf.set_override('use_queue_manager', False, _RABBIT)
+    conf.set_override(
+        'rabbit_transient_queues_ttl', _COMMAND_QUEUE_TTL_S, _RABBIT
+    )
+    return for_client(conf)
+
+
 def for_server(conf: Any, url: str | None = None) -> Any:
-    """Return a transport that acknowledges requests after their work."""
-    prepare(conf)
+    """Return a transport that acknowledges requests after their work.
+
+    :raises ConfigurationError: the queue manager has no folder for its lock
+    """
     parsed = TransportURL.parse(conf, url)
+    _prepare_driver(conf, parsed)
     if parsed.transport == 'rabbit':
         parsed.transport = rabbit.NAME
     return oslo_messaging.get_rpc_transport(
@@ -43,6 +79,30 @@ def for_server(conf: Any, url: str | None = None) -> Any:
 
 
 def for_notifications(conf: Any, url: str | None = None) -> Any:
-    """Return a transport for notifications."""
-    prepare(conf)
+    """Return a transport for notifications.
+
+    :raises ConfigurationError: the queue manager has no folder for its lock
+    """
+    _prepare_driver(conf, TransportURL.parse(conf, url))
     return oslo_messaging.get_notification_transport(conf, url=url)
+
+
+def _prepare_driver(conf: Any, url: Any) -> None:
+    """Register what the driver reads, and share the folder for locks.
+
+    oslo.concurrency reads ``lock_path`` on cfg.CONF alone. A value that the
+    process has set there itself goes before ours.
+    """
+    prepare(conf)
+    path = lockutils.get_lock_path(conf)
+    if path and conf is not cfg.CONF:
+        cfg.CONF.set_default('lock_path', path, 'oslo_concurrency')
+    if url.transport not in ('rabbit', rabbit.NAME, rabbit.OLD_NAME):
+        return
+    conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
+    wanted = conf.oslo_messaging_rabbit.use_queue_manager
+    if wanted and not lockutils.get_lock_path(cfg.CONF):
+        raise errors.ConfigurationError(
+            '[oslo_messaging_rabbit] use_queue_manager needs a folder for '
+            'its lock: set [oslo_concurrency] lock_path'
+        )

@@ -27,11 +27,14 @@ def make_service(
     running: list[Service] = []
 
     def make(
-        bus: str = 'inproc', database: str = 'sqlite', **more: Any
+        bus: str = 'inproc',
+        database: str = 'sqlite',
+        url: str = '',
+        **more: Any,
     ) -> Service:
         store = make_store(database)
         import_inventory(store)
-        url = f'inproc://{uuid.uuid4().hex}/'
+        url = url or f'inproc://{uuid.uuid4().hex}/'
         if bus == 'rabbit':
             url = request.getfixturevalue('rabbitmq')[1]
             more.setdefault('scheduler__topic', f't{uuid.uuid4().hex[:8]}')

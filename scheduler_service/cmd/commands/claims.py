@@ -1,4 +1,4 @@
-"""``scheduler-manage claim`` and ``audit``: what was promised to whom."""
+"""``scheduler-manage claim`` and ``audit``: claims and their allocations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_service import conf as options
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import opened, read, when, write
+from scheduler_service.cmd.commands import open_store, read, timestamp, write
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle
@@ -26,74 +26,81 @@ def listing(args: Any, conf: Any) -> None:
         ),
     )
     for row in rows:
-        row['created_at'] = when(row['created_at'])
+        row['created_at'] = timestamp(row['created_at'])
     output.listing(rows, _COLUMNS, args.format)
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print all about the claims of an instance."""
-    found = read(
+    """Print the claims of an instance with their allocations."""
+    claim = read(
         conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
     )
-    if found['created_at'] is not None:
-        found['created_at'] = when(found['created_at'])
+    if claim['created_at'] is not None:
+        claim['created_at'] = timestamp(claim['created_at'])
     form = 'yaml' if args.format == 'table' else args.format
-    output.document(found, form)
+    output.document(claim, form)
 
 
 def release(args: Any, conf: Any) -> int:
-    """Give back claims; 1 where none was held."""
-    return _do(args, conf, lifecycle.release, 'released')
+    """Release claims; return 1 if there was none."""
+    return _change(args, conf, lifecycle.release, 'released')
 
 
 def confirm(args: Any, conf: Any) -> int:
-    """Confirm claims and moves; 1 where there was nothing to confirm."""
+    """Confirm claims and moves; return 1 if there was nothing to confirm."""
 
     def work(writer: Any, uuids: list[str]) -> list[str]:
         where = lifecycle.claimed_hosts(writer.conn, uuids)
         return lifecycle.confirm(writer, where)
 
-    return _do(args, conf, work, 'confirmed')
+    return _change(args, conf, work, 'confirmed')
 
 
 def drop_move(args: Any, conf: Any) -> int:
-    """Give back second claims; 1 where none was held."""
-    return _do(args, conf, lifecycle.drop_moves, 'stays where it is')
+    """Release second claims; return 1 if there was none."""
+    return _change(args, conf, lifecycle.drop_moves, 'stays where it is')
 
 
-def _do(args: Any, conf: Any, verb: Any, told: str) -> int:
-    uuids = [dashed(one) for one in args.instance]
-    done = write(conf, lambda writer: verb(writer, uuids))
+def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:
+    """Change claims; print the outcome for each instance."""
+    uuids = [dashed(uuid) for uuid in args.instance]
+    changed = write(conf, lambda writer: change(writer, uuids))
     for uuid in uuids:
-        print(f'{uuid} {told if uuid in done else "nothing to do"}')
-    return 0 if done else 1
+        print(f'{uuid} {outcome if uuid in changed else "nothing to do"}')
+    return 0 if changed else 1
 
 
 def audit(args: Any, conf: Any) -> int:
-    """Hold use against allocations; 1 where something differs still."""
+    """Compare use with allocations; return 1 if differences remain."""
     settings = options.settings(conf)
     fallback = {
         name: settings.default_ratio(name) for name in STANDARD_CLASSES
     }
-    with opened(conf) as store:
-        mended = store.write(auditing.fix) if args.fix else 0
+    with open_store(conf) as store:
+        fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:
-            found = auditing.audit(conn, fallback)
+            report = auditing.audit(conn, fallback)
     if args.format != 'table':
         output.document(
-            {'mended': mended, **msgspec.to_builtins(found)}, args.format
+            {'mended': fixed, **msgspec.to_builtins(report)}, args.format
         )
-        return 1 if found.findings else 0
-    if mended:
-        print(f'{mended} rows mended')
-    for one in found.findings:
+        return 1 if report.findings else 0
+    if fixed:
+        print(f'{fixed} rows fixed')
+    for finding in report.findings:
         place = ' '.join(
-            part for part in (one.host, one.resource_class, one.consumer)
+            part
+            for part in (
+                finding.host,
+                finding.resource_class,
+                finding.consumer,
+            )
             if part
-        )  # fmt: skip
-        print(f'{one.kind}: {place}: {one.text}')
+        )
+        print(f'{finding.kind}: {place}: {finding.text}')
     print(
-        f'{len(found.findings)} differences in {found.inventories} '
-        f'inventories, {found.allocations} allocations, {found.claims} claims'
+        f'{len(report.findings)} differences in {report.inventories} '
+        f'inventories, {report.allocations} allocations, '
+        f'{report.claims} claims'
     )
-    return 1 if found.findings else 0
+    return 1 if report.findings else 0

@@ -1,4 +1,4 @@
-"""``scheduler-manage inventory``."""
+"""``scheduler-manage inventory``: documents of everything in the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import opened
+from scheduler_service.cmd.commands import open_store
 from scheduler_service.model import documents
 from scheduler_service.store.connection import first_line
 from scheduler_service.store.reading import inventory_export
@@ -22,9 +22,9 @@ def read(
     path: str,
     fault: type[errors.SchedulerError] = errors.InvalidInventory,
 ) -> Any:
-    """Return the plain values of a file, or of standard input for ``-``.
+    """Return the plain values of a file; ``-`` is standard input.
 
-    :param fault: the error to raise where it cannot be read
+    :param fault: the class of the error if it cannot be read
     """
     try:
         if path == '-':
@@ -36,10 +36,13 @@ def read(
     return documents.read(text, source, fault)
 
 
-def bring(args: Any, conf: Any) -> None:
-    """Bring in a document, whole or not at all."""
+def import_inventory(args: Any, conf: Any) -> None:
+    """Import a document in one transaction.
+
+    :raises Conflict: a name or uuid belongs to something else
+    """
     wanted = documents.inventory(read(args.file))
-    with opened(conf) as store, output.progress() as progress:
+    with open_store(conf) as store, output.progress() as progress:
         try:
             report = store.write(
                 lambda writer: inventory_import.Importer(
@@ -48,7 +51,7 @@ def bring(args: Any, conf: Any) -> None:
             )
         except db_exception.DBDuplicateEntry as fault:
             raise errors.Conflict(
-                f'A name or uuid is taken: {first_line(fault)}'
+                f'A name or uuid is in use already: {first_line(fault)}'
             ) from None
     rows = [
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
@@ -58,22 +61,22 @@ def bring(args: Any, conf: Any) -> None:
 
 
 def export(args: Any, conf: Any) -> None:
-    """Print the whole store as a document."""
-    with opened(conf) as store, store.reading() as conn:
-        found = inventory_export.export(conn)
-    output.document(found, args.format)
+    """Print everything in the store as one document."""
+    with open_store(conf) as store, store.reading() as conn:
+        document = inventory_export.export(conn)
+    output.document(document, args.format)
 
 
 def show(args: Any, conf: Any) -> None:
-    """Count what there is."""
-    with opened(conf) as store, store.reading() as conn:
+    """Print how many hosts, pools and so on there are."""
+    with open_store(conf) as store, store.reading() as conn:
         snapshot = load_snapshot(conn)
     hosts = snapshot.hosts
-    up = hosts.number('enabled') & hosts.number('up')
+    available = hosts.number('enabled') & hosts.number('up')
     counts = {
         'pools': len(snapshot.pools),
         'hosts': len(hosts),
-        'hosts that are enabled and up': int(up.sum()),
+        'hosts that are enabled and up': int(available.sum()),
         'aggregates': len(hosts.topology.aggregates),
         'instances': len(hosts.instances),
         'server groups': len(hosts.groups),

@@ -1,4 +1,4 @@
-"""``scheduler-manage message``: messages that were put aside."""
+"""``scheduler-manage message``: quarantined messages."""
 
 from __future__ import annotations
 
@@ -6,46 +6,63 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import opened, read, when, write
+from scheduler_service.cmd.commands import (
+    open_client,
+    open_store,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.store.records import quarantine
 
 
 def listing(args: Any, conf: Any) -> None:
-    """List messages that were put aside."""
+    """List quarantined messages."""
     rows = read(conf, quarantine.listing)
     for row in rows:
-        row['changed_at'] = when(row['changed_at'])
+        row['changed_at'] = timestamp(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
     output.listing(rows, columns, args.format)
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print one, whole."""
-    found = read(conf, lambda conn: quarantine.show(conn, args.message_id))
-    found['changed_at'] = when(found['changed_at'])
+    """Print a quarantined message in full."""
+    message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
+    message['changed_at'] = timestamp(message['changed_at'])
     form = 'yaml' if args.format == 'table' else args.format
-    output.document(found, form)
+    output.document(message, form)
 
 
 def retry(args: Any, conf: Any) -> None:
-    """Cast one again, and forget that it was put aside."""
-    from scheduler_service.rpc.client import SchedulerClient
+    """Cast a quarantined message again, and remove it from quarantine.
 
-    with opened(conf) as store:
+    :raises InvalidRequest: it was too large to be stored in full
+    """
+    with open_store(conf) as store:
         with store.reading() as conn:
-            found = quarantine.show(conn, args.message_id)
-        message = found['message']
+            row = quarantine.show(conn, args.message_id)
+        message = row['message']
         if not isinstance(message, dict) or 'args' not in message:
-            raise errors.InvalidRequest('the message was not kept whole')
-        client = SchedulerClient(conf, topic=conf.scheduler.topic)
-        client.tell(message['context'], message['method'], **message['args'])
+            raise errors.InvalidRequest(
+                f'{args.message_id}: not stored in full, so it cannot be sent '
+                'again'
+            )
+        with open_client(conf) as client:
+            client.cast(
+                message['context'], message['method'], **message['args']
+            )
         store.write(lambda writer: quarantine.drop(writer, args.message_id))
-    print('It was cast again; its caller does not wait for it any more.')
+    print('Cast again. Its caller does not wait for a reply any more.')
 
 
 def drop(args: Any, conf: Any) -> int:
-    """Forget one; 1 where there was none."""
-    gone = write(conf, lambda writer: quarantine.drop(writer, args.message_id))
-    if not gone:
+    """Remove a message from quarantine.
+
+    :raises MessageNotFound: there is none with this id
+    """
+    removed = write(
+        conf, lambda writer: quarantine.drop(writer, args.message_id)
+    )
+    if not removed:
         raise errors.MessageNotFound(message_id=args.message_id)
     return 0

@@ -1,19 +1,19 @@
-"""Lists, and the verbs that an operator reaches for without a file."""
+"""Lists and small changes: pools, hosts, aggregates, groups, decisions."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import read, when, write
+from scheduler_service.cmd.commands import read, timestamp, write
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import decisions as kept
+from scheduler_service.store.records import decisions as decision_rows
 from scheduler_service.store.writing import admin
 from scheduler_service.store.writing import zones as zone_rows
 
@@ -21,31 +21,31 @@ from scheduler_service.store.writing import zones as zone_rows
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
     """Return KEY=VALUE arguments as a dict.
 
-    :raises InvalidRequest: one has no equals sign
+    :raises InvalidRequest: one has no key or no equals sign
     """
-    found = {}
-    for one in given or ():
-        key, sign, value = one.partition('=')
+    values = {}
+    for argument in given or ():
+        key, sign, value = argument.partition('=')
         if not sign or not key:
-            raise errors.InvalidRequest(f'expected KEY=VALUE, got {one}')
-        found[key] = value
-    return found
+            raise errors.InvalidRequest(f'expected KEY=VALUE, got {argument}')
+        values[key] = value
+    return values
 
 
 def _or_none(given: Sequence[str]) -> dict[str, str | None]:
-    """Return KEY=VALUE arguments; ``KEY=`` is None, to be removed."""
+    """Return KEY=VALUE arguments; ``KEY=`` gives None, which removes it."""
     return {key: value or None for key, value in pairs(given).items()}
 
 
 def pools(args: Any, conf: Any) -> None:
     """List pools."""
-    found = read(conf, loading.pools).values()
-    output.listing(_rows(found), ['name', 'id', 'attributes'], args.format)
+    rows = _rows(read(conf, loading.pools).values())
+    output.listing(rows, ['name', 'id', 'attributes'], args.format)
 
 
 def create_pool(args: Any, conf: Any) -> None:
     """Add a pool."""
-    made = documents.parse_as(
+    pool = documents.parse_as(
         {
             'id': args.id or str(uuid.uuid4()),
             'name': args.name,
@@ -56,16 +56,16 @@ def create_pool(args: Any, conf: Any) -> None:
     write(
         conf,
         lambda writer: admin.create_pool(
-            writer, made.id, made.name, made.attributes
+            writer, pool.id, pool.name, pool.attributes
         ),
     )
-    print(f'Pool {made.name} has the id {made.id}.')
+    print(f'Pool {pool.name} has the id {pool.id}.')
 
 
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
-    wanted = _or_none(args.attribute)
-    write(conf, lambda writer: admin.set_pool(writer, args.pool, wanted))
+    changes = _or_none(args.attribute)
+    write(conf, lambda writer: admin.set_pool(writer, args.pool, changes))
 
 
 def delete_pool(args: Any, conf: Any) -> None:
@@ -75,20 +75,19 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    found = read(conf, loading.hosts).values()
     rows = [
         {
-            'host': one.host,
-            'node': one.hypervisor_hostname,
-            'status': one.status,
-            'state': one.state,
-            'vcpus': f'{one.vcpus_used}/{one.vcpus}',
-            'memory_mb': f'{one.memory_mb_used}/{one.memory_mb}',
-            'local_gb': f'{one.local_gb_used}/{one.local_gb}',
-            'instances': one.num_instances,
-            'disabled_reason': one.disabled_reason,
+            'host': host.host,
+            'node': host.hypervisor_hostname,
+            'status': host.status,
+            'state': host.state,
+            'vcpus': f'{host.vcpus_used}/{host.vcpus}',
+            'memory_mb': f'{host.memory_mb_used}/{host.memory_mb}',
+            'local_gb': f'{host.local_gb_used}/{host.local_gb}',
+            'instances': host.num_instances,
+            'disabled_reason': host.disabled_reason,
         }
-        for one in found
+        for host in read(conf, loading.hosts).values()
     ]
     columns = [
         'host', 'node', 'status', 'state', 'vcpus', 'memory_mb', 'local_gb',
@@ -98,25 +97,28 @@ def hosts(args: Any, conf: Any) -> None:
 
 
 def show_host(args: Any, conf: Any) -> None:
-    """Print all about a host."""
-    found = [
-        one
-        for one in read(conf, loading.hosts).values()
-        if one.host == args.host
+    """Print the nodes of a host as documents.
+
+    :raises HostNotFound: there is no such host
+    """
+    nodes = [
+        host
+        for host in read(conf, loading.hosts).values()
+        if host.host == args.host
     ]
-    if not found:
+    if not nodes:
         raise errors.HostNotFound(f'There is no host {args.host}')
     form = 'yaml' if args.format == 'table' else args.format
-    output.document(found, form)
+    output.document(nodes, form)
 
 
 def enable_host(args: Any, conf: Any) -> None:
-    """Let a host be chosen."""
+    """Enable a host."""
     write(conf, lambda w: admin.set_host_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
-    """Keep a host from being chosen."""
+    """Disable a host: it is not selected any more."""
     write(
         conf,
         lambda writer: admin.set_host_status(
@@ -126,15 +128,15 @@ def disable_host(args: Any, conf: Any) -> None:
 
 
 def remove_host(args: Any, conf: Any) -> None:
-    """Forget a host."""
+    """Remove a host."""
     write(conf, lambda writer: admin.remove_host(writer, args.host))
 
 
 def aggregates(args: Any, conf: Any) -> None:
     """List aggregates."""
-    found = read(conf, loading.aggregates)
+    rows = _rows(read(conf, loading.aggregates))
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
-    output.listing(_rows(found), columns, args.format)
+    output.listing(rows, columns, args.format)
 
 
 def create_aggregate(args: Any, conf: Any) -> None:
@@ -142,36 +144,41 @@ def create_aggregate(args: Any, conf: Any) -> None:
     metadata = pairs(args.property)
     if args.zone:
         metadata['availability_zone'] = args.zone
-    made = write(
-        conf, lambda w: admin.create_aggregate(w, args.name, metadata)
+    aggregate = write(
+        conf,
+        lambda writer: admin.create_aggregate(writer, args.name, metadata),
     )
-    print(f'Aggregate {made.name} has the id {made.id}.')
+    print(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
 
 
 def set_aggregate(args: Any, conf: Any) -> None:
     """Set or remove metadata of an aggregate."""
-    wanted = _or_none(args.property)
-    _change(args, conf, lambda one: admin.set_metadata(one, wanted))
-
-
-def add_host(args: Any, conf: Any) -> None:
-    """Put hosts into an aggregate."""
+    changes = _or_none(args.property)
     _change(
         args,
         conf,
-        lambda one: msgspec.structs.replace(
-            one, hosts=sorted({*one.hosts, *args.host})
+        lambda aggregate: admin.set_metadata(aggregate, changes),
+    )
+
+
+def add_to_aggregate(args: Any, conf: Any) -> None:
+    """Add hosts to an aggregate."""
+    _change(
+        args,
+        conf,
+        lambda aggregate: msgspec.structs.replace(
+            aggregate, hosts=sorted({*aggregate.hosts, *args.host})
         ),
     )
 
 
-def drop_host(args: Any, conf: Any) -> None:
-    """Take hosts out of an aggregate."""
+def remove_from_aggregate(args: Any, conf: Any) -> None:
+    """Remove hosts from an aggregate."""
     _change(
         args,
         conf,
-        lambda one: msgspec.structs.replace(
-            one, hosts=sorted({*one.hosts} - {*args.host})
+        lambda aggregate: msgspec.structs.replace(
+            aggregate, hosts=sorted({*aggregate.hosts} - {*args.host})
         ),
     )
 
@@ -192,26 +199,26 @@ def delete_aggregate(args: Any, conf: Any) -> None:
 
 def groups(args: Any, conf: Any) -> None:
     """List server groups."""
-    found = read(conf, loading.groups).values()
+    rows = _rows(read(conf, loading.groups).values())
     columns = ['name', 'uuid', 'policy', 'rules', 'members']
-    output.listing(_rows(found), columns, args.format)
+    output.listing(rows, columns, args.format)
 
 
 def create_group(args: Any, conf: Any) -> None:
     """Add a server group."""
-    most = args.max_server_per_host
-    made = documents.parse_as(
+    limit = args.max_server_per_host
+    group = documents.parse_as(
         {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
             'policy': args.policy,
-            'rules': {} if most is None else {'max_server_per_host': most},
+            'rules': {} if limit is None else {'max_server_per_host': limit},
             'members': args.member,
         },
         ServerGroup,
     )
-    write(conf, lambda writer: admin.create_group(writer, made))
-    print(f'Server group {made.name} has the uuid {made.uuid}.')
+    write(conf, lambda writer: admin.create_group(writer, group))
+    print(f'Server group {group.name} has the uuid {group.uuid}.')
 
 
 def delete_group(args: Any, conf: Any) -> None:
@@ -220,46 +227,46 @@ def delete_group(args: Any, conf: Any) -> None:
 
 
 def zones(args: Any, conf: Any) -> None:
-    """List zones that have a pool."""
-    rows = [one._asdict() for one in read(conf, zone_rows.listing)]
+    """List zones with their pools."""
+    rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args.format)
 
 
 def decisions(args: Any, conf: Any) -> None:
     """List the newest decisions."""
-    rows = read(conf, lambda conn: kept.listing(conn, args.limit))
+    rows = read(conf, lambda conn: decision_rows.listing(conn, args.limit))
     for row in rows:
-        row['created_at'] = when(row['created_at'])
+        row['created_at'] = timestamp(row['created_at'])
     columns = ['created_at', 'request_id', 'kind', 'outcome']
     output.listing(rows, columns, args.format)
 
 
 def show_decision(args: Any, conf: Any) -> None:
-    """Print decisions of a request with their reasons."""
-    found = read(conf, lambda conn: kept.show(conn, args.request_id))
-    for one in found:
-        one['created_at'] = when(one['created_at'])
+    """Print the decisions on a request with their reasons."""
+    rows = read(conf, lambda conn: decision_rows.show(conn, args.request_id))
+    for row in rows:
+        row['created_at'] = timestamp(row['created_at'])
     if args.format != 'table':
-        output.document(found, args.format)
+        output.document(rows, args.format)
         return
-    for one in found:
-        _decision(one)
+    for row in rows:
+        _print_decision(row)
 
 
-def _decision(one: dict[str, Any]) -> None:
+def _print_decision(decision: dict[str, Any]) -> None:
     output.console().print(
-        f'{one["created_at"]}  {one["kind"]}: {one["outcome"]}'
+        f'{decision["created_at"]}  {decision["kind"]}: {decision["outcome"]}'
     )
-    if one.get('placements'):
-        reasons.hosts(one)
-    if one.get('pool_id'):
-        reasons.pool(one)
-    reasons.why(one.get('explanation'))
-    if one.get('error'):
-        output.console().print(output.cell(one['error']['message']))
-        reasons.why(one['error']['facts'])
+    if decision.get('placements'):
+        reasons.hosts(decision)
+    if decision.get('pool_id'):
+        reasons.pool(decision)
+    reasons.explanation(decision.get('explanation'))
+    if decision.get('error'):
+        output.console().print(output.cell(decision['error']['message']))
+        reasons.explanation(decision['error']['facts'])
 
 
-def _rows(found: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [msgspec.structs.asdict(o) for o in found]
-    return rows
+def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return typed documents as rows of a table."""
+    return [msgspec.structs.asdict(struct) for struct in structs]

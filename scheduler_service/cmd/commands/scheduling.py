@@ -1,6 +1,6 @@
 """``scheduler-manage select``, ``zone schedule``, ``release`` and ``ping``.
 
-Through a running daemon, or with ``--local`` by the same engine here.
+They call a running daemon, or with ``--local`` run its engine in this process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import oslo_messaging
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import opened
+from scheduler_service.cmd.commands import open_client, open_store
 from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs
 from scheduler_service.engine.factory import build
@@ -23,24 +23,24 @@ from scheduler_service.model import documents, plain
 from scheduler_service.rpc.client import SchedulerClient
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
-_LIMIT_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 def select(args: Any, conf: Any) -> int:
-    """Have hosts chosen, claimed unless it is a dry run."""
+    """Select hosts, and claim them unless it is a dry run."""
     document = read(args.request, errors.InvalidRequest)
     if args.host:
         return _explain(args, conf, document)
-    with _refusals(args):
-        answer = _select(args, conf, document)
-    return _show(args, answer, reasons.hosts)
+    with _reasons_of_errors(args):
+        result = _select(args, conf, document)
+    return _print(args, result, reasons.hosts)
 
 
 def _select(args: Any, conf: Any, document: Any) -> Any:
     if args.local:
         return _local_select(args, conf, document)
-    with _told():
-        return SchedulerClient(conf).select_destinations(
+    with _client(conf) as client:
+        return client.select_destinations(
             _CONTEXT,
             _object(document),
             claim=not args.dry_run,
@@ -54,31 +54,29 @@ def _local_select(args: Any, conf: Any, document: Any) -> Any:
         future = scheduler.select_destinations(
             request, claim=not args.dry_run, explain=args.explain
         )
-        return plain(future.result(_LIMIT_S))
+        return plain(future.result(_TIMEOUT_S))
 
 
 def _explain(args: Any, conf: Any, document: Any) -> int:
-    """Show what every filter makes of one host."""
+    """Print the verdict of every filter on one host."""
     if args.local:
         request = documents.request(document)
         with local(conf) as scheduler:
             future = scheduler.explain(request, args.host)
-            answer = plain(future.result(_LIMIT_S))
+            result = plain(future.result(_TIMEOUT_S))
     else:
-        with _told():
-            answer = SchedulerClient(conf).explain(
-                _CONTEXT, _object(document), args.host
-            )
+        with _client(conf) as client:
+            result = client.explain(_CONTEXT, _object(document), args.host)
     if args.format != 'table':
-        output.document(answer, args.format)
+        output.document(result, args.format)
         return 0
-    reasons.host_verdicts(answer['nodes'])
-    reasons.keepers(answer['filters'])
+    reasons.host_verdicts(result['nodes'])
+    reasons.rejections(result['filters'])
     return 0
 
 
 def zone(args: Any, conf: Any) -> int:
-    """Have a pool chosen for a zone, and kept unless it is a dry run."""
+    """Select a pool for a zone, and store it unless it is a dry run."""
     document = {}
     if args.request:
         document = read(args.request, errors.InvalidRequest)
@@ -88,16 +86,16 @@ def zone(args: Any, conf: Any) -> int:
         if args.attribute:
             document['attributes'] = pairs(args.attribute)
     roles = args.role or _CONTEXT['roles']
-    with _refusals(args):
-        answer = _zone(args, conf, document, {**_CONTEXT, 'roles': roles})
-    return _show(args, answer, reasons.pool)
+    with _reasons_of_errors(args):
+        result = _zone(args, conf, document, {**_CONTEXT, 'roles': roles})
+    return _print(args, result, reasons.pool)
 
 
 def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
     if args.local:
         return _local_zone(args, conf, document, context)
-    with _told():
-        return SchedulerClient(conf).schedule_zone(
+    with _client(conf) as client:
+        return client.schedule_zone(
             context,
             _object(document),
             keep=not args.dry_run,
@@ -108,44 +106,44 @@ def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
 def _local_zone(
     args: Any, conf: Any, document: Any, context: dict[str, Any]
 ) -> Any:
-    asked = documents.zone(document)
+    request = documents.zone(document)
     with local(conf) as scheduler:
         future = scheduler.schedule_zone(
-            asked,
+            request,
             RequestContext.of(conf, context),
             keep=not args.dry_run,
             explain=args.explain,
         )
-        return plain(future.result(_LIMIT_S))
+        return plain(future.result(_TIMEOUT_S))
 
 
 def release(args: Any, conf: Any) -> None:
-    """Give back claims."""
+    """Release claims."""
     if args.local:
         with local(conf) as scheduler:
-            released = scheduler.release(args.instance).result(_LIMIT_S)
+            released = scheduler.release(args.instance).result(_TIMEOUT_S)
     else:
-        with _told():
-            released = SchedulerClient(conf).release(_CONTEXT, args.instance)
+        with _client(conf) as client:
+            released = client.release(_CONTEXT, args.instance)
     print(f'{len(released)} of {len(args.instance)} held a claim.')
 
 
 def ping(args: Any, conf: Any) -> None:
-    """Ask a daemon how it is."""
-    with _told():
-        answer = SchedulerClient(conf).ping(_CONTEXT)
-    output.listing([answer], list(answer), args.format)
+    """Print the state of a daemon."""
+    with _client(conf) as client:
+        result = client.ping(_CONTEXT)
+    output.listing([result], list(result), args.format)
 
 
 @contextlib.contextmanager
 def local(conf: Any) -> Iterator[Scheduler]:
-    """Give the daemon's engine, run here on the store.
+    """Give the daemon's engine, run in this process.
 
-    :raises StoreUnavailable: the database does not answer
+    :raises StoreUnavailable: the database does not result
     """
-    with opened(conf) as store:
+    with open_store(conf) as store:
         with store.reading():
-            # Waiting for a database is for daemons: a person is told.
+            # Fail now; the engine would wait for the database.
             pass
         scheduler = build(conf, store)
         scheduler.start()
@@ -156,27 +154,32 @@ def local(conf: Any) -> Iterator[Scheduler]:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Say what a person can do where no daemon answers."""
+def _client(conf: Any) -> Iterator[SchedulerClient]:
+    """Give a client; errors of the bus say what to do.
+
+    :raises ServiceBusy: no daemon or no broker answers
+    """
     try:
-        yield
+        with open_client(conf) as client:
+            yield client
     except oslo_messaging.MessagingTimeout:
         raise errors.ServiceBusy(
-            'No daemon answered; is one running? '
-            '(--local decides here, on the store)'
+            'No daemon answered; is one running? (--local needs none)'
         ) from None
     except oslo_messaging.MessageDeliveryFailure as fault:
-        raise errors.ServiceBusy(f'The bus does not answer: {fault}') from None
+        raise errors.ServiceBusy(
+            f'The message bus is unreachable: {fault}'
+        ) from None
 
 
 @contextlib.contextmanager
-def _refusals(args: Any) -> Iterator[None]:
-    """Show what an error carries too, where reasons are asked for."""
+def _reasons_of_errors(args: Any) -> Iterator[None]:
+    """Print the reasons that an error carries, with ``--explain``."""
     try:
         yield
     except errors.SchedulerError as error:
         if args.explain and args.format == 'table':
-            reasons.why(error.facts)
+            reasons.explanation(error.facts)
         elif args.explain:
             output.document({'error': error.to_dict()}, args.format)
         raise
@@ -184,15 +187,15 @@ def _refusals(args: Any) -> Iterator[None]:
 
 def _object(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise errors.InvalidRequest('expected an object')
+        raise errors.InvalidRequest('expected an object as the request')
     return document
 
 
-def _show(args: Any, answer: Any, show: Any) -> int:
+def _print(args: Any, result: Any, print_table: Any) -> int:
     if args.format != 'table':
-        output.document(answer, args.format)
+        output.document(result, args.format)
         return 0
-    show(answer)
+    print_table(result)
     if args.explain:
-        reasons.why(answer.get('explanation'))
+        reasons.explanation(result.get('explanation'))
     return 0

@@ -39,7 +39,7 @@ def test_select_shows_reasons_when_nothing_fits(run, tmp_path):
     assert 'RamFilter' in run(*ask, '--host', 'compute-1')[1]
     status, out, err = run(*ask, '--explain')
     assert (status, 'closest: compute-4' in err) == (1, True)
-    assert 'Who keeps hosts out' in out
+    assert 'Filters that reject hosts' in out
     status, out, _ = run(*ask, '--explain', '-f', 'json')
     refusal = json.loads(out)['error']
     assert (status, refusal['name']) == (1, 'NoValidHost')

@@ -25,7 +25,7 @@ def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
     other.start()
 
     def beat(*hosts: str) -> None:
-        service.client.ask(CONTEXT, 'heartbeat', hosts=list(hosts))
+        service.client.call(CONTEXT, 'heartbeat', hosts=list(hosts))
 
     def passed(scheduler: Any) -> int:
         report = scheduler.explain(
@@ -58,7 +58,7 @@ def test_host_is_down_for_all_daemons_when_it_falls_silent(make_service):
 
 def test_hosts_stay_up_when_the_daemon_could_not_listen(make_service):
     service = make_service(scheduler__service_down_time=1.0)
-    service.client.ask(CONTEXT, 'heartbeat', hosts=['compute-1'])
+    service.client.call(CONTEXT, 'heartbeat', hosts=['compute-1'])
     wait_until(
         lambda: (
             service.daemon.scheduler.host_state_writer._buffer.heartbeats

@@ -8,7 +8,7 @@ from scheduler_service import errors
 
 
 def test_request_is_refused_at_once_when_the_queue_is_full(make_service):
-    service = make_service(scheduler__inbox_size=1)
+    service = make_service(scheduler__request_queue_size=1)
     inbox = service.daemon.scheduler._queue
     with inbox._changed:
         # Nobody takes while the lock is held; the first fills the inbox.

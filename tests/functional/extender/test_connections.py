@@ -27,7 +27,7 @@ def test_other_requests_are_served_when_an_extender_hangs(serve_with):
     managed = [{'name': extenders.FPGA}]
     with extenders.extender(answer) as server:
         service = serve_with(entry(server, managedResources=managed))
-        service.client.ask(
+        service.client.call(
             CONTEXT, 'update_host_state', hosts=[
                 {'host': 'compute-1',
                  'resources': {'CUSTOM_FPGA': {'total': 9}}}],
@@ -82,5 +82,5 @@ def test_extender_is_reached_when_both_have_certificates(serve_with, tmp_path):
 def test_start_is_refused_when_tls_files_do_not_load(serve_with):
     told = {'urlPrefix': 'https://localhost/x', 'filterVerb': 'f',
             'tlsConfig': {'caFile': '/nowhere'}}  # fmt: skip
-    with pytest.raises(errors.ConfigurationError, match='TLS material'):
+    with pytest.raises(errors.ConfigurationError, match='certificates or key'):
         serve_with(told)

@@ -32,7 +32,7 @@ def test_filters_and_weighers_are_replaced_when_a_policy_names_some(
             {'name': 'ImageLocalityPriority', 'weight': 1}]},
          'ImageLocalityPriority'),
         ({'kind': 'Policy', 'priorities': [{'name': 'EqualPriority'}]},
-         'priorities[0].weight: has to be positive'),
+         'priorities[0].weight: expected a positive'),
         ({'kind': 'Other'}, 'kind: expected Policy'),
         ({'kind': 'Policy', 'extenders': [{'urlPrefix': 'ftp://x'}]},
          'extenders[0].urlPrefix'),

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.extender import config, wire
-from scheduler_service.extender.chain import Asked, Chain
+from scheduler_service.extender.chain import Chain, ExtenderArgs
 from tests.support import extenders
 from tests.support.extenders import Reply
 from tests.support.paths import recorded
@@ -135,7 +135,7 @@ def play(case: Any, told: Any, chain: Chain, made: list[Any]) -> None:
     if not calls and told['outcome']['a'].get('reason') == 'Unschedulable':
         # No node passed the scheduler's own filters: nothing is asked.
         names = []
-    asked = Asked(
+    asked = ExtenderArgs(
         {'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'}},
         resources,
         lambda some: [node(one) for one in some],
@@ -163,7 +163,7 @@ def play(case: Any, told: Any, chain: Chain, made: list[Any]) -> None:
     check_calls(calls, made)
 
 
-def attempt(chain: Chain, asked: Asked, names: list[str]) -> str | None:
+def attempt(chain: Chain, asked: ExtenderArgs, names: list[str]) -> str | None:
     if not names:
         return None
     passed = chain.filter(asked, names).names
@@ -212,7 +212,9 @@ def play_preempt(case: Any, told: Any, chain: Chain, nodes: Any) -> None:
         for one in sent.values()
         for uid in one.pods
     }
-    asked = Asked({'metadata': {'name': 'high'}}, frozenset(), lambda _: [])
+    asked = ExtenderArgs(
+        {'metadata': {'name': 'high'}}, frozenset(), lambda _: []
+    )
     message = told['outcome']['high'].get('message', '')
     fails = 'preempt' in case['case'] and any(
         word in message

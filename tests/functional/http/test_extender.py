@@ -112,7 +112,7 @@ def test_error_is_in_a_200_reply_when_the_pod_cannot_be_read(serve_http):
     status, answer = http.send('POST', '/extender/filter', asked)
     assert status == 200
     assert answer['NodeNames'] is None
-    assert 'is no quantity' in answer['Error']
+    assert 'is not a quantity' in answer['Error']
     assert '%' not in answer['Error']
     status, answer = http.send('POST', '/extender/prioritize', asked)
     assert (status, answer) == (200, [])

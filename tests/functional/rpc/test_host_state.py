@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 
 def test_host_is_chosen_when_it_reported_itself(service):
-    service.client.tell(
+    service.client.cast(
         CONTEXT, 'update_host_state', hosts=[
             {'host': 'compute-4', 'memory_mb_used': 8100},
             {'host': 'compute-9', 'vcpus': 8, 'memory_mb': 32000,
@@ -41,30 +41,30 @@ def test_claim_is_confirmed_when_its_host_has_the_instance(service):
     placed = answer['placements'][0]
     uuid_, name = placed['instance_uuid'], placed['selected']['host']
     assert claim_state(service.store, uuid_) == 'claimed'
-    ask = service.client.ask
-    changed = ask(
+    call = service.client.call
+    changed = call(
         CONTEXT, 'update_instance_info', host_name=name,
         instance_info={'uuid': uuid_.upper(), 'task_state': 'spawning'},
     )  # fmt: skip
     assert changed == 1
     assert claim_state(service.store, uuid_) == 'confirmed'
-    assert ask(CONTEXT, 'delete_instance_info', host_name=name,
+    assert call(CONTEXT, 'delete_instance_info', host_name=name,
                instance_uuid=uuid_) == [uuid_]  # fmt: skip
     assert claim_state(service.store, uuid_) is None
     assert stored_host(service.store, name).memory_mb_used == 0
 
 
 def test_zone_is_used_when_an_aggregate_is_reported(service):
-    ask = service.client.ask
+    call = service.client.call
     one = str(uuid.uuid4())
     told = {'host_name': 'compute-2', 'instance_uuids': [one]}
-    assert ask(CONTEXT, 'sync_instance_info', **told) == [one]
-    assert ask(CONTEXT, 'sync_instance_info', **told) == []
+    assert call(CONTEXT, 'sync_instance_info', **told) == [one]
+    assert call(CONTEXT, 'sync_instance_info', **told) == []
     documents = [{'id': 5, 'name': 'new', 'hosts': ['compute-3'],
                   'metadata': {'availability_zone': 'south'}}]  # fmt: skip
     put = {'aggregates': documents}
-    assert ask(CONTEXT, 'update_aggregates', **put) == 1
-    assert ask(CONTEXT, 'update_aggregates', **put) == 0
+    assert call(CONTEXT, 'update_aggregates', **put) == 1
+    assert call(CONTEXT, 'update_aggregates', **put) == 0
 
     def answer():
         return service.client.select_destinations(
@@ -74,7 +74,7 @@ def test_zone_is_used_when_an_aggregate_is_reported(service):
 
     time.sleep(0.3)
     assert answer()['placements'][0]['selected']['host'] == 'compute-3'
-    assert ask(CONTEXT, 'delete_aggregate', aggregate=5) == 1
+    assert call(CONTEXT, 'delete_aggregate', aggregate=5) == 1
     time.sleep(0.3)
     with pytest.raises(errors.NoValidHost):
         answer()
@@ -100,7 +100,7 @@ def test_zone_is_used_when_an_aggregate_is_reported(service):
         ('update_instance_info',
          {'host_name': 'a',
           'instance_info': {'uuid': str(uuid.uuid4()), 'host': 'b'}},
-         'is told of another host'),
+         "is on 'b'"),
         ('delete_aggregate', {'aggregate': {'id': 'x'}}, 'an id'),
         ('delete_aggregate', {'aggregate': {'id': True}}, 'an id'),
         ('sync_instance_info', {'host_name': 'a'}, 'instance_uuids'),
@@ -111,7 +111,7 @@ def test_report_is_refused_with_its_place_when_it_is_wrong(
 ):
     service = make_service()
     with pytest.raises(errors.InvalidRequest) as caught:
-        service.client.ask(CONTEXT, method, **args)
+        service.client.call(CONTEXT, method, **args)
     assert text in str(caught.value.args[0])
 
 
@@ -127,7 +127,7 @@ def test_other_reports_are_written_when_one_cannot_be(
         return write(writer, reports)
 
     monkeypatch.setattr(host_state_writer.host_reports, 'write', fails)
-    service.client.tell(
+    service.client.cast(
         CONTEXT, 'update_host_state',
         hosts=[{'host': 'good-1'}, {'host': 'bad'}, {'host': 'good-2'}],
     )  # fmt: skip

@@ -68,7 +68,7 @@ def test_request_is_refused_when_its_context_is_wrong(service, context):
 
 def test_request_is_refused_when_its_version_is_newer(service):
     newer = service.client._client.prepare(version='1.9', version_cap='1.9')
-    with pytest.raises(errors.InvalidRequest, match=r'1\.9 is asked'):
+    with pytest.raises(errors.InvalidRequest, match=r'1\.9 is not served'):
         newer.call(CONTEXT, 'ping')
 
 

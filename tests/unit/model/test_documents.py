@@ -27,15 +27,20 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
         ({'hosts': [{}]}, 'hosts[0].host: required, but absent'),
         (
             {'hosts': [{'host': 'a', 'state': 'x'}]},
-            'hosts[0].state: not an accepted value, got "x"',
+            'hosts[0].state: "x" is not one of down, up',
         ),
         (
             {'hosts': [{'host': 'a'}, {'host': 'a'}]},
-            'hosts[1].host: a a is there already, as hosts[0]',
+            'hosts[1].host: a a is a duplicate of hosts[0]',
         ),
         (
             {'pools': [{'id': UUID, 'name': 'a'}, {'id': UUID, 'name': 'b'}]},
-            f'pools[1].id: {UUID} is there already, as pools[0]',
+            f'pools[1].id: {UUID} is a duplicate of pools[0]',
+        ),
+        (
+            {'server_groups': [{'uuid': UUID, 'rules': {'x': 1}}]},
+            'server_groups[0].rules: expected the keys max_server_per_host '
+            'only, got {"x":1}',
         ),
         (
             {'hosts': [{'host': 'a', 'traits': ['a b']}]},

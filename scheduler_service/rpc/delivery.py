@@ -1,0 +1,97 @@
+"""One reply on its way: on_reply callback, reply, acknowledgement.
+
+A delivery is used by one thread at a time: by the thread that finished the
+request, and if that one may not wait, by a thread of the reply publisher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.model import plain
+from scheduler_service.rpc.cast_replies import ReplyCallback
+
+LOG = logging.getLogger(__name__)
+
+
+class Delivery:
+    """A result or an error, and the message that is acknowledged after it.
+
+    :param result: of the request; None with an error
+    :param on_reply: called with (result, error) before the reply is sent; it
+        may raise where its destination does not exist yet, and is then called
+        again with the next attempt
+    :param serializer: makes plain values of the result; None: it is sent as
+        it is
+    """
+
+    def __init__(
+        self,
+        message: Any,
+        result: Any,
+        error: errors.SchedulerError | None,
+        on_reply: ReplyCallback | None = None,
+        serializer: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._message = message
+        self._result = result
+        self._error = error
+        self._on_reply = on_reply
+        self._serializer = serializer
+        self._serialized = False
+
+    def __call__(self) -> None:
+        """Deliver; called again, it goes on with the step that failed."""
+        self._serialize()
+        if self._on_reply is not None:
+            self._on_reply(self._result, self._error)
+            self._on_reply = None
+        self._message.reply(self._result, self._failure())
+        self._message.acknowledge()
+
+    def try_send_now(self) -> bool:
+        """Reply on this thread when that needs no waiting.
+
+        It avoids a switch to another thread, which a caller with one request
+        at a time would wait for.
+
+        :return: whether the reply was sent
+        """
+        try_reply = getattr(self._message, 'try_reply', None)
+        if try_reply is None or self._on_reply is not None:
+            return False
+        try:
+            self._serialize()
+            sent = try_reply(self._result, self._failure())
+        except Exception:
+            # The publisher tries it again, and logs what is wrong with it.
+            LOG.debug('A reply is left to the publisher', exc_info=True)
+            return False
+        if sent:
+            self._message.acknowledge()
+        return bool(sent)
+
+    def abandon(self) -> None:
+        """Acknowledge a message whose reply cannot be delivered."""
+        self._message.acknowledge()
+
+    def _serialize(self) -> None:
+        """Replace the result by what can be sent; once."""
+        if self._serialized:
+            return
+        result = self._result
+        if self._serializer is not None and self._error is None:
+            result = self._serializer(result)
+        structs = getattr(self._message, 'encodes_structs', False)
+        if self._on_reply is not None or not structs:
+            result = plain(result)
+        self._result, self._serialized = result, True
+
+    def _failure(self) -> Any:
+        """Return the error as oslo.messaging takes it."""
+        if self._error is None:
+            return None
+        return type(self._error), self._error, None

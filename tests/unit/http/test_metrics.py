@@ -1,0 +1,116 @@
+"""Names and labels of what /metrics reports."""
+
+from __future__ import annotations
+
+import prometheus_client
+import pytest
+
+from scheduler_service.engine.health import Health
+from scheduler_service.http import metrics
+
+
+class Engine:
+    """The state that a scheduler reports, without a scheduler."""
+
+    def __init__(self, health: Health) -> None:
+        self.health = health
+
+    def status(self):
+        return {
+            'hosts': 5,
+            'hosts_up': 4,
+            'pools': 2,
+            'waiting': 1,
+            'revision': 7,
+            'snapshot_age': None,
+            'degraded': ['broker unreachable'],
+            'counters': self.health.counters(),
+        }
+
+
+@pytest.fixture
+def report():
+    """Give a function that returns the value of each sample by its name."""
+
+    def sampled(health: Health) -> dict[str, float]:
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics._Collector(Engine(health)))
+        lines = prometheus_client.generate_latest(registry).decode()
+        return {
+            line.rpartition(' ')[0]: float(line.rpartition(' ')[2])
+            for line in lines.splitlines()
+            if not line.startswith('#')
+        }
+
+    return sampled
+
+
+@pytest.mark.parametrize(
+    ('name', 'value'),
+    [
+        ('scheduler_service_hosts', 5),
+        ('scheduler_service_hosts_down', 1),
+        ('scheduler_hosts_down', 1),
+        ('scheduler_service_requests_waiting', 1),
+        ('scheduler_waiting', 1),
+        ('scheduler_service_snapshot_revision', 7),
+        ('scheduler_revision', 7),
+        ('scheduler_service_snapshot_age_seconds', 0),
+        ('scheduler_service_degradations', 1),
+        ('scheduler_sufferings', 1),
+    ],
+)
+def test_gauges_have_a_new_and_an_old_name(report, name, value):
+    assert report(Health())[name] == value
+
+
+def test_an_extender_call_has_three_labels(report):
+    health = Health()
+    health.count('extender_calls', 'http://a/b filter answered')
+    samples = report(health)
+    assert (
+        samples[
+            'scheduler_service_extender_calls_total'
+            '{extender="http://a/b",outcome="answered",verb="filter"}'
+        ]
+        == 1
+    )
+    assert (
+        samples[
+            'scheduler_extender_calls_total{call="http://a/b filter answered"}'
+        ]
+        == 1
+    )
+
+
+def test_a_counter_without_labels_has_none(report):
+    health = Health()
+    health.count('claims_lost', by=3)
+    samples = report(health)
+    assert samples['scheduler_service_claims_lost_total'] == 3
+    assert samples['scheduler_claims_lost_total'] == 3
+
+
+def test_a_renamed_counter_has_its_old_name_under_the_old_prefix(report):
+    health = Health()
+    health.count('requests_expired')
+    samples = report(health)
+    assert samples['scheduler_service_requests_expired_total'] == 1
+    assert samples['scheduler_requests_late_total'] == 1
+    assert 'scheduler_service_requests_late_total' not in samples
+
+
+def test_buckets_are_cumulative(report):
+    health = Health()
+    for seconds in (0.003, 0.004, 100.0):
+        health.time('claim', seconds)
+    health.size('batch', 64)
+    samples = report(health)
+    for name in ('service_stage_duration_seconds', 'stage_seconds'):
+        family = f'scheduler_{name}'
+        labels = 'le="0.005",stage="claim"'
+        assert samples[f'{family}_bucket{{{labels}}}'] == 2
+        assert samples[f'{family}_count{{stage="claim"}}'] == 3
+    assert samples['scheduler_service_batch_size_bucket{le="64.0"}'] == 1
+    assert samples['scheduler_service_batch_size_bucket{le="32.0"}'] == 0
+    assert samples['scheduler_size_bucket{le="64.0",what="batch"}'] == 1

@@ -1,0 +1,103 @@
+"""One reply: the order of its steps, and what happens where one fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.rpc.delivery import Delivery
+
+
+class Message:
+    """A message that records what is done to it."""
+
+    def __init__(self, steps: list[str], fails: bool = False) -> None:
+        self.steps = steps
+        self.fails = fails
+        self.sent: list[tuple[object, object]] = []
+
+    def reply(self, reply=None, failure=None) -> None:
+        self.steps.append('reply')
+        if self.fails:
+            self.fails = False
+            raise RuntimeError('no such queue')
+        self.sent.append((reply, failure))
+
+    def acknowledge(self) -> None:
+        self.steps.append('acknowledge')
+
+
+class DirectMessage(Message):
+    """A message of a driver that can send without waiting."""
+
+    encodes_structs = True
+
+    def __init__(self, steps: list[str], accepts: bool = True) -> None:
+        super().__init__(steps)
+        self.accepts = accepts
+
+    def try_reply(self, reply=None, failure=None) -> bool:
+        self.steps.append('try_reply')
+        self.sent.append((reply, failure))
+        return self.accepts
+
+
+def test_on_reply_comes_before_the_reply_and_acknowledgement_last():
+    steps: list[str] = []
+    message = Message(steps)
+    Delivery(message, {'a': 1}, None, lambda *_: steps.append('on_reply'))()
+    assert steps == ['on_reply', 'reply', 'acknowledge']
+    assert message.sent == [({'a': 1}, None)]
+
+
+def test_a_repeated_delivery_goes_on_with_the_step_that_failed():
+    steps: list[str] = []
+    serialized = []
+
+    def serializer(result):
+        serialized.append(result)
+        return result
+
+    message = Message(steps, fails=True)
+    delivery = Delivery(
+        message, 1, None, lambda *_: steps.append('on_reply'), serializer
+    )
+    with pytest.raises(RuntimeError):
+        delivery()
+    delivery()
+    assert steps == ['on_reply', 'reply', 'reply', 'acknowledge']
+    assert serialized == [1]
+
+
+def test_an_error_is_sent_as_the_bus_takes_it():
+    error = errors.NoValidHost()
+    message = Message([])
+    Delivery(message, None, error)()
+    assert message.sent == [(None, (errors.NoValidHost, error, None))]
+
+
+def test_try_send_now_acknowledges_what_was_sent():
+    steps: list[str] = []
+    assert Delivery(DirectMessage(steps), 1, None).try_send_now()
+    assert steps == ['try_reply', 'acknowledge']
+
+
+def test_try_send_now_leaves_the_message_where_it_was_not_sent():
+    steps: list[str] = []
+    message = DirectMessage(steps, accepts=False)
+    assert not Delivery(message, 1, None).try_send_now()
+    assert steps == ['try_reply']
+
+
+@pytest.mark.parametrize('on_reply', [None, lambda *_: None])
+def test_try_send_now_sends_nothing_that_may_wait(on_reply):
+    steps: list[str] = []
+    kind = DirectMessage if on_reply else Message
+    assert not Delivery(kind(steps), 1, None, on_reply).try_send_now()
+    assert steps == []
+
+
+def test_an_abandoned_message_is_acknowledged_without_a_reply():
+    steps: list[str] = []
+    Delivery(Message(steps), 1, None).abandon()
+    assert steps == ['acknowledge']

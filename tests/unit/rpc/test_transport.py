@@ -1,0 +1,62 @@
+"""What a transport's options hand over to the libraries below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from scheduler_service import conf as options
+from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
+from scheduler_service.rpc import transport
+
+BUS = 'rabbit://guest:guest@127.0.0.1:1/'
+
+
+@pytest.fixture
+def parse(tmp_path) -> Iterator[Any]:
+    """Give a function that parses a configuration file's text."""
+
+    def parsed(text: str) -> Any:
+        path = tmp_path / 'a.conf'
+        path.write_text(text)
+        conf = options.new_config()
+        return options.parse(conf, [f'--config-file={path}'])
+
+    yield parsed
+    cfg.CONF.clear_default('lock_path', 'oslo_concurrency')
+
+
+QUEUE_MANAGER = '[oslo_messaging_rabbit]\nuse_queue_manager = true\n'
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        transport.for_client,
+        transport.for_server,
+        transport.for_notifications,
+    ],
+)
+def test_lock_path_is_handed_to_the_global_options(make, parse):
+    conf = parse(f'{QUEUE_MANAGER}[oslo_concurrency]\nlock_path = /locks\n')
+    make(conf, BUS)
+    assert cfg.CONF.oslo_concurrency.lock_path == '/locks'
+
+
+def test_a_queue_manager_without_lock_path_is_a_configuration_error(parse):
+    with pytest.raises(errors.ConfigurationError, match='lock_path'):
+        transport.for_server(parse(QUEUE_MANAGER), BUS)
+
+
+def test_a_queue_manager_needs_no_lock_path_on_another_bus(parse):
+    transport.for_client(parse(QUEUE_MANAGER), 'inproc://')
+
+
+def test_commands_use_no_queue_manager(parse):
+    conf = parse(f'[DEFAULT]\ntransport_url = {BUS}\n{QUEUE_MANAGER}')
+    transport.for_command(conf)
+    assert conf.oslo_messaging_rabbit.use_queue_manager is False
+    assert conf.oslo_messaging_rabbit.rabbit_transient_queues_ttl == 60
