@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scheduler_service.pipeline.weigh import rank
 
 from benchmarks import common
 from benchmarks.floor import Floor
@@ -57,7 +56,7 @@ def make_table(inventory: Inventory) -> Any:
 
 def filter_hosts(pipeline: HostPipeline, table: Any, request: Any) -> Any:
     """Return bool[n]: the hosts that pass every filter."""
-    return pipeline.narrow(table, request)
+    return pipeline.filter_hosts(table, request).mask
 
 
 def filter_hosts_inexactly(
@@ -69,9 +68,9 @@ def filter_hosts_inexactly(
     exact filters would stop there and not time the filters after them.
     """
     passed = np.ones(len(table), np.bool_)
-    for one, mask in pipeline.verdicts(table, request):
-        if not one.name.startswith('Exact'):
-            passed &= mask
+    for result in pipeline.filter_results(table, request):
+        if not result.filter.name.startswith('Exact'):
+            passed &= result.mask
     return passed
 
 
@@ -79,16 +78,12 @@ def weigh_hosts(
     pipeline: HostPipeline, table: Any, mask: Any, request: Any
 ) -> Any:
     """Return the ranking of the hosts that passed."""
-    return rank(table, mask, request, pipeline.weighers, pipeline.settings)
+    return pipeline.weigh_hosts(table, mask, request)
 
 
-def forget_masks(pipeline: HostPipeline, table: Any) -> None:
+def forget_masks(table: Any) -> None:
     """Forget what was worked out for a kind of request, not of hosts."""
-    names = {'mask', *(one.name for one in pipeline.filters)}
-    names |= {'aggregates', 'traits'}
-    memo = table.topology.memo
-    for key in [k for k in memo if isinstance(k, tuple) and k[0] in names]:
-        del memo[key]
+    table.topology.clear_masks()
 
 
 def inventory(hosts: int) -> Inventory:
@@ -167,11 +162,11 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
         nonlocal passed
         mask = narrow(pipeline, table, request)
         ranking = weigh_hosts(pipeline, table, mask, request)
-        passed = len(ranking.rows)
+        passed = ranking.count
         ranking.best(3)
 
     def cold() -> None:
-        forget_masks(pipeline, table)
+        forget_masks(table)
         one_pass()
 
     def objects() -> None:
