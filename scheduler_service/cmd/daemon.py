@@ -225,7 +225,7 @@ def run(conf: Any) -> int:
     with futures.ThreadPoolExecutor(1, 'start') as pool:
         starting = pool.submit(daemon.start)
         while not starting.done():
-            stopping.wait(0.05)
+            stopping.wait(0.01)
         starting.result()
     tune_gc()
     if not stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :return: exit status: 0 after a signal to stop, 1 if it cannot start
     """
+    # Imports leave no garbage; looking for it takes a tenth of their time.
+    gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.
     from scheduler_service import rpc  # noqa: F401, I001
     from scheduler_service import conf as options
@@ -18,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from scheduler_service.cmd import daemon
     from scheduler_service.rpc import transport
 
+    gc.freeze()
+    gc.enable()
     conf = options.new_config()
     transport.prepare(conf)
     try:

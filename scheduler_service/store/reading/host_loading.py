@@ -258,17 +258,20 @@ class HostReader:
 
     def _counted(self, counts: InstanceCounts) -> npt.NDArray[np.int64]:
         """Return how many instances each host has; int64[n]."""
-        ids = np.concatenate(self.ids)
-        found = np.zeros(len(ids), np.int64)
-        if counts:
-            host, node = self._encoders['host'], self._encoders['node']
-            hosts, nodes = tuple(host.code_of), tuple(node.code_of)
-            pairs = zip(
-                map(hosts.__getitem__, host.codes().tolist()),
-                map(nodes.__getitem__, node.codes().tolist()),
-                strict=True,
-            )
-            found[:] = [counts.get(pair, 0) for pair in pairs]
+        host, node = self._encoders['host'], self._encoders['node']
+        nodes = len(node.code_of)
+        keys = host.codes().astype(np.int64) * nodes + node.codes()
+        known = [
+            (host.code_of[name] * nodes + node.code_of[node_name], count)
+            for (name, node_name), count in counts.items()
+            if name in host.code_of and node_name in node.code_of
+        ]
+        found = np.zeros(len(keys), np.int64)
+        if known:
+            wanted, amounts = np.array(sorted(known), np.int64).T
+            at = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
+            here = wanted[at] == keys
+            found[here] = amounts[at][here]
         return found
 
     def _joined(self, name: str, figure: str) -> npt.NDArray[Any]:
