@@ -142,7 +142,7 @@ class HostTable:
         disk = amounts.get('DISK_GB')
         if disk:
             self.numbers['disk_available_least'][row] -= sign * disk
-        for name in amounts:
+        for name in (*amounts, 'num_instances'):
             self.load.refresh(name, row)
         self.topology.mark_changed((row,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -79,7 +80,18 @@ def load_columns(hosts):
     }
     for weigher in COLUMN_WEIGHERS:
         columns[weigher.name, 0] = weigher.column(hosts, SETTINGS)
+    # Columns of plug-ins of others may follow any plain column.
+    for name in ('num_instances', 'num_io_ops', 'up'):
+        columns['doubled', name] = hosts.load_column(
+            ('doubled', name), name, functools.partial(doubled, hosts, name)
+        )
     return columns
+
+
+def doubled(hosts, name):
+    """Return the formula of twice a plain column."""
+    values = hosts.number(name)
+    return lambda rows: values[rows] * 2
 
 
 def take_step(overlay, number, kind, *arguments):
@@ -125,6 +137,13 @@ def test_what_is_forgotten_leaves_no_trace(inventory, changes):
     with overlay.transaction():
         for number, change in enumerate(changes):
             take_step(overlay, number, *change)
+            expected = load_columns(
+                hosts.copy(Topology(hosts.topology.aggregates))
+            )
+            for name, column in load_columns(hosts).items():
+                np.testing.assert_array_equal(
+                    column, expected[name], str(name)
+                )
     overlay.forget()
     for name, column in load_columns(hosts).items():
         np.testing.assert_array_equal(column, before[name], str(name))

@@ -26,6 +26,13 @@ def test_coded_concat_is_the_concatenation(one, two):
     ]
 
 
+def test_where_still_works_for_plug_ins_of_others():
+    column = DictionaryColumn.of(['a', 'b', 'a'])
+    assert column.where(lambda value: value == 'a').tolist() == [
+        True, False, True,
+    ]  # fmt: skip
+
+
 @given(st.lists(WORDS, min_size=1))
 def test_coded_predicate_runs_once_for_each_value(items):
     seen = []
