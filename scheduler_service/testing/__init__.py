@@ -3,9 +3,14 @@
 They keep nothing, so tests may run them in any thread.
 """
 
-from scheduler_service.testing.builders import filter_results, table
+from scheduler_service.testing.builders import (
+    filter_results,
+    raw_weights,
+    table,
+)
+from scheduler_service.testing.keys import check_keys
 
 # The name before the rename, kept for one release.
 verdicts = filter_results
 
-__all__ = ['filter_results', 'table', 'verdicts']
+__all__ = ['check_keys', 'filter_results', 'raw_weights', 'table', 'verdicts']

@@ -1,4 +1,4 @@
-"""Host tables from plain documents, and the hosts that pass a filter."""
+"""Host tables from plain documents, and what plug-ins make of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
+from scheduler_service.weighers import Weigher
 
 
 def table(inventory: Mapping[str, Any]) -> HostTable:
@@ -35,8 +36,8 @@ def filter_results(
 ) -> dict[str, bool]:
     """Return whether each host passes a filter, as the pipeline runs it.
 
-    :return: service host -> whether it passes; empty where the filter has
-        nothing to say about the request
+    :return: service host -> whether it passes; empty where the filter does
+        not run for such a request, as with forced hosts
     :raises InvalidInventory, InvalidRequest: a document is not valid
     :raises FilterFault: the filter failed
     """
@@ -52,3 +53,24 @@ def filter_results(
                 for row in range(len(hosts))
             }
     return {}
+
+
+def raw_weights(
+    weigher: Weigher,
+    inventory: Mapping[str, Any],
+    request: Mapping[str, Any],
+    settings: Settings | None = None,
+) -> dict[str, float] | None:
+    """Return the raw weight that a weigher gives each host.
+
+    :return: service host -> raw weight; None where the weigher has no
+        opinion on the request
+    :raises InvalidInventory, InvalidRequest: a document is not valid
+    """
+    hosts = table(inventory)
+    parsed = documents.request(dict(request)).with_ids()
+    weights = weigher.weigh(hosts, slice(None), parsed, settings or Settings())
+    if weights is None:
+        return None
+    names = [hosts.host_at(row) for row in range(len(hosts))]
+    return dict(zip(names, weights.tolist(), strict=True))

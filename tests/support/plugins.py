@@ -11,10 +11,11 @@ import inspect
 import pkgutil
 from typing import Any
 
+from scheduler_service import testing
 from scheduler_service.model import documents
 from scheduler_service.request_filters import Scope
 from scheduler_service.settings import Settings
-from scheduler_service.testing import filter_results, table
+from scheduler_service.testing import check_keys, filter_results, table
 
 GROUP = '22222222-0000-4000-8000-000000000001'
 
@@ -127,16 +128,9 @@ def raw_weights(
     **settings: Any,
 ) -> dict[str, float] | None:
     """Return the raw weight of each host, None where it has no opinion."""
-    hosts = table(document)
-    parsed = documents.request(request or {}).with_ids()
     values = Settings(**settings)
-    weights = weigher.weigh(hosts, slice(None), parsed, values)
-    if weights is None:
-        return None
-    # A key of None promises that there are no weights.
-    assert weigher.weight_key(hosts, parsed, values) is not None
-    names = [hosts.host_at(row) for row in range(len(hosts))]
-    return dict(zip(names, weights.tolist(), strict=True))
+    check_keys(weigher, document, [request or {}], values)
+    return testing.raw_weights(weigher, document, request or {}, values)
 
 
 def scope_of(

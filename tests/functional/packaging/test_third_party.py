@@ -33,14 +33,14 @@ pools = PoolPipeline(
     plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings)
 inventory = json.loads(sys.argv[2])
 overlay = Overlay(table(inventory))
-choice = hosts.choose(
-    overlay, documents.request({{}}).with_ids(), random.Random(1))
+request = documents.request({{'scheduler_hints': {{'rack': 'r1'}}}})
+choice = hosts.select(overlay, request.with_ids(), random.Random(1))
 parsed = documents.inventory(inventory)
 zone = documents.zone({{'name': 'a.', 'attributes': {{'starts_with': 'g'}}}})
 pool = pools.choose(None, {{p.id: p for p in parsed.pools}}, zone.with_ids(),
                     random.Random(1))
-print(json.dumps([choice.funnel.counts,
-                  choice.picked[0].placement.selected.host, pool.pool.name]))
+host = choice.assignments[0].placement.selected.host
+print(json.dumps([choice.funnel.counts, host, pool.pool.name]))
 """
 
 
@@ -67,7 +67,7 @@ def test_plugins_are_found_when_their_package_is_installed(tmp_path):
 [DEFAULT]
 scheduler_available_filters = nova.scheduler.filters.all_filters
 scheduler_available_filters = thirdparty.filters.all_of_ours
-scheduler_default_filters = RamFilter,LoopFilter,EvenHostsFilter
+scheduler_default_filters = RamFilter,LoopFilter,RackFilter,EvenHostsFilter
 [filter_scheduler]
 weight_classes = LastHostWeigher
 [service:central]
@@ -78,7 +78,15 @@ scheduler_filters = my_custom_filter, our_custom_filter
     inventory = {
         'hosts': [
             {'host': name, 'memory_mb': memory}
-            for name, memory in zip('abcde', (1, 1, 1, 1, 0), strict=True)
+            for name, memory in (
+                ('r1-a', 1),
+                ('r1-b', 1),
+                ('r1-c', 1),
+                ('r1-d', 1),
+                ('r1-e', 0),
+                ('r2-f', 1),
+                ('r2-g', 1),
+            )
         ],
         'pools': [
             {'id': f'{pool}{n}', 'name': name}
@@ -94,7 +102,7 @@ scheduler_filters = my_custom_filter, our_custom_filter
     assert told.returncode == 0, told.stderr[-2000:]
     funnel, host, chosen = json.loads(told.stdout)
     assert [name for name, _, _ in funnel] == [
-        'RamFilter', 'EvenHostsFilter', 'LoopFilter',
+        'RamFilter', 'RackFilter', 'EvenHostsFilter', 'LoopFilter',
     ]  # fmt: skip
-    assert host == 'c'
+    assert host == 'r1-c'
     assert chosen == 'gold-2'

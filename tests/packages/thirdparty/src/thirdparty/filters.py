@@ -2,6 +2,7 @@
 
 import numpy as np
 
+# The path of the base class before it moved; it works for one release.
 from scheduler_service.filters.hosts.base import HostFilter
 from scheduler_service.filters.pools import base
 from scheduler_service.weighers import Weigher
@@ -27,10 +28,30 @@ class OurCustomFilter(base.PoolFilter):
 
 
 class EvenHostsFilter(HostFilter):
-    """Passes every second host, as a mask."""
+    """Passes every second host, and leaves its key at the default."""
 
     def mask(self, table, request, settings):
         return np.arange(len(table)) % 2 == 0
+
+
+class RackFilter(HostFilter):
+    """Passes hosts in the rack of the hint, and says what it depends on."""
+
+    once = True
+
+    def mask(self, table, request, settings):
+        rack = self.mask_key(table, request, settings)
+        if rack is None:
+            return None
+        return table.coded['host'].mask_where(
+            lambda host: host.startswith(rack)
+        )
+
+    def mask_key(self, table, request, settings):
+        return request.hint('rack')
+
+    def reason(self, table, row, request, settings):
+        return f'the host is not in the rack {request.hint("rack")}'
 
 
 class LoopFilter:
@@ -49,4 +70,4 @@ class LastHostWeigher(Weigher):
 
 def all_of_ours():
     """Return every host filter of this package."""
-    return [EvenHostsFilter, LoopFilter]
+    return [EvenHostsFilter, RackFilter, LoopFilter]
