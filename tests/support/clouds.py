@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.engine.options import EngineOptions
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
@@ -115,8 +116,8 @@ class Cloud:
         self.store.write(
             lambda writer: inventory_import.Importer(writer).run(parsed)
         )
-        # Every daemon sees it before anything is asked.
-        time.sleep(1.5)
+        # Views that are older than this are refreshed before a decision.
+        time.sleep(EngineOptions().snapshot_max_age + 0.1)
 
     def allocated(self) -> dict[str, set[int]]:
         """Return the hosts that each consumer holds something of."""

@@ -14,6 +14,7 @@ from scheduler_service import errors
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply, entry, pass_only
+from tests.support.waiting import wait_until
 
 
 def _data(path: Any) -> str:
@@ -32,7 +33,10 @@ def test_other_requests_are_served_when_an_extender_hangs(serve_with):
                 {'host': 'compute-1',
                  'resources': {'CUSTOM_FPGA': {'total': 9}}}],
         )  # fmt: skip
-        time.sleep(1.2)
+        fpga = {'flavor': extenders.WITH_FPGA}
+        wait_until(
+            lambda: 'placements' in service.client.explain(CONTEXT, fpga)
+        )
         failed: list[str] = []
 
         def hang() -> None:
