@@ -31,21 +31,21 @@ def files():
 
 @pytest.mark.conformance
 @pytest.mark.parametrize('path', files(), ids=lambda path: path.stem)
-def test_every_case_passes(path):
+def test_verdict_is_the_recorded_one_in_every_case(path):
     cases = list(read(str(path)))
     wrong = {case['id']: told for case in cases if (told := run(case))}
     assert cases
     assert wrong == {}
 
 
-def test_a_wrong_verdict_is_noticed():
+def test_case_fails_when_its_verdict_is_wrong():
     case = next(read(str(OWN)))
     host = next(iter(case['expected']))
     case['expected'][host] = not case['expected'][host]
     assert host in run(case)
 
 
-def test_components_are_in_one_table_each():
+def test_every_filter_is_found_when_named():
     assert plugins.host_filters(
         ['scheduler_service.filters.hosts.all_filters'],
         [kind.name for kind in hosts.BUILT_IN],

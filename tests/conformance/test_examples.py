@@ -18,16 +18,16 @@ NAMES = [name for kinds in component_pages.KINDS.values() for name, _ in kinds]
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_the_example_of_a_component_is_true(name):
+def test_example_of_a_component_passes_when_run(name):
     told = component_pages.known()[name]
     assert run(component_pages.case(name, told['example'])) == ''
 
 
-def test_every_component_is_told_and_no_other():
+def test_every_component_has_a_page_and_no_other_has():
     assert set(component_pages.known()) == set(NAMES)
 
 
-def test_the_pages_are_what_the_tool_writes(tmp_path):
+def test_pages_are_current_when_written_again(tmp_path):
     component_pages.write(tmp_path)
     folder = ROOT / 'doc' / 'source' / 'components'
     ours = {path.name: path.read_text() for path in folder.glob('*.rst')}

@@ -17,7 +17,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize('kind', EVERY)
-def test_error_can_be_rebuilt_from_what_travels(kind):
+def test_error_is_the_same_when_rebuilt_from_what_is_sent(kind):
     error = kind('told', host='a', count=2)
     again = kind(*error.args, **error.kwargs)
     assert (
@@ -34,11 +34,11 @@ def test_error_can_be_rebuilt_from_what_travels(kind):
 
 
 @pytest.mark.parametrize('kind', EVERY)
-def test_error_is_in_the_tree_of_the_docstring(kind):
+def test_every_error_is_in_the_tree_of_the_docstring(kind):
     assert kind.__name__ in str(errors.__doc__)
 
 
-def test_error_without_a_message_tells_its_facts():
+def test_message_has_the_facts_when_none_is_given():
     assert str(errors.HostNotFound(host='a')) == (
         'There is no such host. (host=a)'
     )

@@ -39,7 +39,7 @@ from scheduler_service import specops
         (None, 's!= x', False),
     ],
 )
-def test_match(value, requirement, expected):
+def test_value_matches_when_the_operator_says_so(value, requirement, expected):
     assert specops.match(value, requirement) is expected
 
 
@@ -47,6 +47,6 @@ def test_match(value, requirement, expected):
     ('value', 'requirement'),
     [('abc', '= 1'), ('1', '= abc'), ('0x10', '== 16'), ('a', '<or>')],
 )
-def test_match_refuses_what_it_cannot_compare(value, requirement):
+def test_match_raises_when_values_cannot_be_compared(value, requirement):
     with pytest.raises(ValueError):
         specops.match(value, requirement)

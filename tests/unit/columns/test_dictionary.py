@@ -1,0 +1,35 @@
+"""Columns of codes into a dictionary of values."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_service.columns import DictionaryColumn
+
+WORDS = st.sampled_from(['a', 'b', 'c', 'd', None])
+
+
+@given(st.lists(WORDS), st.lists(WORDS))
+def test_values_follow_each_other_when_columns_are_concatenated(one, two):
+    joined = DictionaryColumn.of(one).concat(DictionaryColumn.of(two))
+    assert [joined.at(row) for row in range(len(joined.codes))] == one + two
+    assert joined.mask_where(lambda value: value == 'a').tolist() == [
+        value == 'a' for value in one + two
+    ]
+
+
+@given(st.lists(WORDS, min_size=1))
+def test_predicate_runs_once_a_value_when_values_repeat(items):
+    seen = []
+    DictionaryColumn.of(items).mask_where(
+        lambda value: bool(seen.append(value))
+    )
+    assert sorted(map(str, seen)) == sorted({str(item) for item in items})
+
+
+def test_where_still_works_for_plug_ins_of_others():
+    column = DictionaryColumn.of(['a', 'b', 'a'])
+    assert column.where(lambda value: value == 'a').tolist() == [
+        True, False, True,
+    ]  # fmt: skip

@@ -1,0 +1,31 @@
+"""Masks that are kept with a topology, in bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_service.testing import table
+
+
+def test_masks_are_dropped_when_there_are_too_many():
+    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
+    made = []
+
+    def mask(number):
+        def work():
+            made.append(number)
+            return np.array([True, False])
+
+        return topology.mask(number, work)
+
+    for number in range(20_000):
+        mask(number)
+    mask(19_999)
+    assert made == list(range(20_000))
+    mask(0)
+    assert made[-1] == 0
+
+
+def test_mask_is_none_when_it_passes_every_host():
+    topology = table({'hosts': [{'host': 'a'}]}).topology
+    assert topology.mask('key', lambda: np.array([True])) is None
