@@ -15,7 +15,7 @@ import pytest
 
 from scheduler_service.store.connection import Store
 from tests.support import servers
-from tests.support.databases import DATABASES, migrated_database, new_database
+from tests.support.databases import migrated_database, new_database
 from tests.support.shared_servers import RemoteServers, SharedServers
 
 _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
@@ -39,6 +39,14 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the servers that were started."""
     config.stash[_SERVERS].close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need more than Python."""
+    folder = pathlib.Path(__file__).parent / 'functional'
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.functional)
 
 
 def _shared(
@@ -103,10 +111,3 @@ def make_store(make_url: Callable[..., str]) -> Iterator[Any]:
     yield make
     for store in made:
         store.dispose()
-
-
-@pytest.fixture(params=DATABASES)
-def store(request: pytest.FixtureRequest, make_store: Any) -> Store:
-    """A store with its tables and nothing in them, on each database."""
-    found: Store = make_store(request.param)
-    return found

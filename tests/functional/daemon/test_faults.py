@@ -10,12 +10,7 @@ from tests.support import (
     servers,
 )
 
-pytestmark = [
-    pytest.mark.functional,
-    pytest.mark.broker,
-    pytest.mark.db,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])

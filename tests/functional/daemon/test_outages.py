@@ -16,12 +16,7 @@ from tests.support.documents import (
 from tests.support.processes import on_topic
 from tests.support.services import connected
 
-pytestmark = [
-    pytest.mark.functional,
-    pytest.mark.broker,
-    pytest.mark.db,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 # As the shipped sample has it: queues that survive the broker's restart.
 DURABLE = """

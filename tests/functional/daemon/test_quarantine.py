@@ -18,12 +18,7 @@ from tests.support.documents import (
     SMALL,
 )
 
-pytestmark = [
-    pytest.mark.functional,
-    pytest.mark.broker,
-    pytest.mark.db,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 POISON = """
 [filter_scheduler]

@@ -12,7 +12,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 
-pytestmark = [pytest.mark.functional, pytest.mark.broker]
+pytestmark = [pytest.mark.broker, pytest.mark.db]
 
 
 def test_requests_are_answered_when_the_daemon_stops(

@@ -44,7 +44,6 @@ print(json.dumps([choice.funnel.counts, host, pool.pool.name]))
 """
 
 
-@pytest.mark.packaging
 def test_plugins_are_found_when_their_package_is_installed(tmp_path):
     """By dotted path and by every entry point, in an environment of its own.
 

@@ -1,4 +1,4 @@
-"""Stores for tests of the engine's parts: SQLite, no server needed."""
+"""Inventories for tests of the engine's parts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.writing import inventory_import
 
 ImportInventory = Callable[[dict[str, Any]], None]
-
-
-@pytest.fixture
-def store(make_store: Callable[[str], Store]) -> Store:
-    """A store with its tables and nothing in them."""
-    return make_store('sqlite')
 
 
 @pytest.fixture
