@@ -15,16 +15,17 @@ sys.path.insert(0, str(ROOT / 'tools'))
 import component_pages  # noqa: E402
 
 NAMES = [name for kinds in component_pages.KINDS.values() for name, _ in kinds]
+KNOWN = component_pages.known()
 
 
 @pytest.mark.parametrize('name', NAMES)
 def test_example_of_a_component_passes_when_run(name):
-    told = component_pages.known()[name]
+    told = KNOWN[name]
     assert run(component_pages.case(name, told['example'])) == ''
 
 
 def test_every_component_has_a_page_and_no_other_has():
-    assert set(component_pages.known()) == set(NAMES)
+    assert set(KNOWN) == set(NAMES)
 
 
 def test_pages_are_current_when_written_again(tmp_path):

@@ -7,10 +7,12 @@ all by the code that serves requests.
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -101,10 +103,24 @@ def _override(conf: Any, name: str, value: Any) -> None:
     raise LookupError(name)
 
 
+def _plugins(find: Callable[..., Any], *names: list[str]) -> list[Any]:
+    """Return what *find* finds, each made anew.
+
+    Finding looks through every package that is installed: done once for each
+    list of names.
+    """
+    return [copy.copy(one) for one in _found(find, *map(tuple, names))]
+
+
+@functools.cache
+def _found(find: Callable[..., Any], *names: tuple[str, ...]) -> list[Any]:
+    found: list[Any] = find(*map(list, names))
+    return found
+
+
 def _hosts(conf: Any, name: str, table: HostTable, request: Any) -> Any:
-    filters = plugins.host_filters(
-        conf.filter_scheduler.available_filters, [name]
-    )
+    available = conf.filter_scheduler.available_filters
+    filters = _plugins(plugins.host_filters, available, [name])
     pipeline = HostPipeline(
         filters, [], options.settings(conf), check_room=False
     )
@@ -117,7 +133,7 @@ def _hosts(conf: Any, name: str, table: HostTable, request: Any) -> Any:
 
 def _weights(conf: Any, what: Any, table: HostTable, request: Any) -> Any:
     names = [what] if isinstance(what, str) else what
-    weighers = plugins.host_weighers(names)
+    weighers = _plugins(plugins.host_weighers, names)
     settings = options.settings(conf)
     hosts = [table.host_at(row) for row in range(len(table))]
     if isinstance(what, str):
@@ -156,7 +172,7 @@ def _pools(conf: Any, case: dict[str, Any], what: str, inventory: Any) -> Any:
         else [names[what]]
     )
     pipeline = PoolPipeline(
-        plugins.pool_filters(chain), options.settings(conf)
+        _plugins(plugins.pool_filters, chain), options.settings(conf)
     )
     caller = RequestContext.of(conf, case.get('context', {}))
     zone = documents.zone(case['request'])
