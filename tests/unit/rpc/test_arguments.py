@@ -1,0 +1,81 @@
+"""Arguments of messages: size and depth first, then types."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.rpc.arguments import ArgumentParser
+
+
+class Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    request: dict
+    claim: bool = True
+
+
+def nested(depth: int) -> list:
+    found: list = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.fixture
+def parser() -> ArgumentParser:
+    return ArgumentParser(max_bytes=1000)
+
+
+def test_arguments_are_typed_when_they_are_valid(parser):
+    parsed = parser.parse({'request': {'a': [1]}, 'claim': False}, Arguments)
+    assert parsed == Arguments({'a': [1]}, claim=False)
+
+
+def test_defaults_are_set_when_arguments_are_left_out(parser):
+    assert parser.parse({'request': {}}, Arguments).claim is True
+
+
+@pytest.mark.parametrize(
+    ('args', 'place'),
+    [
+        ({'request': {}, 'claim': 'yes'}, 'claim'),
+        ({'request': {}, 'unknown': 1}, 'unknown'),
+        ({}, 'request'),
+        ([], 'expected an object'),
+    ],
+)
+def test_arguments_are_refused_with_their_place_when_wrong(
+    parser, args, place
+):
+    with pytest.raises(errors.InvalidRequest, match=place):
+        parser.parse(args, Arguments)
+
+
+def test_arguments_are_refused_when_json_cannot_hold_them(parser):
+    with pytest.raises(errors.InvalidRequest, match='cannot be read'):
+        parser.parse({'request': {'a': object()}}, Arguments)
+
+
+@pytest.mark.parametrize(('size', 'refused'), [(1000, False), (1001, True)])
+def test_arguments_are_refused_when_they_are_larger_than_allowed(
+    parser, size, refused
+):
+    padding = size - len('{"request":{"a":""}}')
+    args = {'request': {'a': 'x' * padding}}
+    if not refused:
+        assert parser.parse(args, Arguments)
+        return
+    with pytest.raises(errors.PayloadTooLarge) as caught:
+        parser.parse(args, Arguments)
+    assert caught.value.facts == {'size': size, 'limit': 1000}
+
+
+@pytest.mark.parametrize('depth', [40, 5000])
+def test_arguments_are_refused_when_nested_too_deeply(parser, depth):
+    with pytest.raises(errors.PayloadTooLarge, match='levels'):
+        parser.parse({'request': {'a': nested(depth)}}, Arguments)
+
+
+def test_many_objects_are_accepted_when_none_is_nested_deeply(parser):
+    args = {'request': {'a': [{} for _ in range(100)]}}
+    assert parser.parse(args, Arguments).request == args['request']

@@ -1,0 +1,79 @@
+"""Replies to casts: to the topic that is named, and as notifications."""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_service import errors
+from scheduler_service.rpc.cast_replies import CastReplySender
+
+CONTEXT = {'user_id': 'u'}
+
+
+class Notifier:
+    """Records what is published, as oslo.messaging's notifier would."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self._fault = fault
+        self.published: list[tuple[str, str, object]] = []
+
+    def info(self, ctxt, event_type, payload) -> None:
+        self._publish('info', event_type, payload)
+
+    def error(self, ctxt, event_type, payload) -> None:
+        self._publish('error', event_type, payload)
+
+    def _publish(self, priority, event_type, payload) -> None:
+        if self._fault:
+            raise self._fault
+        self.published.append((priority, event_type, payload))
+
+
+def callback(notifier, args, method='select_destinations'):
+    sender = CastReplySender(None, notifier)
+    return sender.callback_for(CONTEXT, method, args, reply_to=None)
+
+
+def test_there_is_no_callback_when_nobody_wants_a_reply():
+    sender = CastReplySender(None)
+    assert sender.callback_for(CONTEXT, 'ping', {}, reply_to=None) is None
+
+
+def test_result_is_published_when_notifications_are_on():
+    notifier = Notifier()
+    callback(notifier, {})({'request_id': 'req-1', 'hosts': 1}, None)
+    ((priority, event, payload),) = notifier.published
+    assert (priority, event) == ('info', 'scheduler.select_destinations.end')
+    assert payload == {
+        'verb': 'select_destinations',
+        'request_id': 'req-1',
+        'result': {'request_id': 'req-1', 'hosts': 1},
+        'error': None,
+    }
+
+
+def test_error_has_the_id_of_the_request_when_it_cannot_be_parsed():
+    notifier = Notifier()
+    args = {'request': {'request_id': 'req-1', 'flavor': 'nonsense'}}
+    callback(notifier, args)(None, errors.InvalidRequest('no'))
+    ((priority, event, payload),) = notifier.published
+    assert (priority, event) == (
+        'error',
+        'scheduler.select_destinations.error',
+    )
+    assert payload['request_id'] == 'req-1'
+    assert payload['error']['name'] == 'InvalidRequest'
+
+
+def test_error_has_no_id_when_the_arguments_are_no_object():
+    notifier = Notifier()
+    for args in (None, [], {'request': 5}, {'zone': {}}):
+        callback(notifier, args)(None, errors.InvalidRequest('no'))
+    ids = [payload['request_id'] for _, _, payload in notifier.published]
+    assert ids == [None] * 4
+
+
+def test_failure_is_logged_when_a_notification_is_not_published(caplog):
+    with caplog.at_level(logging.WARNING):
+        callback(Notifier(OSError('no broker')), {})({'request_id': 'r'}, None)
+    assert 'no broker' in caplog.text

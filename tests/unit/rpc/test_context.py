@@ -1,0 +1,56 @@
+"""The request context: sent as a dict, read as credentials."""
+
+from __future__ import annotations
+
+import pytest
+from oslo_context import context
+
+from scheduler_service import errors
+from scheduler_service.rpc.context import ContextSerializer, credentials
+
+
+def test_context_is_a_dict_when_it_is_sent():
+    made = context.RequestContext(user_id='u', roles=['member'])
+    sent = ContextSerializer().serialize_context(made)
+    assert isinstance(sent, dict)
+    read = credentials(sent)
+    assert (read['user_id'], read['roles']) == ('u', ['member'])
+    assert ContextSerializer().serialize_context({'a': 1}) == {'a': 1}
+
+
+def test_credentials_have_identity_and_roles_when_read():
+    read = credentials(
+        {'user_id': 'u', 'project_id': 'p', 'roles': ('a', 'b'), 'x': 1}
+    )
+    assert (read['user_id'], read['project_id']) == ('u', 'p')
+    assert read['roles'] == ['a', 'b']
+    assert read['is_admin'] is False
+    assert 'x' not in read
+
+
+def test_older_names_are_read_when_the_newer_are_absent():
+    assert credentials({'user': 'u'})['user_id'] == 'u'
+
+
+@pytest.mark.parametrize('given', [1, 'true', None])
+def test_caller_is_no_admin_when_the_flag_is_not_a_bool(given):
+    assert credentials({'user_id': 'u', 'is_admin': given})['is_admin'] is (
+        False
+    )
+
+
+@pytest.mark.parametrize(
+    ('given', 'place'),
+    [
+        (None, 'context: required'),
+        ({}, 'context: required'),
+        ('text', 'context: required'),
+        ({'user_id': 5}, 'context.user_id'),
+        ({'user_id': 'a\0'}, 'context.user_id'),
+        ({'roles': 'admin'}, 'context.roles'),
+        ({'roles': [1]}, 'context.roles'),
+    ],
+)
+def test_context_is_refused_with_its_place_when_wrong(given, place):
+    with pytest.raises(errors.InvalidRequest, match=place):
+        credentials(given)

@@ -1,0 +1,145 @@
+"""Deliveries on threads of their own: repeated, given up, waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import oslo_messaging
+import pytest
+
+from scheduler_service.engine.health import Health
+from scheduler_service.rpc import reply_publisher
+from scheduler_service.rpc.reply_publisher import ReplyPublisher
+
+
+class Recorded:
+    """A delivery that raises given errors first, then succeeds."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+        self.attempts = 0
+        self.delivered = threading.Event()
+        self.abandoned = threading.Event()
+
+    def __call__(self) -> None:
+        self.attempts += 1
+        if self._failures:
+            raise self._failures.pop(0)
+        self.delivered.set()
+
+    def abandon(self) -> None:
+        self.abandoned.set()
+
+
+class Blocked(Recorded):
+    """A delivery that hangs until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        self.released.wait(30)
+        super().__call__()
+
+
+def missing_queue() -> Exception:
+    return oslo_messaging.MessageUndeliverable(None, None, None, None)
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def publisher(health):
+    made = ReplyPublisher(health)
+    made.start()
+    yield made
+    made.stop(5)
+
+
+def test_delivery_is_run_when_it_was_put(publisher):
+    delivery = Recorded()
+    publisher.put(delivery)
+    assert delivery.delivered.wait(10)
+    assert not delivery.abandoned.is_set()
+
+
+def test_delivery_is_repeated_when_its_queue_is_missing(publisher):
+    delivery = Recorded(missing_queue(), missing_queue())
+    publisher.put(delivery)
+    assert delivery.delivered.wait(10)
+    assert delivery.attempts == 3
+
+
+def test_delivery_is_abandoned_when_its_queue_stays_missing(
+    publisher, monkeypatch, caplog
+):
+    monkeypatch.setattr(reply_publisher, '_GIVE_UP_S', 0.0)
+    delivery = Recorded(*(missing_queue() for _ in range(99)))
+    publisher.put(delivery)
+    assert delivery.abandoned.wait(10)
+    assert not delivery.delivered.is_set()
+    assert 'its queue was missing' in caplog.text
+
+
+def test_delivery_is_abandoned_when_it_raises_anything_else(publisher, caplog):
+    delivery = Recorded(ValueError('no such thing'))
+    publisher.put(delivery)
+    assert delivery.abandoned.wait(10)
+    assert delivery.attempts == 1
+    assert 'no such thing' in caplog.text
+
+
+def test_others_are_delivered_when_one_is_repeated(publisher):
+    repeated = Recorded(*(missing_queue() for _ in range(2)))
+    publisher.put(repeated)
+    others = [Recorded() for _ in range(20)]
+    for one in others:
+        publisher.put(one)
+    assert all(one.delivered.wait(10) for one in others)
+    assert not repeated.delivered.is_set()
+    assert repeated.delivered.wait(10)
+
+
+def test_stop_waits_until_everything_is_delivered(health):
+    publisher = ReplyPublisher(health, threads=1)
+    deliveries = [Recorded(missing_queue()), Recorded()]
+    for one in deliveries:
+        publisher.put(one)
+    publisher.start()
+    assert publisher.stop(10)
+    assert all(one.delivered.is_set() for one in deliveries)
+
+
+def test_stop_reports_what_is_left_when_the_time_is_over(health):
+    publisher = ReplyPublisher(health, threads=1)
+    delivery = Blocked()
+    publisher.start()
+    publisher.put(delivery)
+    started = time.monotonic()
+    assert not publisher.stop(0.2)
+    assert time.monotonic() - started < 10
+    delivery.released.set()
+
+
+def test_health_is_degraded_when_a_delivery_hangs(
+    health, publisher, monkeypatch
+):
+    monkeypatch.setattr(reply_publisher, '_STUCK_S', 0.0)
+    delivery = Blocked()
+    publisher.put(delivery)
+    assert delivery.begun.wait(10)
+    publisher.check_health()
+    (degraded,) = health.degraded
+    assert '1 are waiting' in degraded
+    delivery.released.set()
+    assert delivery.delivered.wait(10)
+    assert publisher.stop(10)
+    publisher.check_health()
+    assert health.degraded == []
