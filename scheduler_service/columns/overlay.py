@@ -44,21 +44,23 @@ class Overlay:
         self._builds: list[int] | None = None
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, count_builds: bool = True) -> Iterator[None]:
         """Place the instances of one request; forget all if it raises.
 
         Within the block each build counts as an I/O operation of its host,
         for the instances placed after it. Afterwards the host reports it.
+
+        :param count_builds: false where no instance is placed after another
         """
         start = len(self._assumed)
-        self._builds = []
+        self._builds = [] if count_builds else None
         try:
             yield
         except BaseException:
             self._forget_from(start)
             raise
         finally:
-            for row in self._builds:
+            for row in self._builds or ():
                 self._count_build(row, -1)
             self._builds = None
 

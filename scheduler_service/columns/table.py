@@ -177,12 +177,21 @@ class HostTable:
 
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]
-    ) -> npt.NDArray[Any]:
-        """Return a column that is kept true as hosts' use changes, [n].
+    ) -> Floats:
+        """Return a column that is kept true as hosts' use changes.
 
-        It is not to be written to. See :meth:`LoadColumns.get`.
+        float64[n]. It is not to be written to. See :meth:`LoadColumns.get`.
         """
         return self.load.get(key, source, make)
+
+    def count_column(self, name: str) -> Floats:
+        """Return a plain column of counts, float64[n], kept true."""
+
+        def make() -> Formula:
+            counts = self.numbers[name]
+            return lambda rows: counts[rows] * 1.0
+
+        return self.load_column(('count', name), name, make)
 
     def number(self, name: str) -> npt.NDArray[Any]:
         """Return a plain column by name."""
@@ -247,8 +256,8 @@ class HostTable:
             'free_disk_mb', 'DISK_GB', self.free_disk_formula
         )
 
-    def available(self) -> Mask:
-        """Return whether hosts are enabled and up, bool[n]."""
+    def available(self) -> Floats:
+        """Return 1 where hosts are enabled and up, else 0, float64[n]."""
 
         def make() -> Formula:
             enabled, up = self.numbers['enabled'], self.numbers['up']

@@ -80,7 +80,7 @@ class HostPipeline:
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
-        with overlay.transaction():
+        with overlay.transaction(request.num_instances > 1):
             return self._select(overlay, request, rng, spread, bonuses)
 
     def _select(

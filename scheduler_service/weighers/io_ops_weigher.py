@@ -20,4 +20,4 @@ class IoOpsWeigher(ColumnWeigher):
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
         """Return the operations, those of builds in progress included."""
-        return table.number('num_io_ops')
+        return table.count_column('num_io_ops')

@@ -19,4 +19,4 @@ class NumInstancesWeigher(ColumnWeigher):
 
     def column(self, table: HostTable, settings: Settings) -> Floats:
         """Return the count of instances."""
-        return table.number('num_instances')
+        return table.count_column('num_instances')

@@ -41,7 +41,7 @@ class CountFilter(ComparisonFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
         """Compare the column with the limit."""
-        count = table.number(self.column)
+        count = table.count_column(self.column)
         return (Comparison(count, np.less, self.limit(table, settings)),)
 
     def reason(
