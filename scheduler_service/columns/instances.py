@@ -43,7 +43,7 @@ class InstanceIndex:
     of one host see the same instances.
     """
 
-    __slots__ = ('_base', '_base_by_host', '_delta')
+    __slots__ = ('_base', '_base_by_host', '_delta', '_delta_by_host')
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class InstanceIndex:
         self._base: Mapping[str, PlacedInstance] = base
         self._delta: dict[str, PlacedInstance | None] = dict(delta or {})
         self._base_by_host: dict[str, set[str]] | None = None
+        # Uuids by every host that the delta ever put them on.
+        self._delta_by_host: dict[str, set[str]] | None = None
 
     @classmethod
     def of(cls, placed: Iterable[PlacedInstance]) -> InstanceIndex:
@@ -65,10 +67,12 @@ class InstanceIndex:
             self._delta.pop(uuid, None)
         else:
             self._delta[uuid] = placed
+        if placed is not None and self._delta_by_host is not None:
+            self._delta_by_host.setdefault(placed.host, set()).add(uuid)
         if len(self._delta) > max(_MERGE_AT, len(self._base) // 16):
             self._base = self._merged(self._delta)
             self._delta = {}
-            self._base_by_host = None
+            self._base_by_host = self._delta_by_host = None
 
     def get(self, uuid: str) -> PlacedInstance | None:
         """Return where an instance is, None where it is not known."""
@@ -93,26 +97,16 @@ class InstanceIndex:
 
     def on_host(self, host: str) -> list[PlacedInstance]:
         """Return the instances on a service host, in no useful order."""
-        found = []
-        for uuid in self.by_host().get(host, ()):
-            item = self.get(uuid)
-            if item is not None and item.host == host:
-                found.append(item)
-        found += [
-            item
-            for item in self._delta.values()
-            if item is not None and item.host == host
-        ]
-        return list({item.uuid: item for item in found}.values())
-
-    def by_host(self) -> dict[str, set[str]]:
-        """Return uuids by service host, of the base alone."""
         if self._base_by_host is None:
-            by_host: dict[str, set[str]] = {}
-            for uuid, item in self._base.items():
-                by_host.setdefault(item.host, set()).add(uuid)
-            self._base_by_host = by_host
-        return self._base_by_host
+            self._base_by_host = _by_host(self._base.values())
+        if self._delta_by_host is None:
+            self._delta_by_host = _by_host(self._delta.values())
+        uuids = self._base_by_host.get(host, set())
+        uuids = uuids | self._delta_by_host.get(host, set())
+        instances = (self.get(uuid) for uuid in uuids)
+        return [
+            one for one in instances if one is not None and one.host == host
+        ]
 
     def changed(
         self, placed: Iterable[PlacedInstance], gone: Iterable[str] = ()
@@ -138,3 +132,14 @@ class InstanceIndex:
             else:
                 merged[uuid] = item
         return merged
+
+
+def _by_host(
+    placed: Iterable[PlacedInstance | None],
+) -> dict[str, set[str]]:
+    """Return the uuids of instances by service host."""
+    by_host: dict[str, set[str]] = {}
+    for one in placed:
+        if one is not None:
+            by_host.setdefault(one.host, set()).add(one.uuid)
+    return by_host

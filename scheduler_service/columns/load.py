@@ -50,7 +50,8 @@ class LoadColumns:
     ) -> Floats:
         """Return the column under *key*, float64[n], kept up to date.
 
-        :param source: the resource class or plain column that it follows
+        :param source: the resource class or plain column that it follows,
+            or ``instances``
         :param make: returns the formula, which gives the values of a row or
             of several; it is called once for a key
         """
@@ -61,6 +62,10 @@ class LoadColumns:
             self._by_key[key] = column
             self._by_source.setdefault(source, []).append((column, formula))
         return column
+
+    def follows(self, source: str) -> bool:
+        """Say whether there is a column that follows *source*."""
+        return source in self._by_source
 
     def refresh(self, source: str, rows: Index) -> None:
         """Update every column that follows *source*, at some rows."""

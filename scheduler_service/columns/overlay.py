@@ -87,7 +87,7 @@ class Overlay:
         if self._builds is not None:
             self._count_build(row, 1)
             self._builds.append(row)
-        table.instances.put(placed.uuid, placed)
+        table.put_instance(placed.uuid, placed)
 
     def commit(self, count: int | None = None) -> None:
         """Keep what was assumed: the first *count* instances, or all."""
@@ -106,7 +106,7 @@ class Overlay:
         while len(self._assumed) > start:
             assumed = self._assumed.pop()
             table.add_use(assumed.row, assumed.amounts, -1)
-            table.instances.put(assumed.uuid, assumed.before)
+            table.put_instance(assumed.uuid, assumed.before)
             if assumed.group is not None:
                 table.groups[assumed.group.uuid] = assumed.group
 

@@ -26,7 +26,7 @@ from scheduler_service.columns.dictionary import (
     Mask,
     Rows,
 )
-from scheduler_service.columns.instances import InstanceIndex
+from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
 from scheduler_service.columns.load import Formula, LoadColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import ServerGroup
@@ -145,6 +145,14 @@ class HostTable:
         for name in (*amounts, 'num_instances'):
             self.load.refresh(name, row)
         self.topology.mark_changed((row,))
+
+    def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
+        """Put an instance on its host, or nowhere."""
+        before = self.instances.get(uuid)
+        self.instances.put(uuid, placed)
+        if self.load.follows('instances'):
+            hosts = {one.host for one in (before, placed) if one is not None}
+            self.load.refresh('instances', self.rows_of_hosts(hosts))
 
     def set_load(
         self,
@@ -286,21 +294,23 @@ class HostTable:
         return {value for value in found if value is not None}
 
     def split_metadata(
-        self, aggregate_ids: Iterable[int], key: str | None = None
-    ) -> dict[str, set[str]]:
-        """Return metadata of some aggregates, values split at commas.
+        self, aggregate_ids: frozenset[int]
+    ) -> Mapping[str, frozenset[str]]:
+        """Return metadata of some aggregates, values split at commas."""
 
-        :param key: only of aggregates that have this key; None: of all
-        """
-        found: dict[str, set[str]] = {}
-        for one in aggregate_ids:
-            metadata = self.topology.aggregates[one].metadata
-            if key is not None and key not in metadata:
-                continue
-            for name, value in metadata.items():
-                parts = (part.strip() for part in value.split(','))
-                found.setdefault(name, set()).update(parts)
-        return found
+        def work() -> Mapping[str, frozenset[str]]:
+            values: dict[str, set[str]] = {}
+            for one in aggregate_ids:
+                metadata = self.topology.aggregates[one].metadata
+                for name, value in metadata.items():
+                    parts = (part.strip() for part in value.split(','))
+                    values.setdefault(name, set()).update(parts)
+            return {name: frozenset(found) for name, found in values.items()}
+
+        split: Mapping[str, frozenset[str]] = self.topology.memoize(
+            ('split metadata', aggregate_ids), work
+        )
+        return split
 
     def any_aggregate_has(self, key: str, starts: bool = False) -> bool:
         """Return whether any aggregate's metadata has the key.

@@ -73,7 +73,7 @@ def _properties(request: Request, settings: Settings) -> Properties:
 
 def _mismatch(
     table: HostTable, aggregate_ids: frozenset[int], properties: Properties
-) -> tuple[str, str, set[str]] | None:
+) -> tuple[str, str, frozenset[str]] | None:
     """Return (key, value, allowed values) of the first property that fails."""
     metadata = table.split_metadata(aggregate_ids)
     for key, value in properties:

@@ -88,7 +88,7 @@ def _failing_spec(
     return None
 
 
-def _any_matches(values: set[str], requirement: str) -> bool:
+def _any_matches(values: frozenset[str], requirement: str) -> bool:
     """Say whether one of the values matches.
 
     :raises ValueError: none matches, and one cannot be compared

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from scheduler_service.columns.dictionary import Mask
+from collections.abc import Sequence
+
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.base import HostFilter
+from scheduler_service.filters.base import Comparison, ComparisonFilter
+from scheduler_service.filters.support.flavor_column import flavor_column
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 
-class TypeAffinityFilter(HostFilter):
+class TypeAffinityFilter(ComparisonFilter):
     """Passes hosts whose instances all have the same flavor as the request.
 
     Flavors are compared by their ids. A host without instances passes.
     """
 
-    def mask(
+    def comparisons(
         self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Reject the hosts of instances with other flavors."""
-        flavor_id = request.flavor.flavorid
-        other_hosts = {
-            instance.host
-            for instance in table.instances
-            if instance.flavorid != flavor_id
-        }
-        return ~table.mask_of(table.rows_of_hosts(other_hosts))
+    ) -> Sequence[Comparison]:
+        """Compare the flavor of each host's instances with the request's."""
+        flavors = flavor_column(table)
+        return (
+            Comparison(
+                flavors.values, flavors.has_no_other, request.flavor.flavorid
+            ),
+        )
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -115,10 +115,10 @@ def _apply(
     if touched.instances or touched.instances_gone:
         now = loading.instances(conn, touched.instances)
         there = {one.uuid for one in now}
-        gone = {*touched.instances, *touched.instances_gone} - there
-        table = dataclasses.replace(
-            table, instances=table.instances.changed(now, gone)
-        )
+        for one in now:
+            table.put_instance(one.uuid, one)
+        for uuid in {*touched.instances, *touched.instances_gone} - there:
+            table.put_instance(uuid, None)
     if touched.groups:
         table = dataclasses.replace(
             table, groups=_groups(conn, table, touched.groups)

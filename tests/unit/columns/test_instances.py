@@ -34,3 +34,23 @@ def test_index_equals_a_dict_when_instances_move(moves):
         assert {one.uuid for one in index.on_host(host)} == {
             uuid for uuid, there in plain.items() if there == host
         }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from('uvwxyz'), st.sampled_from(['h1', 'h2', None])
+        )
+    )
+)
+def test_instances_of_a_host_follow_what_is_put_into_the_index(moves):
+    index = InstanceIndex.of([PlacedInstance('u', 'h1', 'h1')])
+    plain = {'u': 'h1'}
+    for uuid, host in moves:
+        placed = host and PlacedInstance(uuid, host, host)
+        index.put(uuid, placed or None)
+        plain[uuid] = host
+        for name in ('h1', 'h2'):
+            assert {one.uuid for one in index.on_host(name)} == {
+                uuid for uuid, there in plain.items() if there == name
+            }

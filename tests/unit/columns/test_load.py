@@ -14,6 +14,7 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters import hosts as host_filters
 from scheduler_service.filters.base import ComparisonFilter
+from scheduler_service.filters.hosts import TypeAffinityFilter
 from scheduler_service.model import documents
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN as WEIGHERS
@@ -30,6 +31,7 @@ FILTERS = [
     for kind in host_filters.BUILT_IN
     if issubclass(kind, ComparisonFilter)
 ]
+FLAVORS = ['1', '2', '3', None]
 COLUMN_WEIGHERS = [
     kind() for kind in WEIGHERS if issubclass(kind, ColumnWeigher)
 ]
@@ -37,7 +39,16 @@ rows = st.integers(0, 4)
 amounts = st.dictionaries(
     st.sampled_from(['VCPU', 'MEMORY_MB', 'DISK_GB']), st.integers(1, 300)
 )
-assumptions = st.tuples(st.just('assume'), rows, amounts)
+assumptions = st.tuples(
+    st.just('assume'), rows, amounts, st.sampled_from(FLAVORS)
+)
+# What other daemons placed, moved or removed.
+moves = st.tuples(
+    st.just('move'),
+    st.sampled_from(filter_strategies.INSTANCES),
+    st.one_of(st.none(), rows),
+    st.sampled_from(FLAVORS),
+)
 reports = st.tuples(
     st.just('report'),
     st.dictionaries(
@@ -61,6 +72,7 @@ reports = st.tuples(
 steps = st.lists(
     st.one_of(
         assumptions,
+        moves,
         reports,
         st.tuples(st.just('forget')),
         st.tuples(st.just('commit')),
@@ -74,6 +86,7 @@ def load_columns(hosts):
     columns = {
         (one.name, number): comparison.column
         for one in FILTERS
+        if one.name != 'TypeAffinityFilter'
         for number, comparison in enumerate(
             one.comparisons(hosts, REQUEST, SETTINGS)
         )
@@ -84,6 +97,12 @@ def load_columns(hosts):
     for name in ('num_instances', 'num_io_ops', 'up'):
         columns['doubled', name] = hosts.load_column(
             ('doubled', name), name, functools.partial(doubled, hosts, name)
+        )
+    # Flavors are numbered as they come: compare what the numbers say.
+    for flavor in FLAVORS:
+        request = documents.request({'flavor': {'flavorid': flavor}})
+        columns['flavor', flavor] = TypeAffinityFilter().mask(
+            hosts, request, SETTINGS
         )
     return columns
 
@@ -97,10 +116,17 @@ def doubled(hosts, name):
 def take_step(overlay, number, kind, *arguments):
     """Change the load of hosts in one of the ways that the engine does."""
     if kind == 'assume':
-        row, taken = arguments
+        row, taken, flavor = arguments
         host = overlay.table.host_at(row)
-        placed = PlacedInstance(f'new-{number}', host, host)
+        placed = PlacedInstance(f'new-{number}', host, host, flavorid=flavor)
         overlay.assume(row, taken, placed)
+    elif kind == 'move':
+        uuid, row, flavor = arguments
+        placed = None
+        if row is not None:
+            host = overlay.table.host_at(row)
+            placed = PlacedInstance(uuid, host, host, flavorid=flavor)
+        overlay.table.put_instance(uuid, placed)
     elif kind == 'report':
         overlay.table.set_load(*arguments)
     else:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+from scheduler_service.columns import Overlay
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.filters.hosts.type_affinity_filter import (
     TypeAffinityFilter,
 )
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
 from tests.support.plugins import instance, inventory, passing, reason
 
 SMALL, LARGE = {'flavorid': '1'}, {'flavorid': '2'}
@@ -42,3 +50,35 @@ def test_the_reason_names_the_flavors_of_the_host():
     assert reason(TypeAffinityFilter(), HOSTS, request, host='b') == (
         'the host has instances of the flavors 1, 2; the request has 2'
     )
+
+
+def test_an_instance_may_join_those_of_its_request():
+    hosts = table(inventory(a={'vcpus': 4, 'memory_mb': 1, 'local_gb': 1}))
+    request = documents.request({'flavor': SMALL, 'num_instances': 2})
+    result = HostPipeline([TypeAffinityFilter()], [], Settings()).select(
+        Overlay(hosts), request.with_ids(), random.Random(1)
+    )
+    assert len(result.assignments) == 2
+    other = documents.request({'flavor': LARGE}).with_ids()
+    mask = TypeAffinityFilter().mask(hosts, other, Settings())
+    assert mask.tolist() == [False]
+
+
+def test_all_nodes_of_a_host_have_its_instances():
+    hosts = table(
+        {
+            'hosts': [
+                {'host': 'a', 'hypervisor_hostname': 'a1'},
+                {'host': 'a', 'hypervisor_hostname': 'a2'},
+                {'host': 'b'},
+            ]
+        }
+    )
+    request = documents.request({'flavor': SMALL}).with_ids()
+    arguments = hosts, request, Settings()
+    assert TypeAffinityFilter().mask(*arguments).all()
+    hosts.put_instance('1', PlacedInstance('1', 'a', 'a2', flavorid='2'))
+    mask = TypeAffinityFilter().mask(*arguments)
+    assert mask.tolist() == [False, False, True]
+    hosts.put_instance('1', None)
+    assert TypeAffinityFilter().mask(*arguments).all()
