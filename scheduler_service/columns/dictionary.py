@@ -16,6 +16,11 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
+# How a mask by distinct value becomes one by row, in the order of cost: so
+# many values are compared, a bit of an integer stands for each of so many,
+# and of more each row is looked up.
+_FEW = 2
+_BITS = 32
 
 
 class DictionaryColumn:
@@ -73,8 +78,36 @@ class DictionaryColumn:
         """Return an array by distinct value as an array by row."""
         if not len(by_value):
             return np.zeros(len(self.codes), by_value.dtype)
+        if by_value.dtype == np.bool_:
+            return self._expand_mask(by_value)
         by_row: npt.NDArray[Any] = by_value.take(self.codes)
         return by_row
+
+    def _expand_mask(self, verdicts: Mask) -> Mask:
+        """Return a mask by distinct value as a mask by row."""
+        accepted = np.flatnonzero(verdicts)
+        if len(accepted) <= _FEW:
+            return self._rows_with(accepted)
+        if len(verdicts) - len(accepted) <= _FEW:
+            mask = self._rows_with(np.flatnonzero(~verdicts))
+            return np.logical_not(mask, out=mask)
+        if len(verdicts) <= _BITS:
+            bits = np.uint32(sum(1 << code for code in accepted.tolist()))
+            shifted = np.right_shift(bits, self.codes.view(np.uint32))
+            shifted &= np.uint32(1)
+            by_bits: Mask = shifted != 0
+            return by_bits
+        return verdicts.take(self.codes)
+
+    def _rows_with(self, codes: Rows) -> Mask:
+        """Return the rows that have one of a few codes."""
+        if not len(codes):
+            return np.zeros(len(self.codes), np.bool_)
+        first, *others = codes.tolist()
+        mask: Mask = self.codes == first
+        for code in others:
+            mask |= self.codes == code
+        return mask
 
     def at(self, row: int) -> Any:
         """Return the value of one row."""

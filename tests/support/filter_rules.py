@@ -216,6 +216,7 @@ def capabilities(world, host):
         'hypervisor_type': host.get('hypervisor_type'),
         'free_ram_mb': figure(host, 'memory_mb')
         - figure(host, 'memory_mb_used'),
+        'num_io_ops': figure(host, 'num_io_ops'),
         'stats': host.get('stats', {}),
     }
     for key, asked in world.specs.items():
@@ -247,6 +248,12 @@ def json_query(world, host):
         - figure(host, 'memory_mb_used'),
         '$vcpus_used': figure(host, 'vcpus_used'),
         '$hypervisor_type': host.get('hypervisor_type'),
+        '$num_io_ops': figure(host, 'num_io_ops'),
+        '$host': host['host'],
+        **{
+            f'$stats.{key}': value
+            for key, value in host.get('stats', {}).items()
+        },
     }
     compare = {
         '=': lambda a, b: a == b,
@@ -275,8 +282,9 @@ def json_query(world, host):
             if str(arg).startswith('$')
             else arg
             for arg in query[1:]
+            if arg != ''
         ]
-        return work(query[0], [a for a in args if a not in (None, '')])
+        return work(query[0], [a for a in args if a is not None])
 
     found = evaluate(json.loads(text))
     return any(found) if isinstance(found, list) else bool(found)

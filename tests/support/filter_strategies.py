@@ -173,6 +173,9 @@ specs = st.one_of(
         requirements,
     ),
     st.just({'capabilities:free_ram_mb': '>= 256'}),
+    st.sampled_from(['512', ' 512', '<or> 0 <or> 3', 's== 3', '<in> 1']).map(
+        lambda text: {'capabilities:num_io_ops': text}
+    ),
     st.just({'hw:numa_nodes': '2'}),
     st.sampled_from(['nic:1', 'nic:9']).map(
         lambda text: {'pci_passthrough:alias': text}
@@ -189,6 +192,12 @@ queries = st.sampled_from(
         ['and', ['not', ['=', '$vcpus_used', 1]]],
         ['in', '$vcpus_used', 1, 2, 3],
         ['=', '$unknown', 1],
+        ['in', '$stats.tier', 'ssd', 'x'],
+        ['and', ['=', '$stats.rack', 'x'], ['<', '$vcpus_used', 3]],
+        ['=', '$vcpus_used', '3'],
+        ['or', ['=', '$host', 'h1'], ['=', '$stats.tier', '$stats.rack']],
+        ['=', '$hypervisor_type', '$stats.tier'],
+        ['<', '$num_io_ops', '$vcpus_used'],
         ['and', [], ['=', '$vcpus_used', '$vcpus_used']],
         [],
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,14 @@ def _matches(
     table: HostTable, path: Path, requirement: str, settings: Settings
 ) -> Mask:
     """Return bool[n]: hosts that have the path, with a value that matches."""
-    column = host_attributes.column(table, path[0], settings)
-    keys = path[1:]
+    name, keys = path[0], path[1:]
+    column = host_attributes.column(table, name, settings)
     if column is None:
-        column = host_attributes.column(table, 'stats', settings)
-        keys = path
+        name, keys = 'stats', path
     if isinstance(column, np.ndarray) and not keys:
         mask = _compare_numbers(column, requirement)
+        if mask is None:
+            mask = _compare_texts(column, requirement)
         if mask is not None:
             return mask
 
@@ -114,7 +116,8 @@ def _matches(
             return False
         return value is not None and specops.match(str(value), requirement)
 
-    encoded = host_attributes.as_dictionary_column(column)
+    encoded = host_attributes.dictionary_column(table, name, settings)
+    assert encoded is not None
     return encoded.mask_where(value_matches)
 
 
@@ -124,4 +127,28 @@ def _compare_numbers(values: Any, requirement: str) -> Mask | None:
     if len(words) < 2 or words[0] not in _NUMERIC_OPERATORS:
         return None
     passed: Mask = _NUMERIC_OPERATORS[words[0]](values, float(words[1]))
+    return passed
+
+
+def _compare_texts(values: Any, requirement: str) -> Mask | None:
+    """Return bool[n]: whole numbers that are one of some texts.
+
+    :return: None where the requirement is anything else
+    """
+    if values.dtype != np.int64:
+        return None
+    words = requirement.split()
+    if len(words) > 1 and words[0] == '<or>':
+        texts = words[1::2]
+    elif len(words) > 1 and words[0] == 's==':
+        texts = words[1:2]
+    elif len(words) == 1 and words[0] != '<or>':
+        texts = [requirement]
+    else:
+        return None
+    passed = np.zeros(len(values), np.bool_)
+    for text in texts:
+        # Texts that no number is written as match none.
+        if re.fullmatch('0|-?[1-9][0-9]{0,18}', text):
+            passed |= values == int(text)
     return passed

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
-
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
-from scheduler_service.filters.support.distinct import mask_of_combinations
-from scheduler_service.filters.support.json_columns import (
-    ColumnEvaluator,
-    NotNumericError,
+from scheduler_service.filters.support.json_columns import ColumnEvaluator
+from scheduler_service.filters.support.json_query import (
+    attribute_of,
+    variables,
 )
-from scheduler_service.filters.support.json_query import Query, variables
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -39,18 +36,14 @@ class JsonFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Compare columns of numbers, or evaluate distinct combinations."""
+        """Evaluate the query over the columns of its variables."""
         text = request.hint('query')
         if not text:
             return None
         parsed = _parse(text)
         if not parsed:
             return None
-        query = Query(parsed)
-        try:
-            return ColumnEvaluator(table, settings).evaluate(parsed)
-        except NotNumericError:
-            return _evaluate_combinations(table, settings, query)
+        return ColumnEvaluator(table, settings).evaluate(parsed)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
@@ -64,11 +57,11 @@ class JsonFilter(HostFilter):
         """Give the values that the variables of the query have."""
         values = []
         for variable in variables(_parse(request.hint('query'))):
-            attribute = _attribute(variable)
-            column = host_attributes.column(table, attribute, settings)
+            column = host_attributes.dictionary_column(
+                table, attribute_of(variable), settings
+            )
             if column is not None:
-                encoded = host_attributes.as_dictionary_column(column)
-                values.append(f'{variable} is {encoded.at(row)}')
+                values.append(f'{variable} is {column.at(row)}')
         if not values:
             return 'the query is false'
         return f'the query is false, as {", ".join(values)}'
@@ -85,26 +78,3 @@ def _parse(text: Any) -> Any:
     if not isinstance(text, str):
         raise TypeError('a query is one JSON text, not a list or an object')
     return json.loads(text)
-
-
-def _attribute(variable: str) -> str:
-    """Return the host attribute that ``$name`` or ``$name.key`` reads."""
-    return variable[1:].split('.')[0]
-
-
-def _evaluate_combinations(
-    table: HostTable, settings: Settings, query: Query
-) -> Mask:
-    """Return bool[n], evaluated once per combination of values in use."""
-    columns = {}
-    for name in sorted({_attribute(name) for name in query.variables}):
-        column = host_attributes.column(table, name, settings)
-        if column is not None:
-            columns[name] = host_attributes.as_dictionary_column(column)
-    if not columns:
-        return np.full(len(table), query.matches({}), np.bool_)
-
-    def matches(*values: Any) -> bool:
-        return query.matches(dict(zip(columns, values, strict=True)))
-
-    return mask_of_combinations(list(columns.values()), matches)

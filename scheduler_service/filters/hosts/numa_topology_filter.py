@@ -45,15 +45,12 @@ class NUMATopologyFilter(HostFilter):
                 return False
             return numa.fits(guest, host, cpu_ratio, ram_ratio)
 
-        ratios = [
-            host_attributes.as_dictionary_column(
-                host_attributes.column(table, name, settings)
-            )
-            for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+        columns = [
+            decoded(table, 'numa_topology'),
+            host_attributes.ratios(table, 'cpu_allocation_ratio', settings),
+            host_attributes.ratios(table, 'ram_allocation_ratio', settings),
         ]
-        return mask_of_combinations(
-            [decoded(table, 'numa_topology'), *ratios], passes
-        )
+        return mask_of_combinations(columns, passes)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings

@@ -7,12 +7,14 @@ predicate runs once per distinct value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from scheduler_service.columns.dictionary import DictionaryColumn, Mask
+from scheduler_service.columns.load import Formula
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.settings import Settings
@@ -49,15 +51,12 @@ _DOCUMENTS = frozenset(
     )
 )
 _COUNTS = frozenset(('num_instances', 'num_io_ops', 'failed_builds'))
-_LOAD = frozenset(
-    ('vcpus_used', 'free_ram_mb', 'free_disk_mb', 'disk_mb_used')
-)
 Column = Any
 
 
 def follows_load(name: str) -> bool:
     """Say whether an attribute changes with the load of a host."""
-    return name in _COUNTS or name in _LOAD
+    return name in _COUNTS or name in _LOAD or name == 'vcpus_used'
 
 
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
@@ -82,22 +81,66 @@ def _numbers(table: HostTable, name: str, settings: Settings) -> Column | None:
         resource, field = _RESOURCES[name]
         return getattr(table.resources[resource], field)
     if name in _RATIOS:
-        resource = _RATIOS[name]
-        stated = np.nan_to_num(table.resources[resource].ratio, nan=0.0)
-        default = settings.default_ratio(resource)
-        return np.where(stated == 0.0, default, stated)
-    if name == 'free_ram_mb':
-        ram = table.resources['MEMORY_MB']
-        return ram.total - ram.used
-    if name == 'free_disk_mb':
-        return table.free_disk_mb().astype(np.int64)
-    if name == 'disk_mb_used':
-        return table.resources['DISK_GB'].used * 1024
+        encoded = ratios(table, name, settings)
+        return encoded.expand(np.array(encoded.values))
+    if name in _LOAD:
+        source, make = _LOAD[name]
+        return table.load_column(
+            ('attribute', name), source, lambda: make(table)
+        )
     return None
+
+
+def ratios(
+    table: HostTable, name: str, settings: Settings
+) -> DictionaryColumn:
+    """Return the column of ``cpu_allocation_ratio`` or another ratio."""
+    resource = _RATIOS[name]
+    default = settings.default_ratio(resource)
+
+    def work() -> DictionaryColumn:
+        stated = np.nan_to_num(table.resources[resource].ratio, nan=0.0)
+        return _encode(np.where(stated == 0.0, default, stated))
+
+    encoded: DictionaryColumn = table.topology.memoize(
+        ('attribute', name, default), work
+    )
+    return encoded
+
+
+def _free_ram_mb(table: HostTable) -> Formula:
+    memory = table.resources['MEMORY_MB']
+    total, used = memory.total, memory.used
+    return lambda rows: total[rows] - used[rows]
+
+
+def _free_disk_mb(table: HostTable) -> Formula:
+    free = table.free_disk_formula()
+    return lambda rows: free(rows).astype(np.int64)
+
+
+def _disk_mb_used(table: HostTable) -> Formula:
+    used = table.resources['DISK_GB'].used
+    return lambda rows: used[rows] * 1024
+
+
+# Attribute -> the resource class that it follows, and its formula, int64.
+_LOAD: dict[str, tuple[str, Callable[[HostTable], Formula]]] = {
+    'free_ram_mb': ('MEMORY_MB', _free_ram_mb),
+    'free_disk_mb': ('DISK_GB', _free_disk_mb),
+    'disk_mb_used': ('DISK_GB', _disk_mb_used),
+}
 
 
 def _services(table: HostTable) -> DictionaryColumn:
     """Return the service record of each host, a mapping."""
+    services: DictionaryColumn = table.topology.memoize(
+        ('attribute', 'service'), lambda: _encode_services(table)
+    )
+    return services
+
+
+def _encode_services(table: HostTable) -> DictionaryColumn:
     reasons = table.coded['disabled_reason']
     rows = zip(
         table.number('enabled').tolist(), reasons.codes.tolist(), strict=True
@@ -122,10 +165,22 @@ def has_attribute(table: HostTable, name: str, settings: Settings) -> Mask:
     )
 
 
-def as_dictionary_column(values: Column) -> DictionaryColumn:
-    """Return a column of either kind in dictionary encoding."""
-    if isinstance(values, DictionaryColumn):
+def dictionary_column(
+    table: HostTable, name: str, settings: Settings
+) -> DictionaryColumn | None:
+    """Return the column of an attribute in dictionary encoding.
+
+    None where hosts have no such attribute.
+    """
+    if name in _RATIOS:
+        return ratios(table, name, settings)
+    values = column(table, name, settings)
+    if values is None or isinstance(values, DictionaryColumn):
         return values
+    return _encode(values)
+
+
+def _encode(values: Any) -> DictionaryColumn:
     distinct, codes = np.unique(values, return_inverse=True)
     return DictionaryColumn(codes.astype(np.int32), tuple(distinct.tolist()))
 

@@ -1,9 +1,14 @@
-"""JSON queries that compare numbers, evaluated over whole columns."""
+"""JSON queries evaluated over whole columns.
+
+A comparison of numbers is one operation over a column. Any other comparison
+is evaluated once for each distinct value of the column that it reads.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,55 +16,81 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.support import host_attributes
-from scheduler_service.filters.support.json_query import COMPARISONS
+from scheduler_service.filters.support.distinct import mask_of_combinations
+from scheduler_service.filters.support.json_query import (
+    COMPARISONS,
+    Query,
+    attribute_of,
+)
 from scheduler_service.settings import Settings
 
 
-class NotNumericError(Exception):
-    """The query has other parts than comparisons of numbers."""
+class NotColumnarError(Exception):
+    """The query has a part that is not evaluated by columns."""
 
 
 class ColumnEvaluator:
-    """Evaluates a query for all hosts at once.
-
-    Covers comparisons of numbers, joined by ``and`` and ``or``, and ``not``
-    at the top. For any other query it raises :class:`NotNumericError`.
-    """
+    """Evaluates queries for all hosts at once."""
 
     def __init__(self, table: HostTable, settings: Settings) -> None:
         self._table = table
         self._settings = settings
 
-    def evaluate(self, query: Any, top: bool = True) -> Mask:
+    def evaluate(self, query: Any) -> Mask:
+        """Return bool[n].
+
+        :raises KeyError: it names an operator that does not exist
+        :raises TypeError: it compares values of different types
+        :raises ValueError: the query is too large or nested too deeply
+        """
+        whole = Query(query)
+        try:
+            return self._evaluate(query, top=True)
+        except NotColumnarError:
+            return self._evaluate_combinations(whole)
+
+    def _evaluate(self, query: Any, top: bool = False) -> Mask:
         """Return bool[n].
 
         :param top: whether this is the whole query, not a part of it
-        :raises NotNumericError: the query has any other part
+        :raises NotColumnarError: the query has any other part
         """
-        if not isinstance(query, list) or not query:
-            raise NotNumericError
+        if query == []:
+            return np.ones(len(self._table), np.bool_)
+        if not isinstance(query, list) or not isinstance(query[0], str):
+            raise NotColumnarError
         sign, arguments = query[0], query[1:]
-        if not isinstance(sign, str) or not arguments:
-            raise NotNumericError
         if sign in COMPARISONS or sign == 'in':
-            return self._compare(sign, [self._number(a) for a in arguments])
+            return self._compare(query)
+        if not arguments:
+            raise NotColumnarError
         if sign in ('and', 'or'):
-            return self._join(sign, [self._part(a) for a in arguments])
+            return _join(sign, [self._evaluate(a) for a in arguments])
         # A nested "not" gives a list, and any list that is not empty is
         # true; only at the top does it mean that any element is true.
         if sign == 'not' and top:
-            return self._join('or', [~self._part(a) for a in arguments])
-        raise NotNumericError
+            return _join('or', [~self._evaluate(a) for a in arguments])
+        raise NotColumnarError
 
-    def _part(self, query: Any) -> Mask:
-        return self.evaluate(query, top=False)
+    def _compare(self, query: list[Any]) -> Mask:
+        """Compare the first argument with each of the others."""
+        sign, arguments = query[0], query[1:]
+        if any(isinstance(argument, list) for argument in arguments):
+            raise NotColumnarError
+        numbers = [self._number(argument) for argument in arguments]
+        if len(numbers) < 2 or any(number is None for number in numbers):
+            return self._evaluate_combinations(Query(query))
+        compare: Callable[[Any, Any], Any] = COMPARISONS.get(sign, operator.eq)
+        masks = [compare(numbers[0], other) for other in numbers[1:]]
+        mask = _join('or' if sign == 'in' else 'and', masks)
+        if np.ndim(mask):
+            return mask
+        return np.full(len(self._table), mask, np.bool_)
 
     def _number(self, argument: Any) -> Any:
-        """Return a number, or the column of a variable, [n]."""
-        if isinstance(argument, int | float) and not isinstance(
-            argument, bool
-        ):
-            return argument
+        """Return a number, the numbers of a variable, [n], or None."""
+        if isinstance(argument, int | float):
+            return None if isinstance(argument, bool) else argument
         if (
             isinstance(argument, str)
             and argument.startswith('$')
@@ -68,22 +99,35 @@ class ColumnEvaluator:
             column = host_attributes.column(
                 self._table, argument[1:], self._settings
             )
-            if isinstance(column, np.ndarray):
-                return column
-        raise NotNumericError
+            return column if isinstance(column, np.ndarray) else None
+        return None
 
-    def _compare(self, sign: str, arguments: list[Any]) -> Mask:
-        """Compare the first argument with each of the others."""
-        if len(arguments) < 2:
-            raise NotNumericError
-        compare: Callable[[Any, Any], Any] = COMPARISONS.get(sign, operator.eq)
-        masks = [
-            np.broadcast_to(compare(arguments[0], other), len(self._table))
-            for other in arguments[1:]
-        ]
-        return self._join('or' if sign == 'in' else 'and', masks)
+    def _evaluate_combinations(self, query: Query) -> Mask:
+        """Return bool[n], evaluated once per combination of values in use."""
+        columns = {}
+        for name in sorted({attribute_of(name) for name in query.variables}):
+            column = host_attributes.dictionary_column(
+                self._table, name, self._settings
+            )
+            if column is not None:
+                columns[name] = column
+        if not columns:
+            return np.full(len(self._table), query.matches({}), np.bool_)
 
-    def _join(self, sign: str, masks: list[Any]) -> Mask:
-        join = np.logical_and if sign == 'and' else np.logical_or
-        joined: Mask = join.reduce(masks)
-        return joined
+        def matches(*values: Any) -> bool:
+            return query.matches(dict(zip(columns, values, strict=True)))
+
+        if len(columns) == 1:
+            (only,) = columns.values()
+            try:
+                return only.mask_where(matches)
+            except (KeyError, TypeError, AttributeError):
+                # A value that no host has any more may be to blame.
+                pass
+        return mask_of_combinations(list(columns.values()), matches)
+
+
+def _join(sign: str, masks: Sequence[Any]) -> Mask:
+    join = operator.and_ if sign == 'and' else operator.or_
+    joined: Mask = functools.reduce(join, masks)
+    return joined

@@ -98,6 +98,11 @@ _OPERATORS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
+def attribute_of(variable: str) -> str:
+    """Return the host attribute that ``$name`` or ``$name.key`` reads."""
+    return variable[1:].split('.')[0]
+
+
 def variables(query: Any) -> Iterator[str]:
     """Yield the variables that a query names, with their ``$``."""
     if isinstance(query, list):

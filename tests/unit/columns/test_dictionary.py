@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,3 +34,17 @@ def test_where_still_works_for_plug_ins_of_others():
     assert column.where(lambda value: value == 'a').tolist() == [
         True, False, True,
     ]  # fmt: skip
+
+
+@given(st.lists(st.integers(0, 40), min_size=1), st.sets(st.integers(0, 40)))
+def test_a_mask_is_the_predicate_of_each_row(items, accepted):
+    mask = DictionaryColumn.of(items).mask_where(accepted.__contains__)
+    assert mask.tolist() == [item in accepted for item in items]
+
+
+@pytest.mark.parametrize('count', [1, 2, 5, 31, 32, 33, 100])
+@pytest.mark.parametrize('accepted', [0, 1, 2, 3, 16, 31, 32, 98, 100])
+def test_masks_of_any_number_of_values(count, accepted):
+    column = DictionaryColumn.of(range(count))
+    mask = column.mask_where(lambda value: value < accepted)
+    assert mask.tolist() == [value < accepted for value in range(count)]
