@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks import common
+from benchmarks import common, filter_times
 from benchmarks.floor import Floor
 from scheduler_service import conf as options
 from scheduler_service import plugins
@@ -202,40 +202,6 @@ def measure(hosts: int, every: bool, turns: int) -> dict[str, Any]:
     }
 
 
-def measure_filters(hosts: int, turns: int) -> dict[str, Any]:
-    """Return each built-in filter's time by that of one comparison.
-
-    A filter that has nothing to say about the request is left out.
-    """
-    table = make_table(inventory(hosts))
-    pipeline = make_pipeline(every=True)
-    request = documents.request(
-        rich_request(common.request(availability_zone='az1'))
-    ).with_ids()
-    column = np.random.default_rng(1).random(hosts)
-
-    def compare() -> Any:
-        return column >= 0.5
-
-    ratios = {}
-    for one in pipeline.filters:
-
-        def mask(one: Any = one) -> Any:
-            return one.mask(table, request, pipeline.settings)
-
-        if not one.vectorised or mask() is None:
-            continue
-        pairs = [
-            (common.timed(mask), common.timed(compare)) for _ in range(turns)
-        ]
-        ratios[one.name] = round(
-            statistics.median(first for first, _ in pairs)
-            / statistics.median(second for _, second in pairs),
-            1,
-        )
-    return ratios
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -261,7 +227,7 @@ def main() -> None:
         for hosts in args.hosts
     }
     if args.filters_at:
-        figures['filters_to_one_comparison'] = measure_filters(
+        figures['filters_to_one_comparison'] = filter_times.measure(
             args.filters_at, max(20, args.turns // 5)
         )
     common.show(figures, args.json)
