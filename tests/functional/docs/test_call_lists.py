@@ -1,0 +1,154 @@
+"""The call lists of the architecture page are what a daemon calls.
+
+Each list is compared with a recording, thread by thread: what it names is
+called there in this order, with other functions in between. A function that
+the bus or the database of a test does not use is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.pages import ARCHITECTURE, call_lists
+from tests.support.stores import (
+    import_inventory,
+    load_snapshot,
+    new_claim,
+    write_claims,
+)
+from tests.support.waiting import wait_until
+
+LISTS = call_lists(ARCHITECTURE.read_text())
+PACKAGE = 'scheduler_service.'
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
+# The database beside each bus.
+DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
+# What is not called there.
+UNUSED = {
+    'inproc': ('rpc.rabbit:', 'store.claims.pg_'),
+    'rabbit': ('store.claims.transaction:', 'store.claims.group_'),
+}
+
+
+class Recording:
+    """Which functions of the package each thread called, in order."""
+
+    def __init__(self):
+        self.calls = {'poller': [], 'engine': [], 'reply': []}
+
+    def __call__(self, frame, event, arg):
+        """Record a call; a function for ``threading.setprofile``."""
+        module = frame.f_globals.get('__name__', '')
+        if event != 'call' or not module.startswith(PACKAGE):
+            return
+        name = threading.current_thread().name
+        thread = name.partition('-')[0].replace('Thread', 'poller')
+        if thread in self.calls:
+            short = module.removeprefix(PACKAGE)
+            called = f'{short}:{frame.f_code.co_qualname}'
+            self.calls[thread].append(called.removesuffix('.__init__'))
+
+    def missing(self, rows):
+        """Return the first row of each thread that is not called in turn."""
+        missing = []
+        for thread, calls in self.calls.items():
+            rest = iter(list(calls))
+            wanted = [name for name, where in rows if where == thread]
+            missing += [name for name in wanted if name not in rest][:1]
+        return missing
+
+
+@pytest.fixture
+def recording():
+    made = Recording()
+    threading.setprofile(made)
+    yield made
+    threading.setprofile(None)
+
+
+@pytest.fixture(
+    params=[
+        'inproc',
+        pytest.param('rabbit', marks=[pytest.mark.broker, pytest.mark.db]),
+    ]
+)
+def check(recording, make_service, request):
+    """Give a function that starts a daemon, and one that compares a list."""
+    bus = request.param
+
+    def start(**options):
+        service = make_service(bus, DATABASES[bus], **options)
+        threading.setprofile(None)
+        return service
+
+    def compare(title):
+        rows = [
+            (name, thread)
+            for name, thread in LISTS[title]
+            if not name.startswith(UNUSED[bus])
+            # Over RabbitMQ a reply to a call needs no other thread.
+            and (thread != 'reply' or bus == 'inproc')
+        ]
+        assert len(rows) > 4
+        try:
+            wait_until(lambda: not recording.missing(rows), 5)
+        except AssertionError:
+            pytest.fail(f'not called in turn: {recording.missing(rows)}')
+
+    return start, compare
+
+
+def test_the_way_of_one_request(check):
+    start, compare = check
+    start().client.select_destinations(CONTEXT, {'flavor': SMALL})
+    compare('The way of one request')
+
+
+def test_many_requests_in_one_message(check):
+    start, compare = check
+    request = {'select_destinations': {'flavor': {'vcpus': 1}}}
+    outcomes = start().client.schedule_many(CONTEXT, [request] * 64)
+    assert all('result' in outcome for outcome in outcomes)
+    compare('Many requests in one message')
+
+
+def test_a_member_of_a_server_group(check):
+    start, compare = check
+    service = start(scheduler__snapshot_max_age=0.0)
+    groups = [{'uuid': GROUP, 'policy': 'anti-affinity'}]
+    import_inventory(service.store, {'server_groups': groups})
+    service.client.select_destinations(
+        CONTEXT, {'flavor': SMALL, 'instance_group': GROUP}
+    )
+    compare('A member of a server group')
+
+
+def test_a_lost_claim(check):
+    start, compare = check
+    service = start(scheduler__snapshot_max_age=60.0)
+    snapshot = load_snapshot(service.store)
+    last = len(snapshot.hosts) - 1
+    other = new_claim(
+        snapshot,
+        7000,
+        consumer=str(uuid.uuid4()),
+        host_id=int(snapshot.hosts.ids[last]),
+        host=snapshot.hosts.host_at(last),
+        node=snapshot.hosts.node_at(last),
+    )
+    write_claims(service.store, other)
+    flavor = {'vcpus': 1, 'memory_mb': 7000}
+    assert service.select_hosts(flavor=flavor) != ['compute-4']
+    compare('A lost claim')
+
+
+def test_a_refusal(check):
+    start, compare = check
+    with pytest.raises(errors.NoValidHost):
+        start().select_hosts(flavor={'vcpus': 1000})
+    compare('A refusal')

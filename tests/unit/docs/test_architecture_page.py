@@ -1,0 +1,65 @@
+"""The architecture page names what there is."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+
+import pytest
+
+import scheduler_service
+from scheduler_service import engine, store
+from tests.support.pages import ARCHITECTURE, call_lists, literals
+
+PACKAGE = 'scheduler_service'
+TEXT = ARCHITECTURE.read_text()
+NAMES = literals(TEXT)
+ROOMS = {module.name for module in pkgutil.iter_modules(
+    scheduler_service.__path__
+)}  # fmt: skip
+FUNCTIONS = sorted({name for name in NAMES if re.match(r'[\w.]+:\w', name)})
+MODULES = sorted(
+    {
+        name
+        for name in NAMES
+        if re.fullmatch(r'\w+(\.\w+)*', name) and name.split('.')[0] in ROOMS
+    }
+)
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_a_function_that_the_page_names_exists(name):
+    module, _, path = name.partition(':')
+    found = importlib.import_module(f'{PACKAGE}.{module}')
+    assert callable(functools.reduce(getattr, path.split('.'), found))
+
+
+@pytest.mark.parametrize('name', MODULES)
+def test_a_module_that_the_page_names_exists(name):
+    importlib.import_module(f'{PACKAGE}.{name}')
+
+
+def test_every_room_is_on_the_page():
+    assert sorted(ROOMS - {*MODULES}) == []
+
+
+@pytest.mark.parametrize('package', [engine, store])
+def test_every_module_of_a_room_is_on_the_page(package):
+    room = package.__name__.removeprefix(f'{PACKAGE}.')
+    modules = {
+        f'{room}.{module.name}'
+        for module in pkgutil.iter_modules(package.__path__)
+    }
+    assert sorted(modules - {*MODULES}) == []
+
+
+def test_there_is_a_call_list_for_each_way_of_a_request():
+    assert list(call_lists(TEXT)) == [
+        'The way of one request',
+        'Many requests in one message',
+        'A member of a server group',
+        'A lost claim',
+        'A refusal',
+    ]
