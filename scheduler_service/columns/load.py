@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
-
-from scheduler_service.columns.dictionary import Floats
+import numpy.typing as npt
 
 # A row, int64[m] rows, or slice(None) for all of them.
 Index = Any
 Formula = Callable[[Index], Any]
+Column = npt.NDArray[Any]
 
 
 class LoadColumns:
@@ -33,8 +33,8 @@ class LoadColumns:
 
     def clear(self) -> None:
         """Drop every column; each is made anew when it is asked for."""
-        self._by_key: dict[Hashable, Floats] = {}
-        self._by_source: dict[str, list[tuple[Floats, Formula]]] = {}
+        self._by_key: dict[Hashable, Column] = {}
+        self._by_source: dict[str, list[tuple[Column, Formula]]] = {}
         self._memo: dict[Hashable, Any] = {}
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
@@ -47,8 +47,8 @@ class LoadColumns:
 
     def get(
         self, key: Hashable, source: str, make: Callable[[], Formula]
-    ) -> Floats:
-        """Return the column under *key*, float64[n], kept up to date.
+    ) -> Column:
+        """Return the column under *key*, [n], kept up to date.
 
         :param source: the resource class or plain column that it follows,
             or ``instances``
@@ -58,7 +58,7 @@ class LoadColumns:
         column = self._by_key.get(key)
         if column is None:
             formula = make()
-            column = np.array(formula(slice(None)), np.float64)
+            column = np.array(formula(slice(None)))
             self._by_key[key] = column
             self._by_source.setdefault(source, []).append((column, formula))
         return column

@@ -126,4 +126,3 @@ class Overlay:
     def _count_build(self, row: int, sign: int) -> None:
         self.table.numbers['num_io_ops'][row] += sign
         self.table.load.refresh('num_io_ops', row)
-        self.table.topology.mark_changed((row,))

@@ -144,7 +144,6 @@ class HostTable:
             self.numbers['disk_available_least'][row] -= sign * disk
         for name in (*amounts, 'num_instances'):
             self.load.refresh(name, row)
-        self.topology.mark_changed((row,))
 
     def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
         """Put an instance on its host, or nowhere."""
@@ -181,14 +180,13 @@ class HostTable:
         rows = np.array(sorted(changed), np.intp)
         for source in (*self.resources, *numbers):
             self.load.refresh(source, rows)
-        self.topology.mark_changed(rows.tolist())
 
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]
-    ) -> Floats:
-        """Return a column that is kept true as hosts' use changes.
+    ) -> npt.NDArray[Any]:
+        """Return a column that is kept true as hosts' use changes, [n].
 
-        float64[n]. It is not to be written to. See :meth:`LoadColumns.get`.
+        It is not to be written to. See :meth:`LoadColumns.get`.
         """
         return self.load.get(key, source, make)
 
@@ -264,8 +262,8 @@ class HostTable:
             'free_disk_mb', 'DISK_GB', self.free_disk_formula
         )
 
-    def available(self) -> Floats:
-        """Return 1 where hosts are enabled and up, else 0, float64[n]."""
+    def available(self) -> Mask:
+        """Return whether hosts are enabled and up, bool[n]."""
 
         def make() -> Formula:
             enabled, up = self.numbers['enabled'], self.numbers['up']
