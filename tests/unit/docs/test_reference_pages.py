@@ -1,0 +1,74 @@
+"""The reference pages name every method, error, field and metric."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.engine.health import RENAMED_COUNTERS
+from scheduler_service.model import (
+    inventory,
+    request,
+)
+from scheduler_service.rpc.endpoints import SchedulerEndpoint
+from scheduler_service.rpc.host_state import HostStateEndpoint
+from tests.support.pages import literals
+from tests.support.paths import ROOT
+
+REFERENCE = ROOT / 'doc/source/reference'
+RPC = (REFERENCE / 'rpc.rst').read_text()
+FORMATS = (REFERENCE / 'formats.rst').read_text()
+HTTP = (ROOT / 'doc/source/admin/http.rst').read_text()
+DOCUMENTS = (
+    inventory.Pool,
+    inventory.Host,
+    inventory.Resource,
+    inventory.Aggregate,
+    inventory.Instance,
+    inventory.ServerGroup,
+    inventory.Inventory,
+    request.Request,
+    request.Flavor,
+    request.Image,
+    request.Retry,
+    request.Destination,
+    request.ZoneRequest,
+)
+# Commands and the start raise these; or a base class alone is raised.
+NOT_SENT = (errors.ConfigurationError, errors.InvalidInventory)
+
+
+def sent_errors(kind=errors.SchedulerError):
+    """Return the classes of errors that a caller may get."""
+    found = []
+    for one in kind.__subclasses__():
+        if issubclass(one, NOT_SENT):
+            continue
+        if one is not errors.NotFound:
+            found.append((one.__name__, one.code))
+        found += sent_errors(one)
+    return found
+
+
+def test_every_error_is_listed_with_its_code():
+    rows = re.findall(r'(?m)^([A-Z]\w+) +(\d{3}) ', RPC)
+    listed = {(name, int(code)) for name, code in rows}
+    assert listed == set(sent_errors())
+
+
+def test_every_method_is_described():
+    described = set(re.findall(r'(?m)^``(\w+)\(', RPC))
+    assert described == SchedulerEndpoint.METHODS | HostStateEndpoint.METHODS
+
+
+@pytest.mark.parametrize('document', DOCUMENTS, ids=lambda kind: kind.__name__)
+def test_every_field_is_named(document):
+    named = set(literals(FORMATS))
+    assert sorted(set(document.__struct_fields__) - named) == []
+
+
+def test_renamed_counters_are_listed():
+    rows = dict(re.findall(r'(?m)^``(\w+)_total`` +``(\w+)_total``', HTTP))
+    assert rows == {old: new for new, old in RENAMED_COUNTERS.items()}
