@@ -19,6 +19,7 @@ from scheduler_service.model.inventory import (
 )
 
 MAX_INSTANCES = 1000
+_NO_TRAITS: frozenset[str] = frozenset()
 _PLACING = 'placing now'
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
@@ -255,6 +256,8 @@ def _is_amount(value: str) -> bool:
 
 def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:
     """Return X of every key ``trait:X`` with a value."""
+    if not specs:
+        return _NO_TRAITS
     return frozenset(
         key[6:]
         for key, value in specs.items()

@@ -219,26 +219,25 @@ class Resources(ComparisonFilter):
 
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
         self._filters = filters
-        self._capacity = [
-            one for one in filters if isinstance(one, CapacityFilter)
-        ]
+        self._capacity: dict[str, list[CapacityFilter]] = {}
+        for one in filters:
+            if isinstance(one, CapacityFilter):
+                self._capacity.setdefault(one.resource, []).append(one)
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
         """Compare the room for each class that no filter judges."""
         comparisons: list[Comparison] = []
+        # Filters do not run where hosts are forced.
+        filters = {} if request.forced else self._capacity
         for name, amount in request.resources.items():
-            if not self._is_judged(request, name, amount):
+            for one in filters.get(name, ()):
+                if one.checks(request, amount):
+                    break
+            else:
                 comparisons += self._class(table, name, amount, settings)
         return comparisons
-
-    def _is_judged(self, request: Request, name: str, amount: int) -> bool:
-        """Whether a filter that runs says all there is to say of a class."""
-        return not request.forced and any(
-            one.resource == name and one.checks(request, amount)
-            for one in self._capacity
-        )
 
     def _class(
         self, table: HostTable, name: str, amount: int, settings: Settings

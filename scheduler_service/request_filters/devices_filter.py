@@ -57,4 +57,4 @@ def _setting(request: Request, name: str) -> Any:
 
 def _is_true(value: Any) -> bool:
     """Say whether an extra spec or image property is a true boolean."""
-    return str(value).strip().lower() in _TRUE
+    return value is not None and str(value).strip().lower() in _TRUE
