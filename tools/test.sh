@@ -55,7 +55,7 @@ if command -v shellcheck >/dev/null; then
 fi
 "$bin/bashate" --ignore E005,E006 "${scripts[@]}"
 say "Release notes"
-"$bin/reno" lint
+"$bin/reno" --quiet lint
 say "Documentation"
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
 say "Tests"
