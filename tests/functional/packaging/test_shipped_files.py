@@ -129,6 +129,9 @@ def daemon(folder: pathlib.Path) -> Iterator[None]:
             [sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
              '--config-file', str(folder / 'service.conf')],
             stdout=log, stderr=log,
+            # The queue manager reads when the leader of its process group
+            # started, as a service manager gives each daemon its own.
+            start_new_session=True,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 60
