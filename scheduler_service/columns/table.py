@@ -279,10 +279,6 @@ class HostTable:
         )
         return found
 
-    def metadata_values(self, row: int, key: str) -> set[str]:
-        """Return the whole metadata values under *key* of a host."""
-        return self.values_of(self.coded['aggregate_set'].at(row), key)
-
     def values_of(self, aggregate_ids: Iterable[int], key: str) -> set[str]:
         """Return the whole metadata values under *key* of some aggregates."""
         found = (
@@ -386,9 +382,17 @@ class HostTable:
 
         Of several the first in sorted order, so that it is always the same.
         """
-        zones = self.metadata_values(row, 'availability_zone')
-        named = sorted(zone for zone in zones if zone)
-        return named[0] if named else default
+        sets = self.coded['aggregate_set']
+
+        def work() -> list[str]:
+            zones = (
+                self.values_of(ids, 'availability_zone') for ids in sets.values
+            )
+            return [min(filter(None, some), default=default) for some in zones]
+
+        by_set: list[str] = self.topology.memoize(('zones', default), work)
+        zone: str = by_set[sets.codes[row]]
+        return zone
 
     def _host_order(self) -> tuple[Rows, Rows]:
         """Rows sorted by service host, and where each host's rows start."""

@@ -7,7 +7,6 @@ visit hosts one by one. Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,20 +32,14 @@ from scheduler_service.pipeline.mandatory_filters import (
 )
 from scheduler_service.settings import Settings
 
-
-class Form(enum.IntEnum):
-    """In which form a filter gives its verdict."""
-
-    MASK = 0
-    COMPARISONS = 1
-    ROWS = 2
-    ONE_HOST = 3
-
+# In which form a filter gives its verdict. Plain numbers: a request compares
+# them some sixty times.
+MASK, COMPARISONS, ROWS, ONE_HOST = range(4)
 
 # One filter on its way through a request: the filter, its form, its verdict
 # (None: nothing to say, or not asked yet), and whether it is asked for with
 # every instance. A plain tuple: a request has some twenty of them.
-Step = tuple[HostFilter, Form, Any, bool]
+Step = tuple[HostFilter, int, Any, bool]
 
 
 class Passed(NamedTuple):
@@ -110,10 +103,10 @@ class Filtering:
                     None if ask is None else ask(table, request, settings)
                 )
                 each_time = ask is None
-                if form == Form.MASK and verdict is not None:
+                if form == MASK and verdict is not None:
                     each_time = verdict is EACH_TIME
                     verdict = self._kept_mask(one, verdict, table, request)
-                elif form == Form.COMPARISONS and not verdict:
+                elif form == COMPARISONS and not verdict:
                     verdict = None
                 steps.append((one, form, verdict, each_time))
         except Exception as fault:
@@ -141,7 +134,7 @@ class Filtering:
         again: list[Step] = []
         for step in steps:
             one, form, _, each_time = step
-            if form == Form.ROWS and not one.once:
+            if form == ROWS and not one.once:
                 verdict = self._ask(one, form, table, request, None)
                 step = one, form, verdict, each_time
             again.append(step)
@@ -199,9 +192,9 @@ class Filtering:
         for one, form, verdict, each_time in steps:
             if each_time and not one.once:
                 verdict = self._ask(one, form, table, request, passed)
-            if verdict is None or (form == Form.MASK and not each_time):
+            if verdict is None or (form == MASK and not each_time):
                 continue
-            if form == Form.COMPARISONS:
+            if form == COMPARISONS:
                 for comparison in verdict:
                     passed[changed] &= comparison.at(changed)
             else:
@@ -235,34 +228,34 @@ class Filtering:
     def _ask(
         self,
         one: Any,
-        form: Form,
+        form: int,
         table: HostTable,
         request: Request,
         among: Mask | None,
     ) -> Any:
         """Return a filter's verdict now."""
         try:
-            if form == Form.ROWS:
+            if form == ROWS:
                 return one.row_set(table, request, self._settings)
-            if form == Form.ONE_HOST:
+            if form == ONE_HOST:
                 return one.passing(table, request, among)
             return one.mask(table, request, self._settings)
         except Exception as fault:
             raise _error(one, fault) from fault
 
 
-def _question(one: HostFilter) -> tuple[HostFilter, Form, Any]:
+def _question(one: HostFilter) -> tuple[HostFilter, int, Any]:
     """Return a filter, its form, and what it is asked to plan a request.
 
     That is None for a filter that is asked when hosts are left.
     """
     if isinstance(one, ComparisonFilter):
-        return one, Form.COMPARISONS, one.comparisons
+        return one, COMPARISONS, one.comparisons
     if isinstance(one, RowFilter):
-        return one, Form.ROWS, one.row_set
+        return one, ROWS, one.row_set
     if isinstance(one, OneHostFilter):
-        return one, Form.ONE_HOST, None
-    return one, Form.MASK, one.mask_key
+        return one, ONE_HOST, None
+    return one, MASK, one.mask_key
 
 
 def _error(one: HostFilter, fault: Exception) -> errors.SchedulerError:
@@ -276,12 +269,12 @@ def _error(one: HostFilter, fault: Exception) -> errors.SchedulerError:
     )
 
 
-def _and(passed: Mask, form: Form, verdict: Any) -> None:
+def _and(passed: Mask, form: int, verdict: Any) -> None:
     """Take out of *passed* the hosts that do not pass."""
-    if form == Form.COMPARISONS:
+    if form == COMPARISONS:
         for column, operator, value in verdict:
             passed &= operator(column, value)
-    elif form != Form.ROWS:
+    elif form != ROWS:
         passed &= verdict
     else:
         _and_rows(passed, verdict)

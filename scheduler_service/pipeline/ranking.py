@@ -71,15 +71,23 @@ class Ranking:
 
         As JSON can hold them: host, node, weight, and weights by weigher.
         """
-        item = self.rows.item
+        hosts, nodes = table.coded['host'], table.coded['node']
+        best = self.best_at(FINALISTS)
+        names = [name for name, _ in self.parts]
+        weights = [part.take(best).tolist() for _, part in self.parts]
         return [
             {
-                'host': table.host_at(item(at)),
-                'node': table.node_at(item(at)),
-                'weight': self.totals.item(at),
-                'weights': {name: part.item(at) for name, part in self.parts},
+                'host': hosts.values[hosts.codes[row]],
+                'node': nodes.values[nodes.codes[row]],
+                'weight': total,
+                'weights': dict(zip(names, parts, strict=True)),
             }
-            for at in self.best_at(FINALISTS)
+            for row, total, *parts in zip(
+                self.rows.take(best).tolist(),
+                self.totals.take(best).tolist(),
+                *weights,
+                strict=True,
+            )
         ]
 
     def best_at(self, count: int) -> list[int]:
