@@ -1,4 +1,4 @@
-"""Which instance is where: a frozen index that is cheap to extend."""
+"""Which instance is where: an index that is cheap to copy and to extend."""
 
 from __future__ import annotations
 
@@ -112,6 +112,8 @@ class InstanceIndex:
         self, placed: Iterable[PlacedInstance], gone: Iterable[str] = ()
     ) -> InstanceIndex:
         """Return an index with some instances put elsewhere or removed."""
+        # The delta before the base: ``put`` may merge them on its own thread
+        # meanwhile, and what is then in both does no harm.
         delta = dict(self._delta)
         delta.update((item.uuid, item) for item in placed)
         delta.update(dict.fromkeys(gone))

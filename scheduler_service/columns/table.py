@@ -60,18 +60,6 @@ class ResourceColumns:
             }
         )
 
-    def take(self, rows: npt.NDArray[Any]) -> ResourceColumns:
-        """Return the columns of the given rows."""
-        return ResourceColumns(
-            self.total[rows],
-            self.reserved[rows],
-            self.used[rows],
-            self.ratio[rows],
-            self.min_unit[rows],
-            self.max_unit[rows],
-            self.step_size[rows],
-        )
-
     @classmethod
     def absent(cls, rows: int) -> ResourceColumns:
         """Return columns of hosts that do not offer the class."""

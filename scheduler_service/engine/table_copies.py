@@ -46,7 +46,9 @@ class TableCopier:
     def copy(self, table: HostTable) -> TableCopy:
         """Return a copy of a table.
 
-        Call it on the thread that may change the table.
+        On the thread that changes the table the copy is exact. On another
+        one it may show a part of what a batch assumes: good enough to
+        evaluate nodes, not to claim.
         """
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:
