@@ -1,8 +1,9 @@
 """What a call costs: to this service as an extender, and to an extender.
 
-The first is compared with a health check on the same server, the second
-with requests that no extender is asked about, and that are sent while the
-extender does not answer.
+The first is compared with a health check on the same server, and its
+processor time is measured as well, for the two calls that a kube-scheduler
+makes for one pod. The second is compared with requests that no extender is
+asked about, and that are sent while the extender does not answer.
 """
 
 from __future__ import annotations
@@ -58,7 +59,15 @@ def median_ms(call: Any, turns: int) -> float:
     return round(statistics.median(times), 3)
 
 
-def serving(port: int, turns: int) -> dict[str, Any]:
+def cpu_ms(pid: int, call: Any, turns: int) -> float:
+    """Return the mean processor time of a process for one call."""
+    before = common.cpu_seconds(pid)
+    for _ in range(turns):
+        call()
+    return round((common.cpu_seconds(pid) - before) * 1000 / turns, 3)
+
+
+def serving(port: int, pid: int, turns: int) -> dict[str, Any]:
     """Return how long the extender endpoints of the daemon take."""
     conn = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
 
@@ -83,14 +92,23 @@ def serving(port: int, turns: int) -> dict[str, Any]:
     by_name = filter_and_prioritize(
         {'Pod': _POD, 'Nodes': None, 'NodeNames': names}
     )
+    by_fewer_names = filter_and_prioritize(
+        {'Pod': _POD, 'Nodes': None, 'NodeNames': names[:1000]}
+    )
+
+    def healthcheck_twice() -> None:
+        for _ in range(2):
+            ask('GET', '/healthcheck')
+
     nodes = {'items': [node(number) for number in range(1000)]}
     by_node = filter_and_prioritize(
         {'Pod': _POD, 'Nodes': nodes, 'NodeNames': None}
     )
     figures = {
-        'healthcheck_twice_ms': median_ms(
-            lambda: [ask('GET', '/healthcheck') for _ in range(2)], turns
-        ),
+        'healthcheck_twice_ms': median_ms(healthcheck_twice, turns),
+        'healthcheck_twice_cpu_ms': cpu_ms(pid, healthcheck_twice, turns * 5),
+        'names_1000_ms': median_ms(by_fewer_names, turns),
+        'names_1000_cpu_ms': cpu_ms(pid, by_fewer_names, turns * 2),
         'names_5000_ms': median_ms(by_name, turns),
         'nodes_1000_ms': median_ms(by_node, max(5, turns // 10)),
     }
@@ -172,7 +190,7 @@ def main() -> None:
         common.import_inventory(config, document)
         with common.daemon(config) as running:
             figures = {
-                'serving': serving(port, args.turns),
+                'serving': serving(port, running.pid, args.turns),
                 'calling': calling(
                     Caller(bus), Caller(bus), server, args.turns
                 ),

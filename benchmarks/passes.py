@@ -33,12 +33,17 @@ _ORIGINALS = 10_000
 # What depends on the pipeline's own names is in the next few functions.
 
 
-def make_pipeline(every: bool) -> HostPipeline:
-    """Return the pipeline of the default options, or of every built-in."""
+def make_pipeline(
+    every: bool = False, filters: list[str] | None = None
+) -> HostPipeline:
+    """Return the pipeline of the default options, or of every built-in.
+
+    :param filters: enabled instead of those
+    """
     conf = options.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     group = conf.filter_scheduler
-    enabled = group.enabled_filters
+    enabled = filters or group.enabled_filters
     if every:
         enabled = [kind.name for kind in all_filters()]
     return HostPipeline(

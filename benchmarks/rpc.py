@@ -22,19 +22,24 @@ from scheduler_service.rpc.client import TOPIC, SchedulerClient
 
 import oslo_messaging  # isort: skip
 
-CONTEXT = {'user_id': 'bench', 'project_id': 'p', 'roles': ['member']}
+CONTEXT = {'user_id': 'bench', 'project_id': 'p', 'roles': ['admin']}
 
 
 class Caller:
     """The calls that are compared."""
 
-    def __init__(self, transport_url: str, topic: str = TOPIC) -> None:
+    def __init__(
+        self,
+        transport_url: str,
+        topic: str = TOPIC,
+        timeout: float | None = None,
+    ) -> None:
         conf = options.new_config()
         options.parse(
             conf, [], default_config_files=[], default_config_dirs=[]
         )
         self._bus = transport.for_client(conf, transport_url)
-        self.client = SchedulerClient(conf, self._bus, topic)
+        self.client = SchedulerClient(conf, self._bus, topic, timeout=timeout)
         target = oslo_messaging.Target(topic='noop', version='1.0')
         self._noop = oslo_messaging.get_rpc_client(self._bus, target)
 

@@ -5,6 +5,7 @@
     SchedulerError
      +-- InvalidRequest            an argument or a document is not valid
      |    +-- PayloadTooLarge      too many bytes, or nested too deeply
+     |    +-- UnsupportedEncoding  of the body of an HTTP request
      +-- InvalidInventory          an inventory document is not valid
      +-- NotFound
      |    +-- HostNotFound, PoolNotFound, AggregateNotFound,
@@ -22,10 +23,15 @@
      |    +-- ComputeHostMetricNotFound
      +-- ServiceBusy               the request queue is full
      +-- ExtenderFailed            a call to an extender failed
+     +-- PlacementUnavailable      the placement service does not answer
      +-- TooLate                   the caller's timeout has passed
      +-- RequestPutAside           quarantined: it seems to end every daemon
+     +-- RequestCancelled          its instances were released before
+     +-- OutcomeExpired            redelivered after its outcome was deleted
      +-- StoreUnavailable          the database does not answer
+     |    +-- StoreTimeout         a lock or a statement took too long
      +-- ConfigurationError        an option or a file cannot be used
+          +-- SchemaMismatch       the tables are not those of this release
           +-- FilterNotFound, NoFiltersConfigured
 
 Each is made from keyword facts, which travel over the message bus in
@@ -71,6 +77,17 @@ class SchedulerError(Exception):
         }
 
 
+def from_dict(document: dict[str, Any]) -> SchedulerError:
+    """Return the error that :meth:`SchedulerError.to_dict` described.
+
+    An error of a class that does not exist is a plain SchedulerError.
+    """
+    kind = globals().get(document['name'], SchedulerError)
+    if not (isinstance(kind, type) and issubclass(kind, SchedulerError)):
+        kind = SchedulerError
+    return kind(document['message'], **document['facts'])
+
+
 def as_scheduler_error(fault: BaseException) -> SchedulerError:
     """Return an exception as an error that callers may see."""
     if isinstance(fault, SchedulerError):
@@ -88,6 +105,12 @@ class PayloadTooLarge(InvalidRequest):
     """The request is too large or nested too deeply."""
 
     code = 413
+
+
+class UnsupportedEncoding(InvalidRequest):
+    """The body of an HTTP request has an encoding that is not supported."""
+
+    code = 415
 
 
 class InvalidInventory(SchedulerError):
@@ -192,6 +215,12 @@ class ExtenderFailed(SchedulerError):
     code = 502
 
 
+class PlacementUnavailable(SchedulerError):
+    """The placement service does not answer, or not as it should."""
+
+    code = 503
+
+
 class TooLate(SchedulerError):
     """The timeout of the caller has passed."""
 
@@ -202,14 +231,34 @@ class RequestPutAside(SchedulerError):
     """The request is quarantined: it seems to end every daemon."""
 
 
+class RequestCancelled(SchedulerError):
+    """An instance of the request was released after the request was sent."""
+
+    code = 409
+
+
+class OutcomeExpired(SchedulerError):
+    """The request was redelivered after its outcome was deleted."""
+
+    code = 410
+
+
 class StoreUnavailable(SchedulerError):
     """The database does not answer."""
 
     code = 503
 
 
+class StoreTimeout(StoreUnavailable):
+    """A lock or a statement in the database takes too long."""
+
+
 class ConfigurationError(SchedulerError):
     """The configuration cannot be used."""
+
+
+class SchemaMismatch(ConfigurationError):
+    """The tables of the database are not those that this release can use."""
 
 
 class FilterNotFound(ConfigurationError):

@@ -29,11 +29,17 @@ _STRINGS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
+class NotComparableError(ValueError):
+    """A numeric operator is used on a value that is no number."""
+
+
 def match(value: str | None, requirement: str) -> bool:
     """Return whether *value* satisfies *requirement*; None never does.
 
-    :raises ValueError: a numeric operator is used with something else than
-        numbers, or ``<or>`` has no alternative
+    :raises NotComparableError: the requirement has a numeric operator, and
+        the value is no number
+    :raises ValueError: the requirement itself is not valid: a numeric
+        operator without a number, or ``<or>`` without an alternative
     """
     if value is None:
         return False
@@ -48,8 +54,18 @@ def match(value: str | None, requirement: str) -> bool:
     if sign in _STRINGS:
         return bool(rest) and _STRINGS[sign](value, rest[0])
     if sign in _NUMBERS:
-        return bool(rest) and _NUMBERS[sign](float(value), float(rest[0]))
+        return bool(rest) and _compare(sign, value, float(rest[0]))
     return requirement == value
+
+
+def _compare(sign: str, value: str, number: float) -> bool:
+    try:
+        found = float(value)
+    except ValueError:
+        raise NotComparableError(
+            f'{value[:100]!r} is no number to compare by {sign}'
+        ) from None
+    return _NUMBERS[sign](found, number)
 
 
 def _any_of(value: str, words: list[str]) -> bool:

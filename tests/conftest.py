@@ -23,7 +23,9 @@ _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare the servers of the session; none is started yet."""
-    address = getattr(config, 'workerinput', {}).get('servers')
+    address = getattr(config, 'workerinput', {}).get(
+        'servers', os.environ.get('SCHEDULER_TEST_SERVERS')
+    )
     config.stash[_SERVERS] = (
         RemoteServers(address) if address else SharedServers()
     )

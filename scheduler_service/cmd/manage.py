@@ -22,6 +22,7 @@ _MODULES = {
     'scheduling': 'scheduler_service.cmd.commands.scheduling',
     'claims': 'scheduler_service.cmd.commands.claims',
     'messages': 'scheduler_service.cmd.commands.messages',
+    'policy': 'scheduler_service.cmd.commands.policy',
 }
 
 

@@ -43,6 +43,7 @@ def build() -> argparse.ArgumentParser:
         _decisions,
         _claims,
         _messages,
+        _policy,
     ):
         add(nouns)
     return parser
@@ -77,7 +78,7 @@ def _form(parser: Any, default: str = 'table') -> None:
 def _database(nouns: Any) -> None:
     verb = _noun(nouns, 'db', "the database's tables")
     verb('sync', 'database:sync', 'create or upgrade the tables')
-    verb('version', 'database:version', 'print the version of the tables')
+    verb('version', 'database:show_version', 'print the version of the tables')
     verb('check', 'database:check', 'compare the tables with this release')
 
 
@@ -171,6 +172,9 @@ def _groups(nouns: Any) -> None:
         ),
     )
     create.add_argument('--uuid', help='a UUID; random if absent')
+    create.add_argument(
+        '--project', help='whose instances may join; all if absent'
+    )
     create.add_argument(
         '--max-server-per-host',
         type=int,
@@ -300,3 +304,23 @@ def _messages(nouns: Any) -> None:
         ('drop', 'messages:drop', 'remove one'),
     ):
         verb(word, run, what).add_argument('message_id')
+
+
+def _policy(nouns: Any) -> None:
+    verb = _noun(nouns, 'policy', 'rules of who may do what')
+    check = verb(
+        'check', 'policy:check', 'check the policy file; print its effect',
+        True,
+    )  # fmt: skip
+    check.add_argument(
+        '--role',
+        action='append',
+        default=[],
+        help='only print what a caller with this role may do; may be given '
+        'several times',
+    )
+    check.add_argument('--user', help='the id of this caller')
+    check.add_argument('--project', help='the project of this caller')
+    check.add_argument(
+        '--owner', help='the project that owns what the caller acts on'
+    )

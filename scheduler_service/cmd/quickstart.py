@@ -20,6 +20,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
 
 _CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
+_OPERATOR = {'user_id': 'operator', 'roles': ['admin']}
 _POOLS = 'attribute, pool_id_attribute, random'
 _CONFIG = """\
 [DEFAULT]
@@ -111,7 +112,11 @@ class Demonstration:
         transport.prepare(self.conf)
         options.parse(self.conf, [f'--config-file={config}'])
         self._daemon = Daemon(self.conf)
-        self._client = SchedulerClient(self.conf)
+        self._client = SchedulerClient(
+            self.conf,
+            topic=self.conf.scheduler.topic,
+            exchange=self.conf.scheduler.exchange,
+        )
         self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         self._listener: Any = None
 
@@ -130,7 +135,7 @@ class Demonstration:
         )
         self._listener.start()
         output.table(
-            [self._client.ping(_CONTEXT)], ['server', 'hosts', 'pools']
+            [self._client.ping(_OPERATOR)], ['server', 'hosts', 'pools']
         )
 
     def stop(self) -> None:

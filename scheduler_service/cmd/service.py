@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon.
+    """Run the daemon; a signal to stop ends the process with status 0.
 
-    :return: exit status: 0 after a signal to stop, 1 if it cannot start
+    :return: exit status 1, if it cannot start
     """
     # Imports leave no garbage; looking for it takes a tenth of their time.
     gc.disable()
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prog='scheduler-service',
         )
         daemon.set_up_logging(conf)
-        return daemon.run(conf)
+        daemon.run(conf)
     except options.FAULTS as fault:
         print(f'scheduler-service: {fault}', file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ Written by whoever builds a table; only read afterwards, by any thread.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -26,7 +27,9 @@ _BITS = 32
 class DictionaryColumn:
     """A column of hashable values, each distinct value stored once.
 
-    A predicate runs once per distinct value and is expanded to the rows.
+    A predicate runs once per distinct value and is expanded to the rows. The
+    rows of :meth:`take` share the values of all rows; :meth:`concat` forgets
+    those that no row has any more.
 
     :ivar codes: int32[n], one code per row
     :ivar values: the value that each code stands for
@@ -59,7 +62,7 @@ class DictionaryColumn:
         return self._index
 
     def code(self, value: Hashable) -> int:
-        """Return the code of *value*, -1 where no row ever had it."""
+        """Return the code of *value*, -1 where no row has it."""
         return self.index.get(value, -1)
 
     def mask_where(self, predicate: Callable[[Any], bool]) -> Mask:
@@ -118,7 +121,11 @@ class DictionaryColumn:
         return DictionaryColumn(self.codes[rows], self.values, self._index)
 
     def concat(self, other: DictionaryColumn) -> DictionaryColumn:
-        """Return this column with *other*'s rows behind it."""
+        """Return this column with *other*'s rows behind it.
+
+        It has no value that no row has: predicates would run on every value
+        that a host ever reported, and memory would grow with every report.
+        """
         new = [value for value in other.values if value not in self.index]
         values, index = self.values, self.index
         if new:
@@ -129,4 +136,13 @@ class DictionaryColumn:
         )
         tail = other.expand(codes_here)
         codes = np.concatenate([self.codes, tail]).astype(np.int32)
-        return DictionaryColumn(codes, values, index)
+        return DictionaryColumn(codes, values, index)._in_use()
+
+    def _in_use(self) -> DictionaryColumn:
+        """Return this column without the values that no row has."""
+        used = np.bincount(self.codes, minlength=len(self.values)) > 0
+        if used.all():
+            return self
+        renumbered = (np.cumsum(used) - 1).astype(np.int32)
+        values = tuple(itertools.compress(self.values, used.tolist()))
+        return DictionaryColumn(renumbered[self.codes], values)

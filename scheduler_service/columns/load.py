@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from scheduler_service.columns.changes import ChangeLog
+
 # A row, int64[m] rows, or slice(None) for all of them.
 Index = Any
 Formula = Callable[[Index], Any]
@@ -24,9 +26,11 @@ class LoadColumns:
 
     A column is registered under the source that it is made of: a resource
     class, or the name of a plain column.
+
+    :ivar changes: rows that changed, whichever column
     """
 
-    __slots__ = ('_by_key', '_by_source', '_memo')
+    __slots__ = ('_by_key', '_by_source', '_memo', 'changes')
 
     def __init__(self) -> None:
         self.clear()
@@ -36,6 +40,7 @@ class LoadColumns:
         self._by_key: dict[Hashable, Column] = {}
         self._by_source: dict[str, list[tuple[Column, Formula]]] = {}
         self._memo: dict[Hashable, Any] = {}
+        self.changes = ChangeLog()
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """Return what *work* first returned, which may hold load columns."""

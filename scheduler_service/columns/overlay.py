@@ -9,10 +9,12 @@ threads look at copies.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.table import HostTable
@@ -60,8 +62,8 @@ class Overlay:
             self._forget_from(start)
             raise
         finally:
-            for row in self._builds or ():
-                self._count_build(row, -1)
+            if self._builds:
+                self._count_builds(self._builds, -1)
             self._builds = None
 
     def assume(
@@ -89,6 +91,30 @@ class Overlay:
             self._builds.append(row)
         table.put_instance(placed.uuid, placed)
 
+    def assume_many(
+        self,
+        rows: Sequence[int],
+        amounts: Mapping[str, int],
+        placed: Sequence[PlacedInstance],
+        group: str | None = None,
+    ) -> None:
+        """Put several instances on the hosts of *rows*, one on each.
+
+        :param amounts: the same for each of them
+        """
+        table = self.table
+        for row, one in zip(rows, placed, strict=True):
+            joined = self._join(group, one.uuid) if group else None
+            before = table.instances.get(one.uuid)
+            self._assumed.append(
+                _Assumed(row, amounts, one.uuid, before, joined)
+            )
+            table.put_instance(one.uuid, one)
+        _add_use(table, rows, amounts, 1)
+        if self._builds is not None:
+            self._builds += rows
+            self._count_builds(rows, 1)
+
     def commit(self, count: int | None = None) -> None:
         """Keep what was assumed: the first *count* instances, or all."""
         del self._assumed[:count]
@@ -103,12 +129,18 @@ class Overlay:
 
     def _forget_from(self, start: int) -> None:
         table = self.table
-        while len(self._assumed) > start:
-            assumed = self._assumed.pop()
-            table.add_use(assumed.row, assumed.amounts, -1)
+        gone = self._assumed[start:]
+        del self._assumed[start:]
+        for assumed in reversed(gone):
             table.put_instance(assumed.uuid, assumed.before)
             if assumed.group is not None:
                 table.groups[assumed.group.uuid] = assumed.group
+        for amounts, some in itertools.groupby(gone, lambda one: one.amounts):
+            _add_use(table, [one.row for one in some], amounts, -1)
+        if self._builds:
+            builds = self._builds[-len(gone) :]
+            del self._builds[-len(gone) :]
+            self._count_builds(builds, -1)
 
     def _join(self, uuid: str, instance: str) -> ServerGroup | None:
         """Add the instance to its group; return the group as it was.
@@ -123,6 +155,29 @@ class Overlay:
         )
         return group
 
+    def _count_builds(self, rows: Sequence[int], sign: int) -> None:
+        at, counts = np.unique(np.array(rows, np.intp), return_counts=True)
+        self.table.numbers['num_io_ops'][at] += sign * counts
+        self.table.load.refresh('num_io_ops', at)
+        self.table.load.changes.add(at)
+
     def _count_build(self, row: int, sign: int) -> None:
         self.table.numbers['num_io_ops'][row] += sign
         self.table.load.refresh('num_io_ops', row)
+        self.table.load.changes.add(row)
+
+
+def _add_use(
+    table: HostTable,
+    rows: Sequence[int],
+    amounts: Mapping[str, int],
+    sign: int,
+) -> None:
+    """Count one instance more (*sign* 1) or less (-1) for each of *rows*.
+
+    :param rows: a host may be there several times
+    :param amounts: resource class -> what each instance takes
+    """
+    at, counts = np.unique(np.array(rows, np.intp), return_counts=True)
+    counts *= sign
+    table.add_use(at, amounts, counts)

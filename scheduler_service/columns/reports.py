@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import msgspec
@@ -15,39 +16,42 @@ from scheduler_service.columns.table import HostTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricColumn:
-    """One metric: who reports it, bool[n], and its value, float64[n]."""
+    """One metric: who reports it, bool[n], and its value, float64[n].
+
+    The value is NaN where a host does not report it, or as no number.
+    """
 
     there: npt.NDArray[np.bool_]
     value: npt.NDArray[np.float64]
 
 
 def metric(table: HostTable, name: str) -> MetricColumn:
-    """Return the column of a metric; nobody reports an unknown one."""
+    """Return the column of a metric; nobody reports an unknown one.
 
-    def work() -> dict[str, MetricColumn]:
-        column = table.coded['metrics']
-        reports = [msgspec.json.decode(v or b'[]') for v in column.values]
-        names = {one['name'] for report in reports for one in report}
-        return {one: _metric(column, reports, one) for one in names}
+    A value that is no number is NaN.
+    """
 
-    found: dict[str, MetricColumn] = table.topology.memoize('metrics', work)
-    if name in found:
-        return found[name]
-    none = np.zeros(len(table), np.bool_)
-    return MetricColumn(none, np.zeros(len(table)))
+    def work() -> MetricColumn:
+        reports = decoded(table, 'metrics')
+        found = [_metric_value(report, name) for report in reports.values]
+        there = np.array([value is not None for value in found], np.bool_)
+        values = np.array(found, np.float64)
+        return MetricColumn(reports.expand(there), reports.expand(values))
+
+    column: MetricColumn = table.topology.memoize(('metric', name), work)
+    return column
 
 
-def _metric(
-    column: DictionaryColumn, reports: list[Any], name: str
-) -> MetricColumn:
-    values = np.full(len(reports), np.nan)
-    there = np.zeros(len(reports), np.bool_)
-    for at, report in enumerate(reports):
-        for one in report:
-            if one['name'] == name:
-                there[at] = True
-                values[at] = one.get('value') or 0.0
-    return MetricColumn(column.expand(there), column.expand(values))
+def _metric_value(report: Any, name: str) -> float | None:
+    """Return the value of a metric in one host's report, None without it."""
+    value = None
+    for one in report if isinstance(report, list) else ():
+        if isinstance(one, dict) and one.get('name') == name:
+            try:
+                value = float(one.get('value') or 0.0)
+            except (TypeError, ValueError, OverflowError):
+                value = math.nan
+    return value
 
 
 def decoded(table: HostTable, name: str) -> DictionaryColumn:

@@ -15,9 +15,11 @@ class Snapshot:
 
     :ivar hosts: the host table
     :ivar pools: pools by id, in the order of their names
-    :ivar revision: the last change of the store that is in it
+    :ivar revision: the last change of the store that was read for it
+    :ivar lineage: the token of that change; None where the store had none
     """
 
     hosts: HostTable
     pools: Mapping[str, Pool]
     revision: int
+    lineage: str | None = None

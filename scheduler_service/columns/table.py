@@ -27,7 +27,7 @@ from scheduler_service.columns.dictionary import (
     Rows,
 )
 from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
-from scheduler_service.columns.load import Formula, LoadColumns
+from scheduler_service.columns.load import Formula, Index, LoadColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import ServerGroup
 from scheduler_service.settings import Settings
@@ -119,19 +119,24 @@ class HostTable:
             load=LoadColumns(),
         )
 
-    def add_use(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
-        """Count one instance more (*sign* 1) or less (-1) on a host.
+    def add_use(
+        self, rows: Index, amounts: Mapping[str, int], count: Any
+    ) -> None:
+        """Count instances more, or less where *count* is negative.
 
-        :param amounts: resource class -> what the instance takes
+        :param rows: a row, or int64[m] different rows
+        :param amounts: resource class -> what each instance takes
+        :param count: of the instances: one number, or int64[m]
         """
         for name, amount in amounts.items():
-            self.resources[name].used[row] += sign * amount
-        self.numbers['num_instances'][row] += sign
+            self.resources[name].used[rows] += count * amount
+        self.numbers['num_instances'][rows] += count
         disk = amounts.get('DISK_GB')
         if disk:
-            self.numbers['disk_available_least'][row] -= sign * disk
+            self.numbers['disk_available_least'][rows] -= count * disk
         for name in (*amounts, 'num_instances'):
-            self.load.refresh(name, row)
+            self.load.refresh(name, rows)
+        self.load.changes.add(rows)
 
     def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
         """Put an instance on its host, or nowhere."""
@@ -139,7 +144,9 @@ class HostTable:
         self.instances.put(uuid, placed)
         if self.load.follows('instances'):
             hosts = {one.host for one in (before, placed) if one is not None}
-            self.load.refresh('instances', self.rows_of_hosts(hosts))
+            rows = self.rows_of_hosts(hosts)
+            self.load.refresh('instances', rows)
+            self.load.changes.add(rows)
 
     def set_load(
         self,
@@ -168,6 +175,7 @@ class HostTable:
         rows = np.array(sorted(changed), np.intp)
         for source in (*self.resources, *numbers):
             self.load.refresh(source, rows)
+        self.load.changes.add(rows)
 
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]

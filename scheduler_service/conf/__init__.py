@@ -13,14 +13,18 @@ from typing import Any
 from oslo_config import cfg
 from oslo_db import options as db_options
 from oslo_log import log
+from oslo_policy import opts as policy_options
 
 from scheduler_service.conf import (
+    compute,
+    database,
     default,
     extender,
     filter_scheduler,
     http,
     metrics,
     pci,
+    placement,
     pool_scheduler,
     scheduler,
 )
@@ -28,6 +32,8 @@ from scheduler_service.settings import Settings
 
 PROJECT = 'scheduler_service'
 MODULES = (
+    compute,
+    database,
     default,
     extender,
     filter_scheduler,
@@ -46,6 +52,7 @@ def new_config() -> Any:
     for module in MODULES:
         module.register_opts(conf)
     conf.register_opts(db_options.database_opts, group='database')
+    policy_options.set_defaults(conf)
     log.register_options(conf)
     log.set_defaults(default_log_levels=log.get_default_log_levels() + _QUIET)
     return conf
@@ -97,6 +104,7 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     """Return options by group, for oslo-config-generator."""
     groups = [(module.GROUP, list(module.OPTS)) for module in MODULES]
     groups.append((scheduler.UPGRADE_GROUP, list(scheduler.UPGRADE_OPTS)))
+    groups.append((placement.GROUP, placement.options()))
     return groups
 
 

@@ -97,6 +97,17 @@ Possible values:
   ``scheduler_service.weighers``
 """,
     ),
+    cfg.BoolOpt(
+        'search_cache',
+        default=True,
+        help="""
+Keep what requests have in common while hosts stay what they are.
+
+It makes requests faster where there are 20,000 hosts or more, and does not
+change which host is selected. Turn it off to save its memory, some 100 MB,
+or to rule it out when looking for a fault.
+""",
+    ),
     cfg.IntOpt(
         'host_subset_size',
         default=1,

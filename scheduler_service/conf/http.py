@@ -52,12 +52,28 @@ The path of a file with the bearer token that clients have to send.
         default=None,
         help='The CA of client certificates, which replace the token.',
     ),
+    cfg.ListOpt(
+        'roles',
+        default=['admin'],
+        help="""
+The roles of clients of ``/v1`` in the rules of the policy.
+
+The token or the certificate admits a client; these roles say what it may do
+then. The name of a certificate (CN) is its ``user_id``.
+""",
+    ),
     cfg.IntOpt(
         'threads',
         default=8,
         min=1,
         max=128,
-        help='How many requests are processed at the same time.',
+        help="""
+How many requests of ``/v1`` are processed at the same time, and how many
+binds.
+
+Filtering and scoring for a kube-scheduler, health and metrics do not wait for
+these.
+""",
     ),
     cfg.FloatOpt(
         'request_timeout',
@@ -66,7 +82,8 @@ The path of a file with the bearer token that clients have to send.
         help="""
 How long a client may take to send a request, in seconds.
 
-The connection of a slower client is closed, so that it holds no thread.
+The connection of a slower client is closed. A TLS handshake has the same
+time.
 """,
     ),
     cfg.FloatOpt(
@@ -80,10 +97,39 @@ A kube-scheduler closes its own after 90 s; this has to be longer.
 """,
     ),
     cfg.IntOpt(
+        'max_connections',
+        default=2000,
+        min=1,
+        help="""
+How many connections may be open.
+
+For one more, the client that has most loses the one on which nothing was
+asked for the longest time. Each needs an open file: the limit of the process
+(``LimitNOFILE`` of systemd) has to be larger by 512, and is raised if that is
+allowed.
+""",
+    ),
+    cfg.IntOpt(
+        'max_connections_per_address',
+        default=500,
+        min=1,
+        help="""
+How many connections one address may have open.
+
+For one more, it loses the one on which it asked nothing for the longest time.
+Addresses of one IPv6 network of 64 bits count as one.
+""",
+    ),
+    cfg.IntOpt(
         'max_body_bytes',
         default=64 * 1024 * 1024,
         min=1024,
-        help='The most bytes of a request body; a larger one gets status 413.',
+        help="""
+The most bytes of a request body; a larger one gets status 413.
+
+This holds before and after decompression. Bodies that are arriving may have
+four times as many in all; one more gets status 503.
+""",
     ),
 ]
 

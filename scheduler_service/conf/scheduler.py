@@ -75,8 +75,28 @@ hosts.
     ),
     cfg.StrOpt(
         'topic',
-        default='scheduler',
-        help='The topic on the message bus that the daemon serves.',
+        default='scheduler-service',
+        help="""
+The topic on the message bus that the daemon serves.
+
+Its queue has this name. Where a virtual host of RabbitMQ is shared, no other
+service may have a queue of the same name: a compute service's scheduler has
+``scheduler``.
+
+Related options:
+
+* ``exchange``
+""",
+    ),
+    cfg.StrOpt(
+        'exchange',
+        default='openstack',
+        help="""
+The exchange that the daemon binds its queues to.
+
+Callers have to publish to the same one. ``[DEFAULT] control_exchange`` does
+not count here: every service has a value of its own for it.
+""",
     ),
     cfg.StrOpt(
         'server',
@@ -174,7 +194,8 @@ After how many seconds an unconfirmed claim is released.
 
 A claim is confirmed when its host reports the instance, or by the method
 ``confirm``. The second claims of moves expire, too, so this has to be longer
-than the longest move. 0: claims do not expire.
+than the longest move. The time is the database's, not the daemon's. 0: claims
+do not expire.
 """,
     ),
     cfg.IntOpt(
@@ -187,6 +208,18 @@ How often a message is redelivered before it is quarantined.
 A message whose processing ends a daemon is delivered to the next one. After
 this many deliveries its caller gets RequestPutAside, and it is stored for
 ``scheduler-manage message``. 0: it is redelivered without a limit.
+""",
+    ),
+    cfg.FloatOpt(
+        'outcome_retention',
+        default=86400.0,
+        min=60.0,
+        help="""
+For how many seconds the outcome of a request is stored.
+
+A message that is delivered again gets the outcome of its first delivery, by
+the clock of the database. If it comes later it is not processed again: its
+caller gets OutcomeExpired. Claims that are still held are known for longer.
 """,
     ),
     cfg.FloatOpt(

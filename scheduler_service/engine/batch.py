@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scheduler_service import errors
+from scheduler_service import errors, turns
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import Repeated, Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
@@ -42,6 +43,7 @@ class SchedulingBatch:
 
     :param fresh: whether the snapshot was just brought up to date
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
+    :ivar unfinished: jobs whose turn was over; nothing is assumed for them
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class SchedulingBatch:
         self._next_jobs = next_jobs
         self._overlay = Overlay(snapshot.hosts)
         self._again: list[HostJob] = []
+        self.unfinished: list[HostJob] = []
+        self._turn: turns.Turn | None = None
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
         # Instances of the batch so far.
         self._uuids: set[str] = set()
@@ -74,6 +78,7 @@ class SchedulingBatch:
 
         :raises StoreUnavailable: some jobs have no result yet
         """
+        self._turn = self._selector.batch_turn(jobs[0])
         try:
             self._run(jobs)
         finally:
@@ -129,7 +134,10 @@ class SchedulingBatch:
             yield jobs[start : start + _PORTION]
             start += _PORTION
         yield jobs[start:]
-        while not self._lost and (more := self._next_jobs()):
+        while not self._lost and not self._is_over():
+            more = self._next_jobs()
+            if not more:
+                break
             yield more
 
     def _select(self, jobs: Sequence[HostJob]) -> list[ScheduledJob]:
@@ -138,6 +146,9 @@ class SchedulingBatch:
         scheduled: list[ScheduledJob] = []
         for job in jobs:
             uuids = job.request.instance_uuids
+            if scheduled and self._is_over():
+                self.unfinished.append(job)
+                continue
             if not self._uuids.isdisjoint(uuids):
                 # The same instance twice in a batch: one after the other.
                 self._again.append(job)
@@ -146,6 +157,8 @@ class SchedulingBatch:
             if isinstance(selected, ScheduledJob):
                 scheduled.append(selected)
                 self._uuids.update(uuids)
+            elif isinstance(selected, Recalled):
+                self._replies.recall(job, self._overlay.table, selected)
             elif selected is not None:
                 self._replies.repeat(
                     job, self._overlay.table, selected.placements
@@ -153,15 +166,30 @@ class SchedulingBatch:
         self._health.time('choose', time.perf_counter() - start)
         return scheduled
 
-    def _select_one(self, job: HostJob) -> ScheduledJob | Repeated | None:
+    def _is_over(self) -> bool:
+        """Whether others than the first caller have their turn."""
+        return self._turn is not None and self._turn.over()
+
+    def _select_one(
+        self, job: HostJob
+    ) -> ScheduledJob | Repeated | Recalled | None:
+        """Select for a job; None where it is refused or goes on later.
+
+        :raises StoreUnavailable: the job has no result yet
+        """
         try:
             return self._selector.select(self._overlay, job)
+        except errors.StoreUnavailable:
+            # The fault is not the request's: it waits for the database.
+            raise
         except errors.NoValidHost as error:
             table = self._overlay.table
             if not self._selector.requery_extenders(job, table):
                 self._refused.append((job, error))
         except errors.SchedulerError as error:
             self._replies.refuse(job, error)
+        except turns.TurnOver:
+            self.unfinished.append(job)
         return None
 
     def _is_claimed(self, portion: _Portion) -> bool:
@@ -197,7 +225,7 @@ class SchedulingBatch:
             return
         claimed = (one.result for one in scheduled if one.job.claim)
         self._overlay.commit(sum(len(one.assignments) for one in claimed))
-        self._snapshots.advance(pending.wait())
+        self._snapshots.advance(pending.wait(), pending.lineage)
 
     def _claim_each(self, scheduled: Sequence[ScheduledJob]) -> None:
         """Claim job by job what could not be claimed together."""
@@ -205,7 +233,7 @@ class SchedulingBatch:
         for one in scheduled:
             if one.job.claim and not (several and self._claim_alone(one)):
                 self._replies.count_lost_claim(one.job)
-                if not one.job.future.done():
+                if not one.job.done():
                     self._again.append(one.job)
                 continue
             self._replies.finish(one)

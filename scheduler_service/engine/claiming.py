@@ -132,6 +132,9 @@ def _claim(one: ScheduledJob, assigned: Assignment) -> claims.Claim:
         known=known,
         group=request.instance_group,
         move=known and one.job.move,
+        key=one.job.key,
+        redelivered=one.job.contested,
+        releases_seen=one.job.releases_seen,
     )
 
 

@@ -2,8 +2,8 @@
 
 Owns the queue of decisions and the thread that writes them. The engine's
 thread and the extenders' threads add to the queue, which is a deque and needs
-no lock. The same thread prunes old decisions, old entries of the change feed
-and old entries of the quarantine.
+no lock. The same thread prunes old decisions, old entries of the change feed,
+old outcomes of requests and old entries of the quarantine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from scheduler_service import errors
+from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import decisions, quarantine
@@ -39,10 +40,14 @@ class DecisionRecorder:
     wait, the oldest are dropped.
 
     :param keep: how many decisions the store keeps; 0: store none
+    :param outcome_retention: seconds for which outcomes are kept
     """
 
-    def __init__(self, store: Store, keep: int) -> None:
+    def __init__(
+        self, store: Store, keep: int, outcome_retention: float = 86_400.0
+    ) -> None:
         self._store = store
+        self._outcome_retention = outcome_retention
         self._keep = keep
         self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
@@ -110,12 +115,12 @@ class DecisionRecorder:
         self._attempt(self.flush)
 
     def _prune_changes(self) -> None:
-        """Prune changes that every daemon has read, and done messages."""
-        before = time.time() - _CHANGES_KEPT_S
+        """Prune changes that every daemon has read, and old outcomes."""
 
         def work(writer: Writer) -> None:
-            change_feed.prune(writer.conn, before)
-            quarantine.prune(writer, before)
+            change_feed.prune(writer.conn, _CHANGES_KEPT_S)
+            quarantine.prune(writer, _CHANGES_KEPT_S)
+            outcomes.prune(writer, self._outcome_retention)
 
         self._store.write(work)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any
 
+from scheduler_service.engine.futures import ReplyFuture
 from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import (
     admin,
     aggregates,
@@ -28,7 +29,7 @@ class Event:
     :ivar future: gets what :meth:`write` returns, once it is committed
     """
 
-    future: Future[Any] = dataclasses.field(default_factory=Future)
+    future: ReplyFuture = dataclasses.field(default_factory=ReplyFuture)
 
     def write(self, writer: Writer) -> Any:
         """Write it; return what the reporter gets as its reply."""
@@ -96,20 +97,23 @@ class ReportBuffer:
 
     :ivar reports: (service host, node) -> its reports, merged into one: the
         newest value of each field
+    :ivar refusals: service host -> its reports that were refused
     :ivar heartbeats: service hosts to mark as alive
     :ivar events: in the order they came
     """
 
     def __init__(self) -> None:
         self.reports: dict[tuple[str, str], HostReport] = {}
+        self.refusals: dict[str, Refusals] = {}
         self.heartbeats: set[str] = set()
         self.events: list[Event] = []
 
     def __bool__(self) -> bool:
-        return bool(self.reports or self.heartbeats or self.events)
+        return bool(len(self))
 
     def __len__(self) -> int:
-        return len(self.reports) + len(self.heartbeats) + len(self.events)
+        waiting = len(self.reports) + len(self.refusals)
+        return waiting + len(self.heartbeats) + len(self.events)
 
     def add_reports(self, reports: Sequence[HostReport]) -> None:
         """Add reports; a host that reports is alive."""
@@ -118,8 +122,14 @@ class ReportBuffer:
             self.reports[key] = report.over(self.reports.get(key))
             self.heartbeats.add(report.host)
 
+    def add_refusals(self, host: str, refusals: Refusals) -> None:
+        """Add reports of a service host that were refused."""
+        self.refusals[host] = refusals.after(self.refusals.get(host))
+
     def merge(self, newer: ReportBuffer) -> None:
         """Add what was received after all that is in here."""
+        for host, refusals in newer.refusals.items():
+            self.add_refusals(host, refusals)
         for key, report in newer.reports.items():
             self.reports[key] = report.over(self.reports.get(key))
         self.heartbeats |= newer.heartbeats

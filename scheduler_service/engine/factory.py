@@ -12,11 +12,13 @@ from scheduler_service import conf as options
 from scheduler_service import errors, plugins
 from scheduler_service.engine import legacy_policy
 from scheduler_service.engine.extenders import ExtenderOptions
+from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
 
@@ -70,6 +72,29 @@ def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
     return PodEvaluator(pipeline, scheduler.snapshot, group.domain)
 
 
+def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
+    """Return what orders hosts that a compute service sends.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    group, ours = conf.filter_scheduler, conf.compute
+    pipeline = HostPipeline(
+        plugins.host_filters(group.available_filters, group.enabled_filters),
+        plugins.host_weighers(group.weight_classes),
+        options.settings(conf),
+        check_room=False,
+    )
+    return HostOrderer(
+        pipeline,
+        scheduler.snapshot,
+        scheduler.recorder.put,
+        ExternalOptions(
+            ours.external_weight_multiplier,
+            ours.external_unknown_hosts == 'last',
+        ),
+    )
+
+
 def policy_of(conf: Any) -> config.Policy:
     """Return what the policy file says; nothing where none is named.
 
@@ -110,4 +135,5 @@ def host_pipeline(
         plugins.host_filters(group.available_filters, enabled),
         weighers,
         settings,
+        cache=SearchCache() if group.search_cache else None,
     )

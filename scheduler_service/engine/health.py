@@ -14,13 +14,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduler_service import errors
 
 LOG = logging.getLogger(__name__)
 DATABASE = 'database'
+_LOCKS = 'locks'
 _QUEUE = 'queue'
 _BATCHES = 'batches'
 # A batch that takes longer counts as a degradation.
@@ -111,6 +112,10 @@ class Health:
     def size(self, what: str, value: int) -> None:
         """Add to the distribution of how large something is."""
         self._observe('size', what, float(value), SIZES)
+
+    def served(self, route: str, seconds: float) -> None:
+        """Add to the distribution of how long an HTTP request takes."""
+        self._observe('http', route, seconds, BUCKETS)
 
     def _observe(
         self, kind: str, label: str, value: float, bounds: tuple[float, ...]
@@ -259,10 +264,28 @@ class Health:
 
         :param waiting: requests that waited for it
         """
+        self.recover(_LOCKS)
         if self.database_reachable:
             return
         were = 'request was' if waiting == 1 else 'requests were'
         self.recover(DATABASE, f'{waiting} {were} waiting' if waiting else '')
+        self._log()
+
+    def database_timed_out(self, error: errors.StoreTimeout) -> None:
+        """Record, and log at once, that a lock or statement took too long."""
+        self.count('database_timeouts')
+        if _LOCKS not in self._causes:
+            self._degrade_locks(str(error.args[0]))
+
+    def database_blocked(self, sessions: Sequence[str]) -> None:
+        """Record, and log at once, which sessions block the daemon's."""
+        if sessions:
+            self._degrade_locks(
+                f'locks in the database are held by {", ".join(sessions)}'
+            )
+
+    def _degrade_locks(self, text: str) -> None:
+        self.degrade(_LOCKS, text, 'Locks in the database are free again')
         self._log()
 
     def check_queue(self, length: int, limit: int) -> None:

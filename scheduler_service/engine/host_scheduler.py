@@ -6,27 +6,28 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from scheduler_service import errors
-from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.engine.batch import NextJobs, SchedulingBatch
+from scheduler_service.engine.claimers import Claimer
 from scheduler_service.engine.claiming import ClaimSender
 from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob
+from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.replies import HostReplies
-from scheduler_service.engine.selection import Selector
+from scheduler_service.engine.selection import OthersWait, Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.pipeline import HostPipeline, explain
+from scheduler_service.pipeline import HostPipeline
 
 
 class HostScheduler:
     """Schedules batches of host jobs.
 
     :param retries: how often a job that lost its claim is scheduled again
+    :param others_wait: whether others wait than those of a lane
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class HostScheduler:
         rng: random.Random,
         retries: int,
         health: Health,
+        outcomes: Outcomes,
+        others_wait: OthersWait,
     ) -> None:
         settings = pipeline.settings
         self.pipeline = pipeline
@@ -45,8 +48,10 @@ class HostScheduler:
         )
         self._snapshots = snapshots
         self._health = health
-        self._rng = rng
-        self._selector = Selector(snapshots, pipeline, rng)
+        self._explainer = Explainer(pipeline, rng)
+        self._selector = Selector(
+            snapshots, pipeline, rng, outcomes, others_wait
+        )
         policies = {one.policy for one in pipeline.filters if one.policy}
         self._sender = ClaimSender(
             snapshots, settings, frozenset(policies), health
@@ -56,28 +61,46 @@ class HostScheduler:
         """Have extenders asked, and bind what is claimed."""
         self._selector.extenders = self.replies.extenders = extenders
 
+    def claim_with(
+        self, claimer: Claimer, requeue: Callable[[HostJob], None]
+    ) -> None:
+        """Have what is claimed in the store completed.
+
+        :param requeue: puts a job back into the request queue
+        """
+        self._selector.claimer = self.replies.claimer = claimer
+        self.replies.requeue = requeue
+
     @property
-    def waits_for_extenders(self) -> bool:
-        """Whether jobs are with extenders and will come back."""
+    def has_pending(self) -> bool:
+        """Whether jobs wait for others, or are being explained."""
         extenders = self.replies.extenders
-        return extenders is not None and extenders.has_pending
+        return (
+            self._explainer.busy
+            or self.replies.claimer.has_pending
+            or (extenders is not None and extenders.has_pending)
+        )
 
     def close(self) -> None:
         """Schedule nothing more."""
+        self._explainer.stop()
+        self.replies.claimer.stop()
         if self.replies.extenders is not None:
             self.replies.extenders.stop()
 
     def schedule(
         self, jobs: Sequence[HostJob], next_jobs: NextJobs = tuple
-    ) -> None:
-        """Give every job its result.
+    ) -> list[HostJob]:
+        """Give every job its result, but for those whose turn is over.
 
         :param next_jobs: gives batchable jobs that arrived meanwhile
+        :return: jobs to go on with when others had their turn
         :raises StoreUnavailable: some have none yet, and may be scheduled
             again: what was claimed for them is found then
         """
-        waiting = [job for job in jobs if not job.future.done()]
+        waiting = [job for job in jobs if not job.done()]
         fresh = False
+        unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
                 self._snapshots,
@@ -89,40 +112,13 @@ class HostScheduler:
                 next_jobs,
             )
             waiting = batch.run(waiting)
+            unfinished += batch.unfinished
             fresh, next_jobs = True, tuple
+        return unfinished
 
     def explain(self, job: ExplainJob) -> None:
-        """Say what every filter says of the hosts; nothing is claimed.
+        """Have it said what every filter says of the hosts.
 
         :raises StoreUnavailable: the job has no result yet
         """
-        table = self._snapshots.current().hosts
-        try:
-            job.finish(self._explanation(table, job))
-        except errors.SchedulerError as error:
-            job.fail(error)
-
-    def _explanation(
-        self, table: HostTable, job: ExplainJob
-    ) -> dict[str, Any]:
-        request = job.request.with_ids()
-        results = self.pipeline.filter_results(table, request)
-        subject = explain.Subject(table, request, self.pipeline.settings)
-        report: dict[str, Any] = {
-            'request_id': request.request_id,
-            'filters': explain.rejections(results, subject),
-        }
-        if job.host is not None:
-            report['nodes'] = explain.host_report(results, subject, job.host)
-        overlay = Overlay(table)
-        try:
-            result = self.pipeline.select(overlay, request, self._rng)
-        except errors.NoValidHost as error:
-            return {**report, 'error': error.to_dict()}
-        finally:
-            overlay.forget()
-        return {
-            **report,
-            **result.explanation(),
-            'placements': [one.placement for one in result.assignments],
-        }
+        self._explainer.submit(job, self._snapshots.current().hosts)

@@ -24,6 +24,7 @@ from scheduler_service.engine.events import (
     ReportBuffer,
     UpdateInstances,
 )
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.claims import lifecycle
@@ -33,7 +34,8 @@ from scheduler_service.store.connection import (
     first_line,
     in_chunks,
 )
-from scheduler_service.store.records import heartbeats
+from scheduler_service.store.records import heartbeats, refused_reports
+from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import host_reports
 
 LOG = logging.getLogger(__name__)
@@ -101,6 +103,25 @@ class HostStateWriter:
             self._buffer.add_reports(reports)
         self._health.count('host_reports', by=len(reports))
         return len(reports)
+
+    def refuse(self, host: str, reason: str) -> None:
+        """Record that a report of a service host is refused.
+
+        The host keeps what it had. The refusal is logged and counted, and
+        stored for the operator to see.
+
+        :param host: empty where the report does not say
+        :param reason: the place, and what was expected there
+        """
+        self._health.count('host_reports_rejected')
+        LOG.warning('Host report rejected: %s: %s', host or 'no host', reason)
+        if host:
+            with self._changed:
+                self._buffer.add_refusals(host, Refusals(1, reason))
+
+    def count_rejected(self, what: str) -> None:
+        """Count a message with aggregates or instances that is refused."""
+        self._health.count(f'{what}_rejected')
 
     def heartbeat(self, hosts: Sequence[str]) -> int:
         """Accept heartbeats of service hosts; return how many.
@@ -181,10 +202,13 @@ class HostStateWriter:
             buffered, self._buffer = self._buffer, ReportBuffer()
         try:
             self._write_reports(buffered)
+            self._write_refusals(buffered)
             self._write_heartbeats(buffered)
             for batch in buffered.event_batches():
                 self._write_events(batch)
-        except errors.StoreUnavailable:
+        except errors.StoreUnavailable as error:
+            if not isinstance(error, errors.StoreTimeout):
+                _give_back(buffered.events)
             buffered.events = [
                 event for event in buffered.events if not event.future.done()
             ]
@@ -207,15 +231,18 @@ class HostStateWriter:
             raise
         except Exception as fault:
             if len(reports) == 1:
-                self._health.count('host_reports_rejected')
-                LOG.warning(
-                    'Host report rejected: %s: %s',
-                    reports[0].host,
-                    first_line(fault),
-                )
+                self.refuse(reports[0].host, first_line(fault))
                 return
             for report in reports:
                 self._write_report_chunk([report])
+
+    def _write_refusals(self, buffered: ReportBuffer) -> None:
+        refusals = buffered.refusals
+        if refusals:
+            self._write(
+                lambda writer: refused_reports.record(writer, refusals)
+            )
+        refusals.clear()
 
     def _write_heartbeats(self, buffered: ReportBuffer) -> None:
         hosts = sorted(buffered.heartbeats)
@@ -308,12 +335,11 @@ class HostStateWriter:
         if not limit or now - self._expired_at < limit / 20:
             return
         self._expired_at = now
-        before = time.time() - limit
         with self._store.reading() as conn:
-            if not lifecycle.any_to_expire(conn, before):
+            if not lifecycle.any_to_expire(conn, limit):
                 return
         expired = self._store.write(
-            lambda writer: lifecycle.expire(writer, before)
+            lambda writer: lifecycle.expire(writer, limit)
         )
         for kind, count in expired.items():
             if count:
@@ -321,3 +347,10 @@ class HostStateWriter:
                     '%d %s expired: not confirmed for %g s', count, kind, limit
                 )
                 self._health.count(f'{kind}_expired', by=count)
+
+
+def _give_back(events: Sequence[Event]) -> None:
+    """Return events to the message bus, where that can be."""
+    for event in events:
+        if event.future.returnable and not event.future.done():
+            event.future.set_exception(RequestReturned())

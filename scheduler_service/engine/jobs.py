@@ -8,80 +8,79 @@ the extender threads while it waits for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from scheduler_service import errors
+from scheduler_service.engine.futures import (
+    BatchItem,
+    ReplyFuture,
+    RequestReturned,
+)
 from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.model import Request, ZoneRequest
-from scheduler_service.pipeline import Bonuses
+from scheduler_service.model import (
+    Pool,
+    Request,
+    SelectEntry,
+    ZoneEntry,
+    ZoneRequest,
+)
+from scheduler_service.pipeline import Assignment, Bonuses
 from scheduler_service.store.connection import Writer
 
+# The lane of all explanations, whoever asks.
+EXPLANATIONS = 'explanations'
 
-class BatchItem:
-    """The result of one job of many, in place of a future of its own.
 
-    Nobody waits for it alone, so it needs no lock.
+def never() -> bool:
+    """Return False: nothing tells that a message is lost."""
+    return False
 
-    :param on_done: is called once, when the result is set
+
+class DeliveredMessage(msgspec.Struct, frozen=True):
+    """The message that a job came with.
+
+    :ivar id: of the message, the same with each delivery; empty: there is no
+        message that can be delivered again
+    :ivar redelivered: whether it was delivered before, to any daemon
+    :ivar sent_at: seconds since the epoch at which it was sent, by the
+        caller's clock; None: the caller did not say
+    :ivar lane: of whoever sent it: callers get fair shares by it
+    :ivar is_lost: says whether the connection that it came over is closed, so
+        that the broker may have given it to another daemon
     """
 
-    __slots__ = ('_error', '_on_done', '_result')
+    id: str = ''
+    redelivered: bool = False
+    sent_at: float | None = None
+    lane: Hashable = ''
+    is_lost: Callable[[], bool] = never
 
-    def __init__(self, on_done: Callable[[], None]) -> None:
-        self._on_done: Callable[[], None] | None = on_done
-        self._result: Any = None
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        """Whether the result or an error is set."""
-        return self._on_done is None
-
-    def set_result(self, result: Any) -> None:
-        """Set the result."""
-        self._result = result
-        self._finish()
-
-    def set_exception(self, error: BaseException) -> None:
-        """Set an error."""
-        self._error = error
-        self._finish()
-
-    def _finish(self) -> None:
-        on_done, self._on_done = self._on_done, None
-        if on_done is not None:
-            on_done()
-
-    def result(self) -> Any:
-        """Return the result."""
-        return self._result
-
-    def exception(self) -> BaseException | None:
-        """Return the error, None where there is none."""
-        return self._error
+    def key(self, entry: int = 0) -> str | None:
+        """Return the idempotency key of an entry; None: there is none."""
+        return f'{self.id}/{entry}' if self.id else None
 
 
-class BatchFuture:
-    """The results of jobs that came together.
+NO_MESSAGE = DeliveredMessage()
+# A job that waited for longer than this many seconds, since it came or was
+# last looked up, may have been processed by another daemon meanwhile, or its
+# instances may have been released.
+LONG_WAIT_S = 5.0
 
-    :ivar whole: a future of all items, done when each of them is
-    :ivar each: one item for each job
-    """
 
-    def __init__(self, count: int) -> None:
-        self.whole: Future[list[BatchItem]] = Future()
-        self.each = [BatchItem(self._count_one) for _ in range(count)]
-        self._all_but_one = iter(range(count - 1))
-        if not count:
-            self.whole.set_result([])
+class OutcomeRecorder(Protocol):
+    """Records what becomes of jobs before their callers know."""
 
-    def _count_one(self) -> None:
-        # next() on a built-in iterator is atomic: exactly one call is last.
-        if next(self._all_but_one, None) is None:
-            each, self.each = self.each, []
-            self.whole.set_result(each)
+    def put(
+        self, job: Job, result: Any, error: errors.SchedulerError | None
+    ) -> None:
+        """Have an outcome recorded, then set it on the job's future."""
+
+
+# Nobody waits for the result any more, or nothing can be recorded.
+_NOT_RECORDED = (errors.TooLate, errors.StoreUnavailable, RequestReturned)
 
 
 class Job(msgspec.Struct, eq=False):
@@ -92,13 +91,77 @@ class Job(msgspec.Struct, eq=False):
     :ivar attempts: how often its claim was lost to another
     :ivar isolated: whether it has to be decided in a batch of its own
     :ivar queued_at: monotonic time at which it was made
+    :ivar looked_up_at: monotonic time at which it had no outcome; 0: it was
+        not looked up
+    :ivar message: that it came with
+    :ivar entry: its index in the message
+    :ivar recorder: of outcomes that no transaction of the job records
+    :ivar settled: whether its outcome is certain, and about to be recorded
+    :ivar after: jobs that have to have their results before
+    :ivar charged: instances for which the lane was charged as it was taken
+    :cvar most_waiting: how many of a lane may wait; None: as many as fit
     """
 
-    future: Future[Any] | BatchItem = msgspec.field(default_factory=Future)
+    most_waiting: ClassVar[int | None] = None
+
+    future: ReplyFuture | BatchItem = msgspec.field(
+        default_factory=ReplyFuture
+    )
     deadline: float | None = None
     attempts: int = 0
     isolated: bool = False
     queued_at: float = msgspec.field(default_factory=time.monotonic)
+    looked_up_at: float = 0.0
+    message: DeliveredMessage = NO_MESSAGE
+    entry: int = 0
+    recorder: OutcomeRecorder | None = None
+    settled: bool = False
+    after: list[Job] = msgspec.field(default_factory=list)
+    charged: int = 0
+
+    @property
+    def lane(self) -> Hashable:
+        """Where in the queue it waits: with all of whoever asks."""
+        return self.message.lane
+
+    @property
+    def cost(self) -> int:
+        """What is left to do, counted in instances."""
+        return 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Ids of what it changes: what names one of them waits for it."""
+        return ()
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key; None where no message can come again."""
+        return self.message.key(self.entry)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether its message was delivered before."""
+        return self.message.redelivered
+
+    @property
+    def contested(self) -> bool:
+        """Whether another daemon may process a copy of its message now."""
+        if self.message.redelivered:
+            return True
+        since = max(self.queued_at, self.looked_up_at)
+        return bool(self.message.id) and (
+            time.monotonic() - since > LONG_WAIT_S or self.message.is_lost()
+        )
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it changes anything, so that it must not be done twice."""
+        return False
+
+    def done(self) -> bool:
+        """Whether it has a result, or is about to get one."""
+        return self.settled or self.future.done()
 
     def expired(self) -> bool:
         """Whether its deadline has passed."""
@@ -106,13 +169,34 @@ class Job(msgspec.Struct, eq=False):
 
     def finish(self, result: Any) -> None:
         """Set the result, unless the job has one."""
-        if not self.future.done():
+        if not self.done():
             self.future.set_result(result)
 
-    def fail(self, error: BaseException) -> None:
-        """Set an error, unless the job has a result."""
-        if not self.future.done():
+    def fail(self, error: errors.SchedulerError | RequestReturned) -> None:
+        """Set an error, once it is recorded, unless the job has a result.
+
+        A caller that saw the error must not get a claim when its message is
+        redelivered.
+        """
+        if self.done():
+            return
+        if isinstance(error, _NOT_RECORDED) or not self._record(None, error):
             self.future.set_exception(error)
+
+    def finish_recorded(self, result: Any) -> None:
+        """Set a result that no transaction recorded, once it is recorded."""
+        if not self.done() and not self._record(result, None):
+            self.future.set_result(result)
+
+    def _record(
+        self, result: Any, error: errors.SchedulerError | None
+    ) -> bool:
+        """Have an outcome recorded if the message may come again."""
+        if self.recorder is None or not self.message.id or not self.has_effect:
+            return False
+        self.settled = True
+        self.recorder.put(self, result, error)
+        return True
 
 
 class HostJob(Job, eq=False, kw_only=True):
@@ -121,24 +205,51 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar claim: whether to claim them; else it only says what would happen
     :ivar explain: whether the result carries the reasons
     :ivar move: whether the instances keep the places that they have
+    :ivar moves_unsaid: whether they keep them is seen by whether a host has
+        one of them
     :ivar extender_scores: what extenders said, None while they are to be
         asked
     :ivar extender_rounds: how often they were asked
     :ivar excluded_hosts: hosts that an extender could not bind
+    :ivar caller: whose right to the instances and the group is checked; None:
+        there is nothing to check
+    :ivar releases_seen: time of the last release of its instances that does
+        not cancel it, by the database's clock
+    :ivar placed: instance -> its place, of those that were placed in an
+        earlier turn
     """
 
     request: Request
+    caller: RequestContext | None = None
     claim: bool = True
     explain: bool = False
     move: bool = False
+    moves_unsaid: bool = False
     extender_scores: Bonuses | None = None
     extender_rounds: int = 0
     excluded_hosts: set[str] = msgspec.field(default_factory=set)
+    releases_seen: float = 0.0
+    placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it claims."""
+        return self.claim
+
+    @property
+    def cost(self) -> int:
+        """How many instances are left to place, at least 1."""
+        return self.request.num_instances - len(self.placed) or 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The instances."""
+        return self.request.instance_uuids
 
     @property
     def batchable(self) -> bool:
         """Whether it may share a batch that is claimed in portions."""
-        return not (self.move or self.isolated)
+        return not (self.move or self.moves_unsaid or self.isolated)
 
 
 class ExplainJob(Job, eq=False, kw_only=True):
@@ -147,26 +258,91 @@ class ExplainJob(Job, eq=False, kw_only=True):
     :ivar host: a service host to report on; None: only counts
     """
 
+    most_waiting = 32
+
     request: Request
     host: str | None = None
+
+    @property
+    def lane(self) -> Hashable:
+        """The same of all, whoever asks."""
+        return EXPLANATIONS
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The same of all, so that they are worked on one by one."""
+        return (EXPLANATIONS,)
 
 
 class ZoneJob(Job, eq=False, kw_only=True):
     """A pool for a zone.
 
     :ivar keep: whether to store it; else it only says what would happen
+    :ivar pools: candidates by id that came with it; None: those of the store
     """
 
     zone: ZoneRequest
     caller: RequestContext
+    pools: Mapping[str, Pool] | None = None
     keep: bool = True
     explain: bool = False
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it stores the zone."""
+        return self.keep
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The zone."""
+        return (str(self.zone.id),)
 
 
 class ClaimsJob(Job, eq=False, kw_only=True):
     """A change of claims that exist: release, confirm, drop a move.
 
     :ivar work: does it in a writing transaction, which may be repeated
+    :ivar instances: whose claims it changes
     """
 
     work: Callable[[Writer], Any]
+    instances: Sequence[str] = ()
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it changes anything: it always may."""
+        return True
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The instances."""
+        return self.instances
+
+
+def job_of(
+    entry: SelectEntry | ZoneEntry,
+    caller: RequestContext,
+    future: BatchItem,
+    message: DeliveredMessage,
+    number: int,
+) -> Job:
+    """Return the job of one of many entries.
+
+    :param number: the index of the entry
+    """
+    key = message.key(number)
+    if isinstance(entry, SelectEntry):
+        return HostJob(
+            future=future,
+            request=entry.request.with_ids(key),
+            caller=caller,
+            message=message,
+            entry=number,
+        )
+    return ZoneJob(
+        future=future,
+        zone=entry.zone.with_ids(key),
+        caller=caller,
+        message=message,
+        entry=number,
+    )

@@ -8,9 +8,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
+from oslo_db import exception as db_exception
+
 from scheduler_service import errors
+from scheduler_service.engine.batch import NextJobs
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.jobs import (
@@ -21,15 +27,23 @@ from scheduler_service.engine.jobs import (
     ZoneJob,
 )
 from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.outcomes import Outcomes, Recalled
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 J = TypeVar('J', bound=Job)
 _IDLE_S = 1.0
-_RETRY_S = 0.5
+# The pause of a stopping engine whose last jobs are with other threads, in
+# seconds.
+_CLOSING_PAUSE_S = 0.005
+# The pause after a lock or a statement took too long, in seconds.
+_PAUSE_S = 0.05
+# After how many seconds an unreachable database is asked again.
+RETRY_S = 0.5
 # A batch may grow to so many times its size by jobs that arrive meanwhile.
 _GROWTH = 4
 
@@ -50,14 +64,18 @@ class EngineLoop:
         zones: ZoneScheduler,
         options: EngineOptions,
         health: Health,
+        outcomes: Outcomes,
+        monitor: StoreMonitor,
     ) -> None:
         self._store = store
+        self._monitor = monitor
         self._queue = queue
         self._snapshots = snapshots
         self._hosts = hosts
         self._zones = zones
         self._options = options
         self._health = health
+        self._outcomes = outcomes
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
@@ -82,28 +100,31 @@ class EngineLoop:
     def _run(self) -> None:
         while True:
             jobs = self._queue.take(self._options.batch_size, _IDLE_S)
-            if (
-                not jobs
-                and self._queue.closed
-                and not self._hosts.waits_for_extenders
-            ):
-                return
+            if not jobs and self._queue.closed and not len(self._queue):
+                if not self._hosts.has_pending:
+                    return
+                # A closed queue does not wait for jobs any more.
+                time.sleep(_CLOSING_PAUSE_S)
             try:
                 self._health.check_queue(
                     len(self._queue), self._options.request_queue_size
                 )
                 self._decide(jobs)
-                self._health.database_answered(len(jobs) + len(self._queue))
-            except errors.StoreUnavailable as error:
-                self._health.database_failed(error, _RETRY_S)
+                self._monitor.answered(len(jobs) + len(self._queue))
+            except errors.StoreTimeout as error:
+                self._health.database_timed_out(error)
                 self._requeue(jobs)
-                if self._stopping.wait(_RETRY_S):
+                self._stopping.wait(_PAUSE_S)
+            except errors.StoreUnavailable as error:
+                self._monitor.lost(error)
+                self._give_back(jobs)
+                if self._stopping.wait(RETRY_S):
                     return
             except Exception as fault:
                 self._isolate(jobs, fault)
 
     def _decide(self, batch: list[Job]) -> None:
-        """Give every job of a batch its result, kind by kind.
+        """Give every job of a batch its result.
 
         :param batch: gets the jobs that arrived meanwhile and joined it
         :raises StoreUnavailable: some jobs have no result yet
@@ -117,18 +138,29 @@ class EngineLoop:
         self.requests += len(jobs)
         self._health.size('batch', len(jobs))
         self._health.time('wait', start - jobs[0].queued_at)
+        self._decide_unexpired(jobs, lambda: self._next_jobs(batch))
+        self._health.check_batch(time.monotonic() - start)
+
+    def _decide_unexpired(
+        self, jobs: Sequence[Job], next_jobs: NextJobs
+    ) -> None:
+        """Give jobs their results: first changes of claims, then requests.
+
+        The order does not matter: the queue gives out one at a time of those
+        that name the same instance.
+        """
         for job in jobs:
             if isinstance(job, ClaimsJob):
                 self._change_claims(job)
-        self._hosts.schedule(
-            [job for job in jobs if isinstance(job, HostJob)],
-            lambda: self._next_jobs(batch),
+        unfinished = self._hosts.schedule(
+            [job for job in jobs if isinstance(job, HostJob)], next_jobs
         )
         self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
         for job in jobs:
             if isinstance(job, ExplainJob):
                 self._hosts.explain(job)
-        self._health.check_batch(time.monotonic() - start)
+        # Last, since all without a result are put back where this fails.
+        self._queue.requeue(unfinished)
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
@@ -151,19 +183,49 @@ class EngineLoop:
         return kept
 
     def _change_claims(self, job: ClaimsJob) -> None:
-        if job.future.done():
+        if job.done():
             return
-        with self._snapshots.writer() as conn:
-            changed = self._store.write(job.work, conn)
+        try:
+            outcome = self._changed_claims(job)
+        except errors.Forbidden as error:
+            # Nothing was written, and no other job is concerned.
+            job.fail(error)
+            return
+        except db_exception.DBDuplicateEntry:
+            if job.key is None:
+                raise
+            # Another daemon has the same message, and was faster.
+            job.message = msgspec.structs.replace(
+                job.message, redelivered=True
+            )
+            outcome = self._changed_claims(job)
         self._snapshots.refresh()
-        job.finish(changed)
+        if not job.done():
+            outcome.settle(job)
+
+    def _changed_claims(self, job: ClaimsJob) -> Recalled:
+        with self._snapshots.writer() as conn:
+            return self._store.write(
+                lambda writer: self._outcomes.change_claims(writer, job), conn
+            )
+
+    def _give_back(self, jobs: list[Job]) -> None:
+        """Return jobs, and all that wait, to the message bus.
+
+        Those that cannot be returned are kept until their deadline.
+        """
+        held = jobs + self._queue.take_all()
+        for job in held:
+            if job.future.returnable:
+                job.fail(RequestReturned())
+        self._requeue(held)
 
     def _requeue(self, jobs: list[Job]) -> None:
         """Keep jobs without a result until their deadline."""
         for job in jobs:
             if job.expired():
                 job.fail(errors.StoreUnavailable())
-        self._queue.requeue([job for job in jobs if not job.future.done()])
+        self._queue.requeue([job for job in jobs if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
         """Decide the jobs of a batch that failed one by one."""
@@ -173,7 +235,7 @@ class EngineLoop:
         if len(jobs) == 1:
             jobs[0].fail(errors.as_scheduler_error(fault))
             return
-        left = [job for job in jobs if not job.future.done()]
+        left = [job for job in jobs if not job.done()]
         for job in left:
             job.isolated = True
         self._queue.requeue(left)

@@ -20,3 +20,4 @@ class EngineOptions:
     max_deliveries: int = 5
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
+    outcome_retention: float = 86_400.0

@@ -95,16 +95,17 @@ class PodEvaluator:
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
 
-        :raises WireError: pod or node cannot be read
+        A node whose object cannot be read fails alone.
+
+        :raises WireError: the pod cannot be read
         """
         request = reading.pod_request(pod, self._domain)
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
         out: set[str] = set()
         with self._copier.lock:
-            for table, rows, unknown in self._tables(nodes):
-                for name in unknown:
-                    failed[name] = f'node {name[:100]} is not known here'
+            for table, rows, unread in self._tables(nodes):
+                failed.update(unread)
                 if rows:
                     self._filter(table, rows, request, failed, never)
         out.update(failed, never)
@@ -114,7 +115,7 @@ class PodEvaluator:
     def prioritize(self, pod: Any, nodes: Nodes) -> dict[str, int]:
         """Return scores of 0 to 10, the best node's 10.
 
-        :raises WireError: pod or node cannot be read
+        :raises WireError: the pod cannot be read
         """
         request = reading.pod_request(pod, self._domain)
         weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
@@ -135,15 +136,15 @@ class PodEvaluator:
 
     def _tables(
         self, nodes: Nodes
-    ) -> list[tuple[HostTable, dict[str, int], list[str]]]:
-        """Return (table, name -> row, names that are unknown) of the nodes.
+    ) -> list[tuple[HostTable, dict[str, int], dict[str, str]]]:
+        """Return (table, name -> row, name -> reason) of the nodes.
 
         Stored nodes are in a copy of the newest table, the others in a table
-        made of their documents.
+        made of their documents. Reasons are of nodes in neither.
         """
         snapshot = self._snapshot()
         stored: dict[str, int] = {}
-        tables: list[tuple[HostTable, dict[str, int], list[str]]] = []
+        tables: list[tuple[HostTable, dict[str, int], dict[str, str]]] = []
         if snapshot is not None:
             copy = self._copier.copy(snapshot.hosts)
             stored = {
@@ -151,24 +152,35 @@ class PodEvaluator:
                 for name in nodes.names
                 if name in copy.rows
             }
-            tables.append((copy.table, stored, []))
+            tables.append((copy.table, stored, {}))
         others = [name for name in nodes.names if name not in stored]
         if others and nodes.document is not None:
-            table = self._table_of(others, nodes.document)
-            rows = {name: row for row, name in enumerate(others)}
-            tables.append((table, rows, []))
+            tables.append(self._table_of(others, nodes.document))
         elif others:
-            tables.append((build_table([]), {}, others))
+            unknown = {
+                name: f'node {name[:100]} is not known here' for name in others
+            }
+            tables.append((build_table([]), {}, unknown))
         return tables
 
     def _table_of(
         self, names: Sequence[str], document: Callable[[str], Any]
-    ) -> HostTable:
+    ) -> tuple[HostTable, dict[str, int], dict[str, str]]:
         hosts: list[tuple[int, Host]] = []
         zones: dict[str, list[str]] = {}
-        for row, name in enumerate(names):
-            host, zone = self._host(document(name))
-            hosts.append((row, host))
+        rows: dict[str, int] = {}
+        unread: dict[str, str] = {}
+        for name in names:
+            try:
+                host, zone = self._host(document(name))
+            except wire.WireError as fault:
+                reason = f'the node cannot be read: {fault}'
+                unread[name] = reason[:_MAX_REASON_LENGTH].replace(
+                    '%', ' percent'
+                )
+                continue
+            rows[name] = len(hosts)
+            hosts.append((len(hosts), host))
             if zone:
                 zones.setdefault(zone, []).append(host.host)
         aggregates = [
@@ -177,7 +189,7 @@ class PodEvaluator:
             )
             for number, (zone, members) in enumerate(zones.items())
         ]
-        return build_table(hosts, aggregates)
+        return build_table(hosts, aggregates), rows, unread
 
     def _host(self, node: Any) -> tuple[Host, str | None]:
         """Return a v1 Node as (host, zone).

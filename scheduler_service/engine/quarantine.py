@@ -5,7 +5,8 @@ would end that too. A redelivered message is therefore counted in the store
 just before it is processed; the count outlives the daemon. Past a limit it is
 quarantined: refused, and listed by ``scheduler-manage message list``.
 
-The thread of the redelivery worker calls it; nothing is kept between calls.
+The thread of the redelivery worker calls it. What is kept between calls are
+the ids of messages whose count is still to be taken back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records import quarantine
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Quarantine:
         self._store = store
         self._limit = limit
         self._health = health
+        self._cancelled: list[str] = []
 
     def begin(
         self, message_id: str, message: Mapping[str, Any], context: Any
@@ -50,12 +52,15 @@ class Quarantine:
         redelivered = quarantine.RedeliveredMessage(
             message_id, method, _as_json(method, message.get('args'), context)
         )
+        cancelled = list(self._cancelled)
+
+        def work(writer: Writer) -> bool:
+            quarantine.uncount(writer, cancelled)
+            return quarantine.count_delivery(writer, redelivered, self._limit)
+
         try:
-            allowed = self._store.write(
-                lambda writer: quarantine.count_delivery(
-                    writer, redelivered, self._limit
-                )
-            )
+            allowed = self._store.write(work)
+            del self._cancelled[: len(cancelled)]
         except errors.StoreUnavailable:
             return
         if not allowed:
@@ -72,6 +77,13 @@ class Quarantine:
             raise errors.RequestPutAside(
                 message_id=message_id, deliveries=self._limit
             )
+
+    def cancel(self, message_id: str) -> None:
+        """Take a count back: the message was returned, not processed.
+
+        That is for want of the database, so it is done with the next count.
+        """
+        self._cancelled.append(message_id)
 
     def end(self, message_id: str) -> None:
         """Record that the processing of a message was completed."""

@@ -1,41 +1,104 @@
-"""The queue of jobs that wait for the engine, bounded.
+"""The queue of jobs that wait for the engine: bounded, and fair to callers.
 
 Any thread puts jobs; the engine's thread takes them.
+
+Each caller has a lane, in which its jobs stay in the order in which they
+came. Lanes are served by start-time fair queueing: the one that was given
+least goes first, counted in instances, and a caller that comes anew begins
+where the others are. What holds across lanes:
+
+* A job that names an instance, or a zone, is not handed out before every
+  earlier job that names it has its result. So a release never overtakes the
+  selection of its instance, whoever asked for either. Its lane waits with it.
+* Explanations wait for each other in this way: one is worked on at a time.
 """
 
 from __future__ import annotations
 
 import collections
+import heapq
+import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob, Job
 
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
+# A batch has at most so many instances for each job that it may have; a job
+# with more comes in a batch of its own.
+_INSTANCES_PER_JOB = 4
+# How often lanes are looked at whose next job waits for another, in seconds.
+_BLOCKED_S = 0.002
+# Lanes without jobs, and jobs that were taken, are forgotten when there are
+# so many more of them than there were left the last time.
+_SPARE = 64
+
+
+class _Lane:
+    """The jobs of one caller.
+
+    :ivar served: what it was given, in instances; its place among others
+    :ivar entry: number of its entry in the heap; others are out of date
+    """
+
+    __slots__ = ('entry', 'jobs', 'served')
+
+    def __init__(self, served: float) -> None:
+        self.jobs: collections.deque[Job] = collections.deque()
+        self.served = served
+        self.entry = -1
 
 
 class RequestQueue:
-    """Jobs in the order in which they came.
+    """Jobs of callers, each of whom gets a fair share of the engine.
 
-    :param size: how many may wait; one more is refused
+    :param size: how many may wait. One more is refused, unless its caller
+        has fewer than its share of them.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._jobs: collections.deque[Job] = collections.deque()
+        self._lanes: dict[Hashable, _Lane] = {}
+        # (served, number, lane) of lanes whose next job may be taken.
+        self._ready: list[tuple[float, int, _Lane]] = []
+        # Lanes whose next job waits for another job's result.
+        self._blocked: list[_Lane] = []
+        self._numbers = itertools.count()
+        self._waiting = self._busy_lanes = self._kept_lanes = 0
+        # What the lane that was last taken from had been given before.
+        self._clock = 0.0
+        # The last job that names an instance, unless it has its result.
+        self._last: dict[Hashable, Job] = {}
+        # Jobs that were taken since, and before, without their results.
+        self._taken: list[Job] = []
+        self._pending: list[Job] = []
+        self._kept_pending = 0
         self._closed = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return self._waiting
 
     @property
     def closed(self) -> bool:
         """Whether no more jobs are accepted."""
         return self._closed
+
+    def others_wait(self, lane: Hashable) -> bool:
+        """Whether a job of another lane could be taken now.
+
+        Called by the engine's thread, which alone takes jobs.
+        """
+        own = self._lanes.get(lane)
+        ready = self._busy_lanes - len(self._blocked)
+        if own is not None and own.jobs and own not in self._blocked:
+            ready -= 1
+        return ready > 0 or any(
+            one is not own and _may_run(one.jobs[0]) for one in self._blocked
+        )
 
     def put(self, job: Job) -> None:
         """Add a job.
@@ -43,55 +106,124 @@ class RequestQueue:
         :raises ServiceBusy: too many wait, or the service stops
         """
         with self._changed:
-            if self._closed or len(self._jobs) >= self._size:
+            if not self._room(job):
                 raise self._busy()
-            self._jobs.append(job)
+            self._append(job)
             self._changed.notify()
         # The job is more urgent than whatever this thread does next.
         time.sleep(_YIELD_S)
 
     def put_all(self, jobs: Sequence[Job]) -> None:
-        """Add jobs that came together, to be decided together.
+        """Add jobs of one caller that came together, to be decided together.
 
         Those that do not fit, or come while the service stops, fail.
         """
         with self._changed:
-            room = 0 if self._closed else max(0, self._size - len(self))
-            self._jobs.extend(jobs[:room])
+            room = self._room(jobs[0]) if jobs else 0
+            for job in jobs[:room]:
+                self._append(job)
             self._changed.notify()
         for job in jobs[room:]:
             job.fail(self._busy())
         time.sleep(_YIELD_S)
 
+    def _room(self, job: Job) -> int:
+        """Return how many jobs of a caller are accepted now."""
+        if self._closed:
+            return 0
+        lane = self._lanes.get(job.lane)
+        own = len(lane.jobs) if lane is not None else 0
+        share = self._size // (self._busy_lanes + (own == 0)) or 1
+        room = max(self._size - self._waiting, share - own, 0)
+        if job.most_waiting is not None:
+            room = min(room, max(0, job.most_waiting - own))
+        return room
+
     def _busy(self) -> errors.ServiceBusy:
         if self._closed:
             return errors.ServiceBusy('The service is stopping')
         return errors.ServiceBusy(
-            f'{self._size} requests are queued already', waiting=self._size
+            f'{self._waiting} requests are queued already',
+            waiting=self._waiting,
         )
 
+    def _append(self, job: Job) -> None:
+        """Add a job to its lane, behind what names the same instances."""
+        last = self._last
+        for one in job.names:
+            before = last.get(one)
+            if before is not None and not before.future.done():
+                job.after.append(before)
+            last[one] = job
+        lane = self._lane(job.lane)
+        lane.jobs.append(job)
+        self._waiting += 1
+        if len(lane.jobs) == 1:
+            self._busy_lanes += 1
+            lane.served = max(lane.served, self._clock)
+            self._push(lane)
+
+    def _lane(self, key: Hashable) -> _Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            if len(self._lanes) > 2 * self._kept_lanes + _SPARE:
+                self._lanes = {
+                    known: one
+                    for known, one in self._lanes.items()
+                    if one.jobs or one.served > self._clock
+                }
+                self._kept_lanes = len(self._lanes)
+            lane = self._lanes[key] = _Lane(self._clock)
+        return lane
+
+    def _push(self, lane: _Lane) -> None:
+        """Have a lane served in its turn."""
+        lane.entry = next(self._numbers)
+        heapq.heappush(self._ready, (lane.served, lane.entry, lane))
+
     def requeue(self, jobs: Sequence[Job]) -> None:
-        """Put jobs that were taken before all others, in their order."""
+        """Put jobs that were taken before all others of their callers.
+
+        They keep their order. Their callers get back what is not done.
+        """
         with self._changed:
-            self._jobs.extendleft(reversed(jobs))
+            for job in reversed(jobs):
+                lane = self._lane(job.lane)
+                lane.jobs.appendleft(job)
+                lane.served -= min(job.cost, job.charged)
+                job.charged = 0
+                self._waiting += 1
+                if len(lane.jobs) == 1:
+                    self._busy_lanes += 1
+            for key in dict.fromkeys([job.lane for job in jobs]):
+                lane = self._lanes[key]
+                if lane not in self._blocked:
+                    self._push(lane)
             self._changed.notify()
 
     def take(self, most: int, timeout: float) -> list[Job]:
         """Return up to *most* jobs, none if none comes within the timeout.
 
-        An isolated job comes in a batch of its own.
+        An isolated job comes in a batch of its own, and so does one with
+        more instances than a batch is to have.
 
         :param timeout: in seconds
         """
         with self._changed:
-            if not self._jobs and not self._closed:
-                self._changed.wait(timeout)
+            self._forget_finished()
             taken: list[Job] = []
-            while self._jobs and len(taken) < most:
-                if self._jobs[0].isolated and taken:
+            if not self._wait(timeout):
+                return taken
+            left = _INSTANCES_PER_JOB * most
+            while len(taken) < most and left > 0:
+                job = self._next()
+                if job is None or (
+                    taken and (job.isolated or job.cost > left)
+                ):
                     break
-                taken.append(self._jobs.popleft())
-                if taken[0].isolated:
+                taken.append(self._pop())
+                left -= job.cost
+                if job.isolated:
                     break
             return taken
 
@@ -99,16 +231,134 @@ class RequestQueue:
         """Return the batchable host jobs first in line, without waiting."""
         with self._changed:
             taken: list[HostJob] = []
-            while len(taken) < most and self._jobs:
-                job = self._jobs[0]
-                if not (isinstance(job, HostJob) and job.batchable):
+            left = _INSTANCES_PER_JOB * most
+            while len(taken) < most:
+                job = self._next()
+                if (
+                    not (isinstance(job, HostJob) and job.batchable)
+                    or job.cost > left
+                ):
                     break
-                self._jobs.popleft()
+                self._pop()
                 taken.append(job)
+                left -= job.cost
             return taken
+
+    def take_all(self) -> list[Job]:
+        """Return all jobs that wait, those too that wait for other jobs.
+
+        Their callers are not charged for them.
+        """
+        with self._changed:
+            taken: list[Job] = []
+            for lane in self._lanes.values():
+                taken += lane.jobs
+                lane.jobs.clear()
+                lane.entry = -1
+            self._ready.clear()
+            self._blocked.clear()
+            self._waiting = self._busy_lanes = 0
+            # Some get a result now, and are not to be waited for.
+            self._taken += [job for job in taken if job.names]
+            return taken
+
+    def _wait(self, timeout: float) -> bool:
+        """Wait until a job may be taken; return whether one may.
+
+        Where the queue is closed it waits for those alone that are inside.
+        """
+        if self._next() is not None:
+            return True
+        deadline = time.monotonic() + timeout
+        while not self._closed or self._waiting:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._changed.wait(
+                min(left, _BLOCKED_S) if self._blocked else left
+            )
+            if self._next() is not None:
+                return True
+        return False
+
+    def _next(self) -> Job | None:
+        """Return the job that is next in line; None: there is none."""
+        if self._blocked:
+            self._unblock()
+        ready = self._ready
+        while ready:
+            _, entry, lane = ready[0]
+            if entry != lane.entry:
+                heapq.heappop(ready)
+            elif not _may_run(lane.jobs[0]):
+                heapq.heappop(ready)
+                lane.entry = -1
+                self._blocked.append(lane)
+            else:
+                return lane.jobs[0]
+        return None
+
+    def _unblock(self) -> None:
+        """Have lanes served again whose next job may be taken by now."""
+        blocked, self._blocked = self._blocked, []
+        for lane in blocked:
+            if _may_run(lane.jobs[0]):
+                self._push(lane)
+            else:
+                self._blocked.append(lane)
+
+    def _pop(self) -> Job:
+        """Take the job that :meth:`_next` returned."""
+        served, _, lane = self._ready[0]
+        job = lane.jobs.popleft()
+        self._clock = max(self._clock, served)
+        job.charged = job.cost
+        lane.served += job.charged
+        self._waiting -= 1
+        if lane.jobs:
+            lane.entry = next(self._numbers)
+            heapq.heapreplace(self._ready, (lane.served, lane.entry, lane))
+        else:
+            self._busy_lanes -= 1
+            lane.entry = -1
+            heapq.heappop(self._ready)
+        if job.names:
+            self._taken.append(job)
+        return job
+
+    def _forget_finished(self) -> None:
+        """Forget the jobs taken last that have their results by now.
+
+        Those that take longer, such as those that extenders are asked about,
+        are looked at now and then.
+        """
+        taken, self._taken = self._taken, []
+        look_at_all = len(self._pending) > 2 * self._kept_pending + _SPARE
+        if look_at_all:
+            taken += self._pending
+            self._pending = []
+        last = self._last
+        for job in taken:
+            if not job.future.done():
+                self._pending.append(job)
+                continue
+            for one in job.names:
+                if last.get(one) is job:
+                    del last[one]
+        if look_at_all:
+            self._kept_pending = len(self._pending)
 
     def close(self) -> None:
         """Accept no more jobs; those inside are still handed out."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+def _may_run(job: Job) -> bool:
+    """Say whether all that a job has to come after have their results."""
+    while job.after:
+        if not job.after[-1].future.done():
+            return False
+        job.after.pop()
+    return True

@@ -11,14 +11,16 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
+from scheduler_service.engine.claimers import Claimer, EmbeddedClaimer
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.model import HostsAnswer, Placement
 from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'select_destinations'
@@ -30,6 +32,8 @@ class HostReplies:
     :param retries: how often a job that lost its claim is scheduled again
     :param max_binds: how many hosts an extender may fail to bind
     :ivar extenders: bind what is claimed; None where there are none
+    :ivar claimer: completes what is claimed in the store
+    :ivar requeue: puts a job back into the request queue
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class HostReplies:
         max_binds: int,
     ) -> None:
         self.extenders: ExtenderDispatcher | None = None
+        self.claimer: Claimer = EmbeddedClaimer()
+        self.requeue: Callable[[HostJob], None] = _keep
         self._store = store
         self._recorder = recorder
         self._health = health
@@ -50,13 +56,88 @@ class HostReplies:
     def finish(self, one: ScheduledJob) -> None:
         """Finish a job, once an extender has bound what it is to bind."""
         why = one.result.explanation() if one.job.explain else None
-        self._bind(one.job, one.table, one.placements, why)
+        # What other requests claimed is not recorded with this one's claim.
+        finish = one.job.finish_recorded if one.before else one.job.finish
+        job, repeated = one.job, bool(one.before) or one.job.contested
+        self._complete(job, one.table, one.placements, why, finish, repeated)
 
     def repeat(
         self, job: HostJob, table: HostTable, placements: list[Placement]
     ) -> None:
         """Finish a job whose instances hold their claims already."""
-        self._bind(job, table, placements, None)
+        finish = job.finish_recorded
+        self._complete(job, table, placements, None, finish, True)
+
+    def recall(
+        self, job: HostJob, table: HostTable, recalled: Recalled
+    ) -> None:
+        """Finish a job with the outcome that its message has already."""
+        if recalled.held:
+            # Whether they were bound before is not known.
+            placements = recalled.result.placements
+            self._complete(job, table, placements, None, job.finish, True)
+        else:
+            recalled.settle(job)
+
+    def _complete(
+        self,
+        job: HostJob,
+        table: HostTable,
+        placements: list[Placement],
+        why: dict[str, Any] | None,
+        finish: Callable[[HostsAnswer], None],
+        repeated: bool,
+    ) -> None:
+        """Complete what is claimed in the store; then have it bound.
+
+        :param repeated: an earlier delivery may have completed it
+        """
+
+        def bind() -> None:
+            self._bind(job, table, placements, why, finish)
+
+        if not job.claim:
+            bind()
+            return
+        self.claimer.complete(
+            job,
+            placements,
+            repeated,
+            bind,
+            lambda error: self._give_up_claims(
+                job, placements, repeated, error
+            ),
+        )
+
+    def _give_up_claims(
+        self,
+        job: HostJob,
+        placements: list[Placement],
+        repeated: bool,
+        error: errors.SchedulerError,
+    ) -> None:
+        """Release what could not be completed, and schedule the job again.
+
+        Where it is not for lack of room, the job is refused. An earlier
+        delivery may have been answered: then its claims stay.
+        """
+        lost = isinstance(error, errors.NoValidHost)
+        if lost or not repeated:
+            uuids = [one.instance_uuid for one in placements]
+
+            def work(writer: Writer) -> None:
+                if job.move:
+                    lifecycle.drop_moves(writer, uuids)
+                else:
+                    lifecycle.release(writer, uuids, final=False)
+
+            self._store.write(work)
+        if not lost:
+            self.refuse(job, error)
+            return
+        self.count_lost_claim(job)
+        if not job.done():
+            self.requeue(job)
 
     def _bind(
         self,
@@ -64,13 +145,18 @@ class HostReplies:
         table: HostTable,
         placements: list[Placement],
         why: dict[str, Any] | None,
+        on_bound: Callable[[HostsAnswer], None],
     ) -> None:
         """Have an extender bind placements, if one is to; then finish."""
+        group = job.request.instance_group
+        if group and group not in table.groups:
+            # It has no policy that anybody could keep.
+            self._health.count('requests_with_unknown_group')
 
         def finish() -> None:
             self._health.count('requests', 'chosen')
             request_id = str(job.request.request_id)
-            job.finish(
+            on_bound(
                 HostsAnswer(
                     request_id=request_id,
                     placements=placements,
@@ -97,7 +183,9 @@ class HostReplies:
 
         def release(error: errors.SchedulerError) -> None:
             uuids = [one.instance_uuid for one in placements]
-            self._store.write(lambda writer: lifecycle.release(writer, uuids))
+            self._store.write(
+                lambda writer: lifecycle.release(writer, uuids, final=False)
+            )
             if len(job.excluded_hosts) >= self._max_binds:
                 self.refuse(job, error)
                 return
@@ -137,3 +225,7 @@ class HostReplies:
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
         self._recorder.put(Decision.of(request_id, KIND, outcome, why))
+
+
+def _keep(job: HostJob) -> None:
+    """Do nothing: claims that are embedded are never incomplete."""

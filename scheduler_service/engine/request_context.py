@@ -9,35 +9,78 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler_service import errors, policies
+from scheduler_service import errors
+from scheduler_service.policies import Enforcer
 
 
 class RequestContext:
     """A caller, as filters see it: it can be authorized for a policy rule.
 
-    :param enforcer: an ``oslo_policy.policy.Enforcer``
     :param credentials: user_id, project_id, roles and so on, as the message
         brought them; empty for none
     """
 
-    def __init__(self, enforcer: Any, credentials: Mapping[str, Any]) -> None:
+    def __init__(
+        self, enforcer: Enforcer, credentials: Mapping[str, Any]
+    ) -> None:
         self._enforcer = enforcer
         self.credentials = dict(credentials)
         self.credentials.setdefault('roles', [])
+        # Rule -> verdict: one message may name many instances and projects.
+        self._on_all: dict[str, bool] = {}
 
     @classmethod
     def of(cls, conf: Any, credentials: Mapping[str, Any]) -> RequestContext:
-        """Return a caller under the policy that *conf* names."""
-        return cls(policies.new_enforcer(conf), credentials)
+        """Return a caller under the policy that *conf* names.
 
-    def authorize(self, rule: str, target: dict[str, Any]) -> None:
+        :raises ConfigurationError: a policy file cannot be used
+        """
+        return cls(Enforcer(conf), credentials)
+
+    @property
+    def project_id(self) -> str | None:
+        """The caller's project."""
+        project: str | None = self.credentials.get('project_id')
+        return project
+
+    def acts_on_all(self, rule: str) -> bool:
+        """Return whether a rule allows to act on what is no project's.
+
+        Such a caller may act on what belongs to any project.
+        """
+        allowed = self._on_all.get(rule)
+        if allowed is None:
+            allowed = self._enforcer.allows(rule, {}, self.credentials)
+            self._on_all[rule] = allowed
+        return allowed
+
+    def authorize(self, rule: str, target: Mapping[str, Any]) -> None:
         """Check a policy rule.
 
         :param rule: its name
         :param target: what is to be acted on
         :raises Forbidden: the rule does not allow it
         """
-        if not self._enforcer.enforce(rule, target, self.credentials):
+        if not self._enforcer.allows(rule, target, self.credentials):
             raise errors.Forbidden(
                 f'Policy does not allow {rule} to be performed', rule=rule
+            )
+
+    def authorize_project(
+        self, rule: str, project_id: str | None, what: str
+    ) -> None:
+        """Check a policy rule for something that belongs to a project.
+
+        :param project_id: None: it belongs to no project
+        :param what: names it in the error
+        :raises Forbidden: the rule does not allow it
+        """
+        if self.acts_on_all(rule):
+            return
+        target = {'project_id': project_id}
+        if not self._enforcer.allows(rule, target, self.credentials):
+            raise errors.Forbidden(
+                f'Policy does not allow {rule} to be performed on {what}',
+                rule=rule,
+                on=what,
             )

@@ -6,21 +6,25 @@ thread, and returns a future at once.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine import claim_changes, ownership, status
+from scheduler_service.engine.claimers import Claimer, Refuse
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.extenders import (
     ExtenderDispatcher,
     ExtenderOptions,
 )
+from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
@@ -28,43 +32,40 @@ from scheduler_service.engine.host_state_writer import (
     HostStateWriterOptions,
 )
 from scheduler_service.engine.jobs import (
-    BatchFuture,
-    BatchItem,
-    ClaimsJob,
+    NO_MESSAGE,
+    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
     ZoneJob,
+    job_of,
 )
-from scheduler_service.engine.loop import EngineLoop
+from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.outcome_writer import OutcomeWriter
+from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.extender.config import Extender
-from scheduler_service.model import (
-    Entry,
-    Request,
-    SelectEntry,
-    ZoneEntry,
-    ZoneRequest,
-)
+from scheduler_service.model import Entry, Pool, Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store import schema, version
+from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
 
-# How long a start waits before it asks an unreachable database again.
-_RETRY_S = 0.5
+LOG = logging.getLogger(__name__)
 
 
 class Scheduler:
     """The scheduler: jobs in, one thread that decides, futures out.
 
     Results are those of :mod:`scheduler_service.model.reply`; errors those
-    of :mod:`scheduler_service.errors`.
+    of :mod:`scheduler_service.errors`. A verb whose message may be delivered
+    again takes it as ``message``: then it is not done twice.
     """
 
     def __init__(
@@ -80,15 +81,22 @@ class Scheduler:
         self._store = store
         store.on_retry = partial(self.health.count, 'database_retries')
         self._queue = RequestQueue(options.request_queue_size)
+        self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self._snapshots = SnapshotCache(store, options.snapshot_max_age)
-        self._recorder = DecisionRecorder(store, options.decisions_kept)
+        self.recorder = DecisionRecorder(
+            store, options.decisions_kept, options.outcome_retention
+        )
+        outcomes = Outcomes(options.outcome_retention, self.health)
+        self._outcome_writer = OutcomeWriter(store, outcomes)
         self._hosts = HostScheduler(
             self._snapshots,
             hosts,
-            self._recorder,
+            self.recorder,
             rng,
             options.claim_retries,
             self.health,
+            outcomes,
+            self._queue.others_wait,
         )
         self._loop = EngineLoop(
             store,
@@ -96,10 +104,17 @@ class Scheduler:
             self._snapshots,
             self._hosts,
             ZoneScheduler(
-                self._snapshots, pools, self._recorder, rng, self.health
+                self._snapshots,
+                pools,
+                self.recorder,
+                rng,
+                self.health,
+                outcomes,
             ),
             options,
             self.health,
+            outcomes,
+            self.store_monitor,
         )
         self.host_state_writer = HostStateWriter(
             store,
@@ -108,6 +123,7 @@ class Scheduler:
             ),
             self.health,
         )
+        self._snapshots.on_history_changed = self._on_history_changed
         self.quarantine = Quarantine(
             store, options.max_deliveries, self.health
         )
@@ -131,24 +147,40 @@ class Scheduler:
             )
         )
 
+    def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
+        """Have claims completed, from the start on."""
+        claimer = make(self._hosts.replies.refuse)
+        self._hosts.claim_with(claimer, lambda job: self._queue.requeue([job]))
+
     def start(self) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.
 
         :return: false where the wait was given up, and nothing started
+        :raises SchemaMismatch: this release cannot use the tables
         """
+        self.store_monitor.start()
         while not self._stopping.is_set():
             try:
+                self._check_tables()
                 self._snapshots.load()
             except errors.StoreUnavailable as error:
-                self.health.database_failed(error, _RETRY_S)
-                self._stopping.wait(_RETRY_S)
+                self.store_monitor.lost(error)
+                self._stopping.wait(RETRY_S)
             else:
-                self.health.database_answered(len(self._queue))
-                self._recorder.start()
+                self.store_monitor.answered(len(self._queue))
+                self.recorder.start()
+                self._outcome_writer.start()
                 self.host_state_writer.start()
                 self._loop.start()
                 return True
         return False
+
+    def _check_tables(self) -> None:
+        with self._store.reading() as conn:
+            found = version.check(conn)
+        if found != schema.VERSION:
+            text = 'The tables are newer than this release, which can use them'
+            LOG.info('%s: version %s, not %s', text, found, schema.VERSION)
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.
@@ -162,7 +194,9 @@ class Scheduler:
         done = self._loop.stop(timeout)
         self.host_state_writer.stop(max(1.0, deadline - time.monotonic()))
         self._hosts.close()
-        self._recorder.stop(max(1.0, deadline - time.monotonic()))
+        self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
+        self.recorder.stop(max(1.0, deadline - time.monotonic()))
+        self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._snapshots.drop()
         return done
@@ -177,21 +211,28 @@ class Scheduler:
         claim: bool = True,
         explain: bool = False,
         deadline: float | None = None,
-        move: bool = False,
+        move: bool | None = False,
+        caller: RequestContext | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
 
         :param deadline: monotonic time after which nobody waits
-        :param move: instances keep the places that they have beside it
+        :param move: instances keep the places that they have beside it;
+            None: if a host has one of them
+        :param caller: whose rights are checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
-        return self._put(
+        return self.put(
             HostJob(
-                request=request.with_ids(),
+                request=request.with_ids(message.key()),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
-                move=move,
+                move=bool(move),
+                moves_unsaid=move is None,
+                caller=caller,
+                message=message,
             )
         )
 
@@ -202,18 +243,23 @@ class Scheduler:
         keep: bool = True,
         explain: bool = False,
         deadline: float | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
+        pools: Mapping[str, Pool] | None = None,
     ) -> Future[Any]:
         """Choose a pool for a zone, and keep it.
 
+        :param pools: candidates by id; None: the pools of the store
         :raises ServiceBusy: too many requests wait
         """
-        return self._put(
+        return self.put(
             ZoneJob(
-                zone=zone.with_ids(),
+                zone=zone.with_ids(message.key()),
                 caller=caller,
+                pools=pools,
                 keep=keep,
                 explain=explain,
                 deadline=deadline,
+                message=message,
             )
         )
 
@@ -222,6 +268,7 @@ class Scheduler:
         entries: Sequence[Entry],
         caller: RequestContext,
         deadline: float | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[list[BatchItem]]:
         """Schedule entries together; an error for one leaves the others.
 
@@ -229,11 +276,15 @@ class Scheduler:
         """
         batch = BatchFuture(len(entries))
         jobs: list[Job] = []
-        for entry, item in zip(entries, batch.each, strict=True):
+        for number, item in enumerate(batch.each):
+            entry = entries[number]
             if isinstance(entry, errors.SchedulerError):
                 item.set_exception(entry)
-            else:
-                jobs.append(_job_of(entry, caller, deadline, item))
+                continue
+            job = job_of(entry, caller, item, message, number)
+            job.deadline = deadline
+            job.recorder = self._outcome_writer
+            jobs.append(job)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -248,74 +299,83 @@ class Scheduler:
         :raises ServiceBusy: too many requests wait
         """
         job = ExplainJob(request=request, host=host, deadline=deadline)
-        return self._put(job)
+        return self.put(job)
 
     def release(
-        self, instances: Sequence[str], deadline: float | None = None
+        self,
+        instances: Sequence[str],
+        deadline: float | None = None,
+        caller: RequestContext | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Release claims; the future holds those that held something.
 
+        Requests for them that were sent before claim nothing more.
+
+        :param caller: whose right is checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
-        return self._change_claims(
-            lambda writer: lifecycle.release(writer, instances), deadline
-        )
+        check = ownership.check_of(caller, 'release')
+        job = claim_changes.release(instances, deadline, message, check)
+        return self.put(job)
 
     def confirm(
-        self, instances: Sequence[str], deadline: float | None = None
+        self,
+        instances: Sequence[str],
+        deadline: float | None = None,
+        caller: RequestContext | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Confirm claims; the future holds those that were not before.
 
+        :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-
-        def work(writer: Writer) -> list[str]:
-            where = lifecycle.claimed_hosts(writer.conn, instances)
-            return lifecycle.confirm(writer, where)
-
-        return self._change_claims(work, deadline)
+        check = ownership.check_of(caller, 'confirm')
+        job = claim_changes.confirm(instances, deadline, message, check)
+        return self.put(job)
 
     def drop_moves(
-        self, instances: Sequence[str], deadline: float | None = None
+        self,
+        instances: Sequence[str],
+        deadline: float | None = None,
+        caller: RequestContext | None = None,
+        message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Release what instances hold where they do not move after all.
 
+        :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        return self._change_claims(
-            lambda writer: lifecycle.drop_moves(writer, instances), deadline
-        )
+        check = ownership.check_of(caller, 'drop_moves')
+        job = claim_changes.drop_moves(instances, deadline, message, check)
+        return self.put(job)
 
-    def _change_claims(
-        self, work: Callable[[Writer], Any], deadline: float | None
-    ) -> Future[Any]:
-        return self._put(ClaimsJob(work=work, deadline=deadline))
+    def _on_history_changed(self) -> None:
+        """Count that the database went back in time.
 
-    def _put(self, job: Job) -> Future[Any]:
+        The heartbeats went back with it, which is no fault of the hosts.
+        """
+        self.health.count('database_history_changes')
+        self.host_state_writer.reset_liveness()
+
+    def put(self, job: Job) -> Future[Any]:
+        """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
-        self._queue.put(job)
+        job.recorder = self._outcome_writer
+        try:
+            self._queue.put(job)
+        except errors.ServiceBusy as error:
+            if job.key is None:
+                raise
+            job.fail(error)
         return job.future
 
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
-        snapshot = self._snapshots.snapshot
-        age = time.monotonic() - self._snapshots.refreshed_at
-        up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
-        return {
-            'hosts': len(snapshot.hosts) if snapshot else 0,
-            'hosts_up': up,
-            'pools': len(snapshot.pools) if snapshot else 0,
-            'revision': snapshot.revision if snapshot else 0,
-            'snapshot_age': round(age, 3) if snapshot else None,
-            'waiting': len(self._queue),
-            'database': 'up' if self.health.database_reachable else 'away',
-            'batches': self._loop.batches,
-            'requests': self._loop.requests,
-            'degraded': self.health.degraded,
-            # The name before the rename, kept for one release.
-            'suffering': self.health.degraded,
-            'counters': self.health.counters(),
-        }
+        return status.report(
+            self._snapshots, self._queue, self._loop, self.health
+        )
 
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot, which the engine goes on to write."""
@@ -333,30 +393,6 @@ class Scheduler:
         """Return what was decided under a request id.
 
         :raises DecisionNotFound: nothing is kept under it
-        :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading() as conn:
             return decisions.show(conn, request_id)
-
-    def flush(self) -> None:
-        """Write the decisions that wait to be written."""
-        self._recorder.flush()
-
-
-def _job_of(
-    entry: SelectEntry | ZoneEntry,
-    caller: RequestContext,
-    deadline: float | None,
-    item: BatchItem,
-) -> Job:
-    """Return the job of one of many entries."""
-    if isinstance(entry, SelectEntry):
-        return HostJob(
-            future=item, request=entry.request.with_ids(), deadline=deadline
-        )
-    return ZoneJob(
-        future=item,
-        zone=entry.zone.with_ids(),
-        caller=caller,
-        deadline=deadline,
-    )

@@ -6,20 +6,31 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from scheduler_service import turns
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine import ownership
+from scheduler_service.engine.claimers import Claimer, EmbeddedClaimer
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.outcomes import Outcomes, Recalled
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import Placement, Request
-from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline import HostPipeline, ScheduleResult
 from scheduler_service.store import claims
+
+# Whether others wait than those of a lane of the queue.
+OthersWait = Callable[[Hashable], bool]
+# How long hosts are selected for one request while others wait, and for one
+# batch, in seconds.
+TURN_S = 0.015
+_BATCH_TURN_S = 0.1
 
 
 class Repeated(NamedTuple):
@@ -32,7 +43,10 @@ class Repeated(NamedTuple):
 class Selector:
     """Selects hosts for jobs.
 
+    :param others_wait: whether others wait than those of a lane
+
     :ivar extenders: asks extenders; None where there are none
+    :ivar claimer: says which claims can be completed
     """
 
     def __init__(
@@ -40,34 +54,50 @@ class Selector:
         snapshots: SnapshotCache,
         pipeline: HostPipeline,
         rng: random.Random,
+        outcomes: Outcomes,
+        others_wait: OthersWait,
     ) -> None:
         self.extenders: ExtenderDispatcher | None = None
+        self.claimer: Claimer = EmbeddedClaimer()
         self._snapshots = snapshots
         self._pipeline = pipeline
         self._rng = rng
+        self._outcomes = outcomes
+        self._others_wait = others_wait
+
+    def batch_turn(self, first: HostJob) -> turns.Turn:
+        """Return the turn of a batch that begins now, with a job."""
+        return turns.Turn(_BATCH_TURN_S, lambda: self._others_wait(first.lane))
 
     def select(
         self, overlay: Overlay, job: HostJob
-    ) -> ScheduledJob | Repeated | None:
+    ) -> ScheduledJob | Repeated | Recalled | None:
         """Select for a job; what is selected for a claim stays assumed.
 
+        What was selected when the turn is over is kept in ``job.placed``.
+
         :return: None where extenders have to be asked first
+        :raises TurnOver: others have their turn first
         :raises NoValidHost: no host passes
+        :raises Forbidden: an instance or the group is another project's
         :raises SchedulerError: the request cannot be scheduled
         """
         table, request = overlay.table, job.request
-        present = {
-            uuid: placed
-            for uuid in request.instance_uuids
-            if (placed := table.instances.get(uuid)) is not None
-        }
+        if job.claim:
+            self.claimer.check(request)
+        recalled = self._recall(job)
+        if recalled is not None:
+            return recalled
+        present = self._present(table, job)
         before = self._claimed_before(present, job)
         if before:
             uuids = request.instance_uuids
             missing = [uuid for uuid in uuids if uuid not in before]
             if not missing:
                 return Repeated(job, [before[uuid] for uuid in uuids])
-            request = msgspec.structs.replace(request, instance_uuids=missing)
+            request = msgspec.structs.replace(
+                request, instance_uuids=missing, num_instances=len(missing)
+            )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
         if self._submit(job, table):
@@ -75,13 +105,59 @@ class Selector:
         # A job that lost its claim selects among more hosts: those who won
         # it select the best, too.
         spread = 2**job.attempts
-        result = self._pipeline.select(
-            overlay, request, self._rng, spread, job.extender_scores
-        )
+        result = self._select(overlay, request, job, spread)
         if not job.claim:
             overlay.forget_last(len(result.assignments))
         known = present.keys() - before.keys()
         return ScheduledJob(job, result, table, before, known)
+
+    def _recall(self, job: HostJob) -> Recalled | None:
+        """Return the outcome of a job's message, if it has one already."""
+        if not self._outcomes.may_exist(job, self._snapshots.releases):
+            return None
+        with self._snapshots.autocommit_connection() as conn:
+            return self._outcomes.recall(conn, job)
+
+    def _present(
+        self, table: HostTable, job: HostJob
+    ) -> dict[str, PlacedInstance]:
+        """Return the job's instances that are placed, if the caller may.
+
+        Where the caller did not say whether they move, the store does.
+
+        :raises Forbidden: an instance or the group is another project's
+        """
+        present = {
+            uuid: placed
+            for uuid in job.request.instance_uuids
+            if (placed := table.instances.get(uuid)) is not None
+        }
+        if present or job.request.instance_group:
+            ownership.check_select(job, present, table)
+        if job.moves_unsaid and present:
+            with self._snapshots.autocommit_connection() as conn:
+                job.move = claims.run_somewhere(conn, sorted(present))
+        return present
+
+    def _select(
+        self, overlay: Overlay, request: Request, job: HostJob, spread: int
+    ) -> ScheduleResult:
+        """Select for the length of a turn, from where the last one ended."""
+        turn = turns.Turn(TURN_S, lambda: self._others_wait(job.lane))
+        placed, job.placed = job.placed, {}
+        try:
+            with turns.begin(turn):
+                return self._pipeline.select(
+                    overlay,
+                    request,
+                    self._rng,
+                    spread,
+                    job.extender_scores,
+                    placed,
+                )
+        except turns.TurnOver:
+            job.placed = placed
+            raise
 
     def _claimed_before(
         self, present: Mapping[str, PlacedInstance], job: HostJob

@@ -8,9 +8,9 @@ copies of its table.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from sqlalchemy.engine import Connection
 
@@ -21,6 +21,40 @@ from scheduler_service.store.connection import Store, translate_errors
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
+LOG = logging.getLogger(__name__)
+# A request that was sent before a release is processed within this time.
+_RELEASES_KEPT_S = 60.0
+
+
+class RecentReleases:
+    """Instances whose claims callers released in the last minute."""
+
+    def __init__(self) -> None:
+        self._seen_at: dict[str, float] = {}
+
+    def add(self, instances: Iterable[str]) -> None:
+        """Add instances; drop those that were added long ago."""
+        now = time.monotonic()
+        for uuid in instances:
+            self._seen_at.pop(uuid, None)
+            self._seen_at[uuid] = now
+        old = []
+        for uuid, seen_at in self._seen_at.items():
+            if now - seen_at < _RELEASES_KEPT_S:
+                break
+            old.append(uuid)
+        for uuid in old:
+            del self._seen_at[uuid]
+
+    def any_of(self, instances: Iterable[str]) -> bool:
+        """Whether one of some instances was released."""
+        seen_at = self._seen_at
+        return bool(seen_at) and any(uuid in seen_at for uuid in instances)
+
+
+def _ignore_change() -> None:
+    """Do nothing: nobody needs to know that the history changed."""
+
 
 class SnapshotCache:
     """The engine's view of the store, and its connections.
@@ -30,6 +64,9 @@ class SnapshotCache:
     :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
     :ivar pending: the claim that the raw connection is busy with
+    :ivar on_history_changed: called when the database went back in time,
+        before everything is loaded anew
+    :ivar releases: that the change feed named
     """
 
     def __init__(self, store: Store, max_age: float) -> None:
@@ -37,9 +74,15 @@ class SnapshotCache:
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
         self.pending: claims.PendingClaim | None = None
+        self.on_history_changed: Callable[[], None] = _ignore_change
+        self.releases = RecentReleases()
         self._max_age = max_age
-        # Revisions of our own claims, whose effect is in the snapshot.
-        self._own: set[int] = set()
+        # Our own claims since the last look at the database, whose effect is
+        # in the snapshot: revision -> lineage. The next look finds them, or
+        # the database went back in time.
+        self._own: dict[int, str] = {}
+        # The last change of which the effect is in the snapshot.
+        self._newest: tuple[int, str | None] = (0, None)
         self._behind = False
         self._reader: Connection | None = None
         self._writer: Connection | None = None
@@ -51,8 +94,7 @@ class SnapshotCache:
         """
         with self._transaction() as conn:
             self.snapshot = load_snapshot(conn)
-        self._mark_refreshed()
-        return self.snapshot
+        return self._mark_refreshed(self.snapshot)
 
     def current(self) -> Snapshot:
         """Return the snapshot, brought up to date if it is too old."""
@@ -71,30 +113,35 @@ class SnapshotCache:
         if self.snapshot is None:
             return self.load()
         with self._transaction() as conn:
-            self.snapshot = change_feed.refresh(conn, self.snapshot, self._own)
-        self._mark_refreshed()
-        return self.snapshot
+            try:
+                self.snapshot = change_feed.refresh(
+                    conn, self.snapshot, self._own, self.releases.add
+                )
+            except change_feed.HistoryChanged as change:
+                LOG.warning(
+                    'The database went back in time (%s): loading everything',
+                    change,
+                )
+                self.on_history_changed()
+                self.snapshot = load_snapshot(conn)
+        return self._mark_refreshed(self.snapshot)
 
     def changed_by_others(self) -> bool:
         """Bring the snapshot up to date; return whether that changed it."""
-        before, behind = self.snapshot, self._behind
-        assert before is not None
-        after = self.refresh()
-        return behind or after.revision != before.revision
+        before, behind = self._newest, self._behind
+        self.refresh()
+        return behind or self._newest != before
 
-    def advance(self, revision: int) -> None:
+    def advance(self, revision: int, lineage: str) -> None:
         """Note that the snapshot has what a claim of ours wrote.
 
         Where others wrote in between, their changes are read before the next
         decision.
         """
-        assert self.snapshot is not None
-        if revision == self.snapshot.revision + 1:
-            self.snapshot = dataclasses.replace(
-                self.snapshot, revision=revision
-            )
+        self._own[revision] = lineage
+        if revision == self._newest[0] + 1:
+            self._newest = revision, lineage
         else:
-            self._own.add(revision)
             self._behind = True
 
     @contextlib.contextmanager
@@ -163,7 +210,9 @@ class SnapshotCache:
         ):
             yield conn
 
-    def _mark_refreshed(self) -> None:
+    def _mark_refreshed(self, snapshot: Snapshot) -> Snapshot:
         self.refreshed_at = time.monotonic()
         self._own.clear()
         self._behind = False
+        self._newest = snapshot.revision, snapshot.lineage
+        return snapshot

@@ -8,9 +8,10 @@ the others reply with its pool. The engine's thread alone calls
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
@@ -18,9 +19,12 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
+from scheduler_service.engine.outcomes import Outcomes, outcome_of
 from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.model import PoolAnswer, ZoneRequest
+from scheduler_service.filters.pools import pool_id_attribute_filter
+from scheduler_service.model import Pool, PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
+from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.records.decisions import Decision
 from scheduler_service.store.writing import zones
@@ -38,12 +42,14 @@ class ZoneScheduler:
         recorder: DecisionRecorder,
         rng: random.Random,
         health: Health,
+        outcomes: Outcomes,
     ) -> None:
         self._snapshots = snapshots
         self._pipeline = pipeline
         self._recorder = recorder
         self._rng = rng
         self._health = health
+        self._outcomes = outcomes
 
     def decide(self, jobs: Sequence[ZoneJob]) -> None:
         """Reply to every job; an error of one concerns no other.
@@ -51,9 +57,25 @@ class ZoneScheduler:
         :raises StoreUnavailable: some jobs have no reply yet. They may be
             decided again: a pool that was stored for them is found then.
         """
-        waiting = [job for job in jobs if not job.future.done()]
+        waiting = [
+            job
+            for job in jobs
+            if not (job.done() or (job.redelivered and self._recalled(job)))
+        ]
         while waiting:
-            waiting = self._decide_once(self._snapshots.current(), waiting)
+            again = self._decide_once(self._snapshots.current(), waiting)
+            waiting = [job for job in again if not self._recalled(job)]
+
+    def _recalled(self, job: ZoneJob) -> bool:
+        """Finish a job if its message has an outcome already."""
+        if not job.keep or not job.message.id:
+            return False
+        with self._snapshots.autocommit_connection() as conn:
+            recalled = self._outcomes.recall(conn, job)
+        if recalled is None:
+            return False
+        recalled.settle(job)
+        return True
 
     def _decide_once(
         self, snapshot: Snapshot, jobs: Sequence[ZoneJob]
@@ -69,7 +91,7 @@ class ZoneScheduler:
         for job in jobs:
             zone_id = str(job.zone.id)
             if job.keep and zone_id in stored:
-                self._reply_with_stored(snapshot, job, stored[zone_id])
+                self._reply_with_stored(snapshot, job, *stored[zone_id])
             elif zone_id in to_store:
                 repeated.append(job)
             else:
@@ -80,10 +102,14 @@ class ZoneScheduler:
                     to_store[zone_id] = job, choice
                 else:
                     self._reply(job, choice)
+                    if _is_recorded(job):
+                        self._record_choice(job, choice)
         return repeated + self._store(list(to_store.values()))
 
-    def _stored_pools(self, jobs: Sequence[ZoneJob]) -> dict[str, str]:
-        """Return zone id -> pool id of zones that are in the store."""
+    def _stored_pools(
+        self, jobs: Sequence[ZoneJob]
+    ) -> dict[str, tuple[str, str | None]]:
+        """Return zone id -> (pool id, project) of stored zones."""
         ids = [str(job.zone.id) for job in jobs if job.keep]
         if not ids:
             return {}
@@ -92,36 +118,41 @@ class ZoneScheduler:
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:
         """Return the pool for a job; None where it was refused."""
+        pools = snapshot.pools if job.pools is None else job.pools
         try:
-            return self._pipeline.choose(
-                job.caller, snapshot.pools, job.zone, self._rng
+            choice = self._pipeline.choose(
+                job.caller, pools, job.zone, self._rng
             )
+            if job.pools is not None:
+                _check_candidate(job.pools, choice)
         except errors.SchedulerError as error:
-            job.fail(error)
-            self._health.count('requests', error.name)
-            if job.keep:
+            self._refuse(job, error)
+            if _is_recorded(job):
                 self._record(job.zone, error.name, {'error': error.to_dict()})
             return None
+        return choice
+
+    def _refuse(self, job: ZoneJob, error: errors.SchedulerError) -> None:
+        job.fail(error)
+        self._health.count('requests', error.name)
 
     def _store(
         self, chosen: Sequence[tuple[ZoneJob, PoolChoice]]
     ) -> list[ZoneJob]:
         """Store the pools and reply.
 
-        :return: all of the jobs if another daemon stored one of the zones
+        :return: all of the jobs if another daemon stored one of the zones, or
+            processed one of the messages
         """
-        rows = [
-            zones.ZoneRow(
-                id=str(job.zone.id),
-                name=job.zone.name,
-                pool_id=choice.pool.id,
-                project_id=job.zone.project_id,
-                request_id=job.zone.request_id,
-            )
+        rows = [_row(job, choice) for job, choice in chosen]
+        recorded = [
+            outcome_of(job.key, _answer(job, choice), None)
             for job, choice in chosen
+            if job.key is not None
         ]
 
         def work(writer: Writer) -> None:
+            outcomes.add(writer.conn, recorded)
             zones.add(writer, rows)
 
         if rows:
@@ -132,39 +163,35 @@ class ZoneScheduler:
                 return [job for job, _ in chosen]
         for job, choice in chosen:
             self._reply(job, choice)
-            self._record(
-                job.zone,
-                'chosen',
-                {
-                    'pool_id': choice.pool.id,
-                    'pool_name': choice.pool.name,
-                    'explanation': choice.explanation(),
-                },
-            )
+            self._record_choice(job, choice)
         return []
 
     def _reply(self, job: ZoneJob, choice: PoolChoice) -> None:
         self._health.count('requests', 'zone chosen')
-        job.finish(
-            PoolAnswer(
-                request_id=str(job.zone.request_id),
-                zone_id=str(job.zone.id),
-                pool_id=choice.pool.id,
-                pool_name=choice.pool.name,
-                explanation=choice.explanation() if job.explain else None,
-            )
-        )
+        job.finish(_answer(job, choice))
 
     def _reply_with_stored(
-        self, snapshot: Snapshot, job: ZoneJob, pool_id: str
+        self,
+        snapshot: Snapshot,
+        job: ZoneJob,
+        pool_id: str,
+        project_id: str | None,
     ) -> None:
+        try:
+            job.caller.authorize_project(
+                KIND, project_id, f'zone {job.zone.id}'
+            )
+            self._check_kept(snapshot, job, pool_id)
+        except errors.SchedulerError as error:
+            self._refuse(job, error)
+            return
         pool = snapshot.pools.get(pool_id)
         explanation = {
             'pools': len(snapshot.pools),
             'kept': True,
             'funnel': [],
         }
-        job.finish(
+        job.finish_recorded(
             PoolAnswer(
                 request_id=str(job.zone.request_id),
                 zone_id=str(job.zone.id),
@@ -174,6 +201,68 @@ class ZoneScheduler:
             )
         )
 
+    def _check_kept(
+        self, snapshot: Snapshot, job: ZoneJob, pool_id: str
+    ) -> None:
+        """Check a stored pool by the attributes that its zone has now.
+
+        A pool that the filters drop for the zone without attributes as well
+        stays the zone's: then it is the pool or the filters that changed.
+
+        :raises Conflict: it is the attributes that do not fit
+        :raises SchedulerError: as from a filter, such as Forbidden
+        """
+        pool = snapshot.pools.get(pool_id)
+        if pool is None or not job.zone.attributes:
+            return
+        plain = msgspec.structs.replace(job.zone, attributes={})
+        rejected_by = self._rejecting_filter(snapshot, job, job.zone, pool)
+        if rejected_by is None or self._rejecting_filter(
+            snapshot, job, plain, pool
+        ):
+            return
+        raise errors.Conflict(
+            f'Zone {job.zone.id} is in pool {pool.name}, which the filter '
+            f'{rejected_by} leaves out for its attributes now',
+            zone_id=job.zone.id,
+            pool_id=pool_id,
+            filter=rejected_by,
+        )
+
+    def _rejecting_filter(
+        self,
+        snapshot: Snapshot,
+        job: ZoneJob,
+        zone: ZoneRequest,
+        pool: Pool,
+    ) -> str | None:
+        """Return the first filter that leaves a pool out; None: none does."""
+        try:
+            steps = self._pipeline.run_filters(
+                job.caller, snapshot.pools, zone, self._rng, [pool]
+            )
+        except errors.ForcedPoolFilteredOut:
+            return pool_id_attribute_filter.PoolIDAttributeFilter.name
+        return next(
+            (
+                name
+                for name, left in steps
+                if all(other.id != pool.id for other in left)
+            ),
+            None,
+        )
+
+    def _record_choice(self, job: ZoneJob, choice: PoolChoice) -> None:
+        self._record(
+            job.zone,
+            'chosen',
+            {
+                'pool_id': choice.pool.id,
+                'pool_name': choice.pool.name,
+                'explanation': choice.explanation(),
+            },
+        )
+
     def _record(
         self, zone: ZoneRequest, outcome: str, reasons: dict[str, Any]
     ) -> None:
@@ -181,3 +270,43 @@ class ZoneScheduler:
         self._recorder.put(
             Decision.of(zone.request_id, KIND, outcome, document)
         )
+
+
+def _is_recorded(job: ZoneJob) -> bool:
+    """Whether the decision is logged: all but those that only try out."""
+    return job.keep or job.pools is not None
+
+
+def _check_candidate(
+    candidates: Mapping[str, Pool], choice: PoolChoice
+) -> None:
+    """Check that a pool is one of those that the caller sent.
+
+    :raises NoValidPoolFound: a filter put another one in their place
+    """
+    if choice.pool.id not in candidates:
+        raise errors.NoValidPoolFound(
+            f'The filter {choice.steps[-1][0]} chose pool {choice.pool.name}, '
+            'which is not one of those that were sent',
+            **choice.explanation(),
+        )
+
+
+def _row(job: ZoneJob, choice: PoolChoice) -> zones.ZoneRow:
+    return zones.ZoneRow(
+        id=str(job.zone.id),
+        name=str(job.zone.name),
+        pool_id=choice.pool.id,
+        project_id=job.zone.project_id,
+        request_id=job.zone.request_id,
+    )
+
+
+def _answer(job: ZoneJob, choice: PoolChoice) -> PoolAnswer:
+    return PoolAnswer(
+        request_id=str(job.zone.request_id),
+        zone_id=str(job.zone.id),
+        pool_id=choice.pool.id,
+        pool_name=choice.pool.name,
+        explanation=choice.explanation() if job.explain else None,
+    )

@@ -2,25 +2,25 @@
 
 An error is answered with status 200 and a text in ``Error``, since the
 kube-scheduler reads nothing else. Only a body that is not JSON, or too long,
-gets a 4xx. Served by threads of the HTTP server.
+gets a 4xx, and 503 before the hosts are loaded. ``http.routes`` says which
+threads run the verbs; any may.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
 from typing import Any
 
-import falcon
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine import pods
+from scheduler_service.engine.health import Health
 from scheduler_service.engine.pods import Nodes, PodEvaluator
 from scheduler_service.extender import wire
-
-Body = Callable[[Any], bytes]
+from scheduler_service.http.message import Reply, Request
+from scheduler_service.http.routes import Route
 
 
 class _Metadata(msgspec.Struct):
@@ -111,23 +111,37 @@ class NodeArgs:
 class _Verb(abc.ABC):
     """Base of the verbs: parses the body, runs the verb, writes the reply."""
 
-    def __init__(self, evaluator: PodEvaluator, body: Body) -> None:
-        self._evaluator = evaluator
-        self._body = body
+    name = ''
 
-    def on_post(self, req: Any, resp: Any) -> None:
-        """Run the verb, and answer errors in the form of the verb."""
-        text = self._body(req)
+    def __init__(self, evaluator: PodEvaluator, health: Health) -> None:
+        self._evaluator = evaluator
+        self._health = health
+
+    def serve(self, request: Request, text: bytes) -> Reply:
+        """Run the verb, and answer errors in the form of the verb.
+
+        :raises WireError: the body is not JSON
+        """
         try:
             reply = self.run(text)
         except wire.WireError as fault:
             if not _is_json(text):
                 raise
-            reply = self.failed(str(fault))
+            reply = self._failed(str(fault))
         except errors.SchedulerError as error:
-            reply = self.failed(f'{error.name}: {error.args[0]}')
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(reply)
+            reply = self._failed(f'{error.name}: {error.args[0]}')
+        return Reply(200, wire.encode(reply))
+
+    def _failed(self, text: str) -> Any:
+        self._health.count('extender_verb_errors', self.name)
+        return self.failed(text)
+
+    def count_nodes(self, received: int, returned: int) -> None:
+        """Count the nodes of a call."""
+        for what, nodes in (('received', received), ('returned', returned)):
+            self._health.count(
+                'extender_verb_nodes', f'{self.name} {what}', nodes
+            )
 
     @abc.abstractmethod
     def run(self, text: bytes) -> Any:
@@ -149,10 +163,13 @@ def _is_json(text: bytes) -> bool:
 class Filter(_Verb):
     """The nodes that pass, in the form and order in which they were sent."""
 
+    name = 'filter'
+
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
         args = NodeArgs.read(text)
         result = self._evaluator.filter(args.pod, args.nodes())
+        self.count_nodes(len(args.names), len(result.passed))
         nodes = names = None
         if args.items is None:
             names = result.passed
@@ -181,10 +198,13 @@ class Filter(_Verb):
 class Prioritize(_Verb):
     """Scores of nodes, 0 to 10."""
 
+    name = 'prioritize'
+
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
         args = NodeArgs.read(text)
         scores = self._evaluator.prioritize(args.pod, args.nodes())
+        self.count_nodes(len(args.names), len(scores))
         return [_Score(name, score) for name, score in scores.items()]
 
     def failed(self, text: str) -> Any:
@@ -195,12 +215,15 @@ class Prioritize(_Verb):
 class Preempt(_Verb):
     """The candidate nodes on which evicting pods may help."""
 
+    name = 'preempt'
+
     def run(self, text: bytes) -> Any:
         """Leave out nodes that would not pass even without any pod."""
         document = wire.decode(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
         kept = pods.preemption_candidates(self._evaluator, pod, victims)
+        self.count_nodes(len(victims), len(kept))
         return wire.meta_victims(victims, kept)
 
     def failed(self, text: str) -> Any:
@@ -211,10 +234,12 @@ class Preempt(_Verb):
 class Bind(_Verb):
     """Binds a pod at the API server; a repeated call succeeds, too."""
 
+    name = 'bind'
+
     def __init__(
-        self, evaluator: PodEvaluator, binder: Any, body: Body
+        self, evaluator: PodEvaluator, health: Health, binder: Any
     ) -> None:
-        super().__init__(evaluator, body)
+        super().__init__(evaluator, health)
         self._binder = binder
 
     def run(self, text: bytes) -> Any:
@@ -229,10 +254,28 @@ class Bind(_Verb):
         return {'Error': ''}
 
 
-def add(app: Any, evaluator: PodEvaluator, binder: Any, body: Body) -> None:
-    """Add the routes; without a binder there is none for bind."""
-    app.add_route('/extender/filter', Filter(evaluator, body))
-    app.add_route('/extender/prioritize', Prioritize(evaluator, body))
-    app.add_route('/extender/preempt', Preempt(evaluator, body))
+def routes(
+    evaluator: PodEvaluator, health: Health, binder: Any, max_bytes: int
+) -> list[Route]:
+    """Return the routes of the verbs; without a binder there is no bind.
+
+    Binds wait for an API server, on threads of their own.
+    """
+    verbs: list[tuple[_Verb, str]] = [
+        (Filter(evaluator, health), 'inline'),
+        (Prioritize(evaluator, health), 'inline'),
+        (Preempt(evaluator, health), 'inline'),
+    ]
     if binder is not None:
-        app.add_route('/extender/bind', Bind(evaluator, binder, body))
+        verbs.append((Bind(evaluator, health, binder), 'bind'))
+    return [
+        Route(
+            f'/extender/{verb.name}',
+            verb.serve,
+            threads,
+            max_bytes,
+            methods=('POST',),
+            needs_hosts=threads == 'inline',
+        )
+        for verb, threads in verbs
+    ]

@@ -1,6 +1,6 @@
-"""Liveness and readiness of the daemon.
+"""Readiness of the daemon.
 
-Served by threads of the HTTP server; they read the engine's state.
+Served by a thread of ``http.routes``, which reads the engine's state.
 """
 
 from __future__ import annotations
@@ -12,15 +12,6 @@ import falcon
 from scheduler_service.engine.scheduler import Scheduler
 
 _MAX_SNAPSHOT_AGE_S = 30.0
-
-
-class Alive:
-    """``/healthcheck``: the process is alive."""
-
-    def on_get(self, req: Any, resp: Any) -> None:
-        """Answer with OK."""
-        resp.content_type = falcon.MEDIA_TEXT
-        resp.text = 'OK'
 
 
 class Ready:

@@ -1,12 +1,12 @@
 """``/metrics`` for Prometheus, made from the engine's own counts.
 
 Each family has two names for one release: ``scheduler_service_NAME``, and the
-one before. Threads of the HTTP server collect; the counts have a lock.
+one before. A thread of ``http.routes`` collects; the counts have a lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import prometheus_client
@@ -23,35 +23,69 @@ _LABELS = {
     'filter_rejections': ('filter',),
     'extender_calls': ('extender', 'verb', 'outcome'),
     'database_retries': ('reason',),
+    'http_requests': ('route', 'status'),
+    'extender_verb_nodes': ('verb', 'direction'),
+    'extender_verb_errors': ('verb',),
+    'call_heartbeats': ('outcome',),
+    'answers_undone': ('outcome',),
+    'compute_changes': ('method',),
 }
 _OLD_LABELS = {
     'requests': 'outcome',
     'filter_rejections': 'filter',
     'extender_calls': 'call',
 }
+# Counters that are newer than the rename.
+_WITHOUT_OLD_NAME = (
+    'http_requests', 'extender_verb_nodes', 'extender_verb_errors',
+    'call_heartbeats', 'answers_undone', 'compute_changes',
+    'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
+    'placement_claims_forgotten', 'placement_failures',
+)  # fmt: skip
 _HELP = {
     'requests': 'Requests with a reply, by outcome',
     'requests_expired': 'Requests dropped after the timeout of their caller',
     'requests_quarantined': 'Messages put into quarantine',
     'requests_redelivered': 'Messages that were delivered before',
+    'requests_with_unknown_group': 'Requests placed without their group',
+    'outcomes_repeated': 'Redelivered requests that got their outcome again',
+    'outcomes_expired': 'Redelivered requests whose outcome was deleted',
     'filter_rejections': 'Requests that failed, by filter that rejected hosts',
     'extender_calls': 'Calls of extenders, by extender, verb and outcome',
+    'http_requests': 'HTTP requests, by route and status',
+    'extender_verb_nodes': 'Nodes of calls by a kube-scheduler, by verb',
+    'extender_verb_errors': 'Calls by a kube-scheduler that failed, by verb',
+    'call_heartbeats': 'Signs of life to callers that wait, by outcome',
+    'answers_undone': 'Answers that reached nobody, by what became of claims',
+    'compute_changes': 'Casts of compute services, by method',
     'claims_lost': 'Claims lost to another request on the same hosts',
     'database_lost': 'How often the database became unreachable',
     'database_retries': 'Transactions repeated, by reason',
     'heartbeats': 'Heartbeats received',
     'host_reports': 'Host reports received',
-    'host_reports_rejected': 'Host reports that could not be stored',
+    'host_reports_rejected': 'Host reports that were refused',
+    'aggregates_rejected': 'Messages with aggregates that were refused',
+    'instance_reports_rejected': 'Reports of instances that were refused',
     'hosts_marked_up': 'Hosts marked up after they were down',
     'hosts_marked_down': 'Hosts marked down for want of heartbeats',
+    'placement_claims': 'Claims completed in the placement service',
+    'placement_claims_lost': 'Claims that the placement service refused',
+    'placement_claims_undone': 'Released claims undone in placement',
+    'placement_claims_forgotten': 'Claims without allocations, released',
+    'placement_failures': 'Requests refused since placement failed',
 }
 
 
 class _Collector:
     """Makes metric families of the engine's state and counts."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        more: Callable[[], Iterable[Any]] = tuple,
+    ) -> None:
         self._scheduler = scheduler
+        self._more = more
 
     def collect(self) -> Iterator[Any]:
         """Yield every family."""
@@ -59,6 +93,7 @@ class _Collector:
         yield from _gauges(status)
         yield from _counters(status['counters'])
         yield from _histograms(self._scheduler.health.distributions())
+        yield from self._more()
 
 
 def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
@@ -87,6 +122,8 @@ def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
         labels = _LABELS.get(name, ('label',))
         if name not in old_names:
             yield _counter(PREFIX + name, _help(name), labels, counts)
+        if name in _WITHOUT_OLD_NAME:
+            continue
         old_label = (_OLD_LABELS.get(name, 'what'),)
         yield _counter(OLD_PREFIX + name, _help(name), old_label, counts)
 
@@ -121,12 +158,20 @@ def _histograms(
     sizes = core.HistogramMetricFamily(
         f'{OLD_PREFIX}size', 'Sizes, of batches and so on', labels=['what']
     )
-    families = [*stages, sizes]
+    requests = core.HistogramMetricFamily(
+        f'{PREFIX}http_request_duration_seconds',
+        'Duration of HTTP requests, from their last byte to their reply',
+        labels=['route'],
+    )
+    families = [*stages, sizes, requests]
     for (kind, label), distribution in sorted(distributions.items()):
         buckets, total = _buckets(distribution)
         if kind == 'stage':
             for family in stages:
                 family.add_metric([label], buckets, total)
+            continue
+        if kind == 'http':
+            requests.add_metric([label], buckets, total)
             continue
         sizes.add_metric([label], buckets, total)
         families.append(
@@ -154,12 +199,33 @@ def _buckets(
     return buckets, total
 
 
+def connections(count: int, closed: Mapping[str, int]) -> Iterable[Any]:
+    """Return the families of the HTTP server's connections.
+
+    :param count: how many are open
+    :param closed: how many were closed by the server, by reason
+    """
+    yield core.GaugeMetricFamily(
+        f'{PREFIX}http_connections', 'Open HTTP connections', value=count
+    )
+    family = core.CounterMetricFamily(
+        f'{PREFIX}http_connections_closed',
+        'HTTP connections closed by the server, by reason',
+        labels=['reason'],
+    )
+    for reason, number in closed.items():
+        family.add_metric([reason], number)
+    yield family
+
+
 class Metrics:
     """The resource ``/metrics``."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(
+        self, scheduler: Scheduler, more: Callable[[], Iterable[Any]]
+    ) -> None:
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Collector(scheduler))
+        self._registry.register(_Collector(scheduler, more))
 
     def on_get(self, req: Any, resp: Any) -> None:
         """Write all families in the text format."""

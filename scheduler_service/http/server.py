@@ -1,185 +1,271 @@
-"""An HTTP server for a WSGI application, in threads of its own.
+"""The HTTP server: one thread that waits for all connections at once.
 
-A response goes out in one write; idle connections stay open for longer than
-clients keep them; the connection of a client that is slow to send is closed.
-The dictionary of arriving requests is shared by all of these threads.
+It accepts, shakes hands for TLS, reads requests and writes replies without
+ever waiting for one client. ``http.routes`` says on which thread a request
+is handled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import io
+import email.utils
+import errno
+import functools
 import logging
+import resource
 import socket
 import ssl
 import threading
-import time
 from typing import Any
 
-from cheroot import server as stock
-from cheroot import wsgi
-from cheroot.ssl.builtin import BuiltinSSLAdapter
+from scheduler_service.http.connection import Connection, Settings
+from scheduler_service.http.limits import Limits
+from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
-_CHECK_INTERVAL_S = 0.25
-_HEADER_BYTES = 64 * 1024
-_LINGER_BYTES = 64 * 1024 * 1024
-_CHUNK_BYTES = 64 * 1024
+_BACKLOG = 1024
+_TICK_S = 0.25
+# Connections accepted before others get their turn.
+_ACCEPTED_AT_ONCE = 32
+# Without a file descriptor to accept with, this long is waited.
+_PAUSE_S = 0.1
+_SHUTDOWN_S = 2.0
+_TLS_SHUTDOWN_S = 2.0
+# Files that the rest of the daemon may have open.
+_OTHER_FILES = 512
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class _Gateway(wsgi.Gateway_10):
-    """Sends headers and body in one write."""
+class Server:
+    """Serves from :meth:`run` to :meth:`end`, on a thread of its own.
 
-    def respond(self) -> None:
-        """Run the application, then write what it buffered."""
-        conn = self.req.conn
-        socket_file, conn.wfile = conn.wfile, io.BytesIO()
-        try:
-            super().respond()
-        finally:
-            response, conn.wfile = conn.wfile.getvalue(), socket_file
-            if response:
-                conn.wfile.write(response)
-
-
-class _Request(stock.HTTPRequest):
-    """A request that has to arrive within the time limit."""
-
-    def parse_request(self) -> None:
-        """Read request line and headers; the server watches the time."""
-        self.server.arriving(self.conn)
-        try:
-            super().parse_request()
-            if not self.ready:
-                self._linger()
-        finally:
-            if not self.ready:
-                self.server.arrived(self.conn)
-
-    def respond(self) -> None:
-        """Respond; the time limit is off until the next request."""
-        try:
-            super().respond()
-            if self.close_connection:
-                self._linger()
-        finally:
-            self.server.arrived(self.conn)
-
-    def _linger(self) -> None:
-        """Drain the request body before the connection is closed.
-
-        A client that is still sending a rejected body would otherwise get a
-        connection reset instead of the response.
-        """
-        with contextlib.suppress(OSError, ValueError):
-            size = int(self.inheaders.get(b'Content-Length', 0))
-            left = min(getattr(self.rfile, 'remaining', size), _LINGER_BYTES)
-            if left > 0:
-                self.conn.socket.shutdown(socket.SHUT_WR)
-            while left > 0 and (
-                chunk := self.conn.rfile.read(min(left, _CHUNK_BYTES))
-            ):
-                left -= len(chunk)
-
-
-class _Connection(stock.HTTPConnection):
-    RequestHandlerClass = _Request
-
-
-class Server(wsgi.Server):
-    """The server; :meth:`run` starts its threads.
-
-    :param threads: how many requests are processed at the same time
-    :param limit: seconds within which a request has to arrive
-    :param idle: seconds for which an idle connection stays open
-    :param max_bytes: of a request body
+    :param group: options of [http]
+    :param tls: None: without TLS
     """
 
-    ConnectionClass = _Connection
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        app: Any,
-        threads: int,
-        limit: float,
-        idle: float,
-        max_bytes: int,
+        self, group: Any, router: Router, tls: ssl.SSLContext | None
     ) -> None:
-        super().__init__(
-            address, app, numthreads=threads, max=threads,
-            request_queue_size=128, timeout=round(idle), shutdown_timeout=2,
-        )  # fmt: skip
-        self.gateway = _Gateway
-        self.nodelay = True
-        self.max_request_header_size = _HEADER_BYTES
-        self.max_request_body_size = max_bytes
-        self.expiration_interval = 1.0
-        self._limit = limit
-        self._arriving: dict[Any, float] = {}
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in (
-                (self._serve, 'http'),
-                (self._close_slow, 'http-slow'),
-            )
-        ]
+        self._address = (group.bind_host, group.bind_port)
+        self._router = router
+        self._tls = tls
+        self._limits = Limits(
+            group.max_connections,
+            group.max_connections_per_address,
+            4 * group.max_body_bytes,
+        )
+        self._most = group.max_connections
+        self._settings = Settings(
+            self._limits,
+            router.admit,
+            router.handle,
+            router.count_refused,
+            group.request_timeout,
+            group.idle_timeout,
+        )
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Event | None = None
+
+    @property
+    def timeout(self) -> float:
+        """How long an idle connection stays open, in seconds."""
+        return self._settings.idle_timeout
+
+    @property
+    def bind_addr(self) -> tuple[str, int]:
+        """The address that is listened on."""
+        assert self._listener is not None
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._limits)
+
+    @property
+    def closed(self) -> dict[str, int]:
+        """How many connections were closed, by reason."""
+        return dict(self._limits.closed)
 
     def run(self) -> None:
-        """Bind, then serve in threads.
+        """Bind, then serve on the thread.
 
         :raises OSError: the address cannot be used
         """
-        self.prepare()
-        for thread in self._threads:
-            thread.start()
+        family, *_, address = socket.getaddrinfo(
+            *self._address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self._listener = socket.create_server(
+            address[:2], family=family, backlog=_BACKLOG
+        )
+        self._listener.setblocking(False)
+        allowed = _files_allowed(self._most + _OTHER_FILES)
+        self._limits.total = max(1, allowed - _OTHER_FILES)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._serve, name='http', daemon=True
+        )
+        self._thread.start()
 
     def end(self) -> None:
-        """Stop serving."""
-        self._ended.set()
-        self.stop()
+        """Stop serving; requests in progress have two seconds."""
+        if self._thread is None:
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join()
+        self._router.close()
 
-    def error_log(
-        self, msg: str = '', level: int = 20, traceback: bool = False
-    ) -> None:
-        """Log errors of connections; most are caused by the client."""
-        LOG.debug('%s', msg, exc_info=traceback)
-
-    def arriving(self, conn: Any) -> None:
-        """Record that a request has begun to arrive."""
-        self._arriving[conn] = time.monotonic() + self._limit
-
-    def arrived(self, conn: Any) -> None:
-        """Record that it has arrived, or never will."""
-        self._arriving.pop(conn, None)
+    def _stop(self) -> None:
+        if self._ended is not None:
+            self._ended.set()
 
     def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
         try:
-            self.serve()
+            self._loop.run_until_complete(self._main())
         except Exception:
-            if not self._ended.is_set():
-                LOG.exception('The HTTP server failed, and serves no more')
+            LOG.exception('The HTTP server failed, and serves no more')
+        finally:
+            self._loop.close()
 
-    def _close_slow(self) -> None:
-        while not self._ended.wait(_CHECK_INTERVAL_S):
-            now = time.monotonic()
-            for conn, deadline in list(self._arriving.items()):
-                if now > deadline:
-                    LOG.info('Closed the connection of a slow client')
-                    self.arrived(conn)
-                    with contextlib.suppress(OSError):
-                        conn.socket.shutdown(socket.SHUT_RDWR)
+    async def _main(self) -> None:
+        assert self._listener is not None
+        self._ended = asyncio.Event()
+        self._loop.add_reader(self._listener, self._accept)
+        ticking = self._loop.create_task(self._tick())
+        try:
+            await self._ended.wait()
+        finally:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            await self._close_connections()
+            ticking.cancel()
+
+    async def _close_connections(self) -> None:
+        """Close idle connections now, the others after their replies."""
+        deadline = self._loop.time() + _SHUTDOWN_S
+        while len(self._limits) and self._loop.time() < deadline:
+            self._limits.drop_all(waiting_only=True)
+            await asyncio.sleep(0.01)
+        self._limits.drop_all(waiting_only=False)
+        # Let transports close their sockets.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def _tick(self) -> None:
+        """Close connections that are late, and keep the time of replies."""
+        while True:
+            date = email.utils.formatdate(usegmt=True)
+            self._settings.date = date.encode()
+            self._limits.drop_late(self._loop.time())
+            await asyncio.sleep(_TICK_S)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as fault:
+                if fault.errno not in _OUT_OF_FILES:
+                    raise
+                self._pause(fault)
+                return
+            self._take(sock, address)
+
+    def _pause(self, fault: OSError) -> None:
+        """Close a connection for the one that cannot be accepted."""
+        LOG.warning('Accepting an HTTP connection failed: %s', fault)
+        assert self._listener is not None
+        self._limits.make_room()
+        self._loop.remove_reader(self._listener)
+        self._loop.call_later(_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        assert self._listener is not None
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _take(self, sock: socket.socket, address: Any) -> None:
+        """Serve a connection, unless there are too many."""
+        connection = Connection(self._settings, self._loop, address)
+        if not self._limits.admit(connection.owner):
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._limits.add(connection)
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options = {
+                'ssl': self._tls,
+                'ssl_handshake_timeout': self._settings.request_timeout,
+                'ssl_shutdown_timeout': _TLS_SHUTDOWN_S,
+            }
+        connection.task = self._loop.create_task(
+            self._loop.connect_accepted_socket(
+                lambda: connection, sock, **options
+            )
+        )
+        connection.task.add_done_callback(
+            functools.partial(self._connected, connection, sock)
+        )
+
+    def _connected(
+        self,
+        connection: Connection,
+        sock: socket.socket,
+        task: asyncio.Task[Any],
+    ) -> None:
+        """Forget a connection that was dropped before it was made."""
+        connection.task = None
+        fault = None if task.cancelled() else task.exception()
+        if task.cancelled() or fault is not None:
+            LOG.debug('No connection with %s: %s', connection.owner, fault)
+            self._limits.remove(connection)
+            sock.close()
 
 
-def tls(cert: str, key: str, ca: str | None) -> Any:
-    """Return an adapter that makes the server speak HTTPS.
+def _files_allowed(wanted: int) -> int:
+    """Raise the limit of open files, if necessary; return the limit.
+
+    :param wanted: how many files may have to be open
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft == unlimited or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == unlimited else min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        LOG.warning(
+            'Only %d files may be open, but %d are needed for [http] '
+            'max_connections; raise the limit (LimitNOFILE of systemd)',
+            allowed,
+            wanted,
+        )
+    return allowed
+
+
+def tls(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
+    """Return the settings of HTTPS.
 
     :param ca: path of the CA of client certificates, which are optional
+    :raises OSError: a file cannot be read, or is not valid
     """
-    adapter = BuiltinSSLAdapter(cert, key)
-    adapter.context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert, key)
+    context.set_alpn_protocols(['http/1.1'])
     if ca:
-        adapter.context.load_verify_locations(ca)
-        adapter.context.verify_mode = ssl.CERT_OPTIONAL
-    return adapter
+        context.load_verify_locations(ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context

@@ -1,28 +1,29 @@
 """``/v1``: explanations and past decisions, as JSON.
 
-Served by threads of the HTTP server, which wait for the engine or read the
+Served by threads of ``http.routes``, which wait for the engine or read the
 database.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
 from typing import Any
 
 import falcon
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import wire
+from scheduler_service.http import wsgi
 from scheduler_service.model import Request, documents
 from scheduler_service.model.inventory import Document
+from scheduler_service.policies import Enforcer
 
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000
 _TIMEOUT_S = 30.0
-Body = Callable[[Any], bytes]
 
 
 class _ExplainArgs(Document):
@@ -30,17 +31,30 @@ class _ExplainArgs(Document):
     host: str | None = None
 
 
-class Explain:
-    """``/v1/explain``: what would be selected, and the verdicts of filters."""
+class _Checked:
+    """A resource that the policy has a rule for."""
 
-    def __init__(self, scheduler: Scheduler, body: Body) -> None:
+    def __init__(self, scheduler: Scheduler, enforcer: Enforcer) -> None:
         self._scheduler = scheduler
-        self._body = body
+        self._enforcer = enforcer
+
+    def authorize(self, req: Any, rule: str) -> None:
+        """Check a rule for the client of a request.
+
+        :raises Forbidden: it does not allow it
+        """
+        caller = RequestContext(self._enforcer, req.env[wsgi.CREDENTIALS])
+        caller.authorize(rule, {})
+
+
+class Explain(_Checked):
+    """``/v1/explain``: what would be selected, and the verdicts of filters."""
 
     def on_post(self, req: Any, resp: Any) -> None:
         """Explain a request; nothing is claimed."""
+        self.authorize(req, 'explain')
         try:
-            arguments = msgspec.json.decode(self._body(req))
+            arguments = msgspec.json.decode(req.bounded_stream.read())
         except (
             msgspec.DecodeError,
             UnicodeDecodeError,
@@ -50,6 +64,8 @@ class Explain:
         documents.check_depth(arguments)
         documents.check_text(arguments)
         parsed = documents.arguments(arguments, _ExplainArgs)
+        if self._scheduler.snapshot() is None:
+            raise errors.ServiceBusy('The hosts are not loaded yet')
         future = self._scheduler.explain(
             documents.request(parsed.request), parsed.host
         )
@@ -63,14 +79,12 @@ class Explain:
         resp.data = wire.encode(result)
 
 
-class Decisions:
+class Decisions(_Checked):
     """``/v1/decisions``: the newest ones, without their reasons."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
 
     def on_get(self, req: Any, resp: Any) -> None:
         """List decisions, the newest first."""
+        self.authorize(req, 'list_decisions')
         limit = req.params.get('limit', '20')
         if not isinstance(limit, str) or not (
             limit.isascii() and limit.isdigit() and len(limit) < 6
@@ -85,14 +99,12 @@ class Decisions:
         )
 
 
-class Decision:
+class Decision(_Checked):
     """``/v1/decisions/REQUEST_ID``: the decisions on it, with reasons."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
 
     def on_get(self, req: Any, resp: Any, request_id: str) -> None:
         """Return the decisions on a request."""
+        self.authorize(req, 'show_decision')
         documents.check_text(request_id, 'request_id')
         resp.content_type = falcon.MEDIA_JSON
         resp.data = wire.encode(
@@ -109,11 +121,12 @@ class OpenApi:
         resp.data = wire.encode(DESCRIPTION)
 
 
-def add(app: Any, scheduler: Scheduler, body: Body) -> None:
+def add(app: Any, scheduler: Scheduler, enforcer: Enforcer) -> None:
     """Add the routes."""
-    app.add_route('/v1/explain', Explain(scheduler, body))
-    app.add_route('/v1/decisions', Decisions(scheduler))
-    app.add_route('/v1/decisions/{request_id}', Decision(scheduler))
+    one = Decision(scheduler, enforcer)
+    app.add_route('/v1/explain', Explain(scheduler, enforcer))
+    app.add_route('/v1/decisions', Decisions(scheduler, enforcer))
+    app.add_route('/v1/decisions/{request_id}', one)
     app.add_route('/v1/openapi.json', OpenApi())
 
 
@@ -184,7 +197,7 @@ DESCRIPTION: dict[str, Any] = {
                 'responses': _responses(
                     'the filters and how many hosts each rejects',
                     {'type': 'object', 'required': ['filters']},
-                    400, 401, 404, 413, 500, 503,
+                    400, 401, 403, 404, 413, 500, 503,
                 ),
             }
         },
@@ -201,7 +214,7 @@ DESCRIPTION: dict[str, Any] = {
                     }
                 ],
                 'responses': _responses(
-                    'newest first', _DECISIONS, 400, 401, 503
+                    'newest first', _DECISIONS, 400, 401, 403, 503
                 ),
             }
         },
@@ -215,7 +228,7 @@ DESCRIPTION: dict[str, Any] = {
                     }
                 ],
                 'responses': _responses(
-                    'oldest first', _DECISIONS, 400, 401, 404, 503
+                    'oldest first', _DECISIONS, 400, 401, 403, 404, 503
                 ),
             }
         },

@@ -7,39 +7,31 @@ Stateless; any thread may call any function.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
 
 from scheduler_service import errors
+from scheduler_service.model import limits, parse_errors, reported_parts
 from scheduler_service.model.inventory import (
     Aggregate,
+    Document,
+    Host,
     HostReport,
     Instance,
     Inventory,
+    Pool,
     ReportedHost,
+    ServerGroup,
 )
-from scheduler_service.model.request import Request, ZoneRequest
+from scheduler_service.model.parse_errors import join, shown
+from scheduler_service.model.reply import HostsAnswer, PoolAnswer
+from scheduler_service.model.request import Candidates, Request, ZoneRequest
 
 MAX_DEPTH = 32
 T = TypeVar('T')
-_AT = re.compile(
-    r'^(?P<what>.*?)(?: - at (?:`key` in )?`\$?\.?(?P<path>.*)`)?$', re.S
-)
-_UUID = re.compile(r"matching regex '\^\[0-9a-fA-F\].*'")
-_STEP = re.compile(r'\[(\d+)\]|\[\.\.\.\]|\.?([^.\[\]]+)')
-_KINDS = {
-    'int': 'an integer',
-    'str': 'a string',
-    'float': 'a number',
-    'bool': 'true or false',
-    'array': 'a list',
-    'object': 'an object',
-    'null': 'null',
-}
 
 
 def request(document: Any) -> Request:
@@ -50,12 +42,28 @@ def request(document: Any) -> Request:
     return _whole(document, Request, errors.InvalidRequest)
 
 
-def zone(document: Any) -> ZoneRequest:
+def zone(document: Any, named: bool = True) -> ZoneRequest:
     """Parse a schedule_zone request.
+
+    :param named: whether the zone has to have a name
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    found = _whole(document, ZoneRequest, errors.InvalidRequest)
+    if named and found.name is None:
+        raise errors.InvalidRequest('name: required, but absent', at='name')
+    return found
+
+
+def candidates(document: Any) -> dict[str, Pool]:
+    """Parse the pools that a caller sends; return them by id, in order.
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return _whole(document, ZoneRequest, errors.InvalidRequest)
+    wrapped = {'pools': document}
+    found = _whole(wrapped, Candidates, errors.InvalidRequest).pools
+    ids = (pool.id for pool in found)
+    _check_no_duplicates('pools', 'id', ids, errors.InvalidRequest)
+    return {pool.id: pool for pool in found}
 
 
 def inventory(document: Any) -> Inventory:
@@ -64,6 +72,9 @@ def inventory(document: Any) -> Inventory:
     :raises InvalidInventory: with the place and what was expected there
     """
     found = _whole(document, Inventory, errors.InvalidInventory)
+    for part in ('hosts', 'aggregates', 'instances'):
+        for index, entity in enumerate(getattr(found, part)):
+            _check(entity, errors.InvalidInventory, f'{part}[{index}]')
     _check_unique(found)
     return found
 
@@ -81,7 +92,17 @@ def parse_as(document: Any, kind: type[T]) -> T:
 
     :raises InvalidInventory: with the place and what was expected there
     """
-    return _whole(document, kind, errors.InvalidInventory)
+    found = _whole(document, kind, errors.InvalidInventory)
+    _check(found, errors.InvalidInventory)
+    return found
+
+
+def check_entity(entity: T) -> T:
+    """Return a part of an inventory that was not parsed, once it is checked.
+
+    :raises InvalidInventory: with the place and what was expected there
+    """
+    return parse_as(msgspec.to_builtins(entity), type(entity))
 
 
 def host_report(document: Any) -> HostReport:
@@ -89,9 +110,9 @@ def host_report(document: Any) -> HostReport:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return HostReport.of(
-        _whole(document, ReportedHost, errors.InvalidRequest), document
-    )
+    host = _whole(document, ReportedHost, errors.InvalidRequest)
+    _check(host, errors.InvalidRequest)
+    return HostReport.of(host, document)
 
 
 def instance(document: Any) -> Instance:
@@ -99,7 +120,9 @@ def instance(document: Any) -> Instance:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return _whole(document, Instance, errors.InvalidRequest)
+    found = _whole(document, Instance, errors.InvalidRequest)
+    _check(found, errors.InvalidRequest)
+    return found
 
 
 def aggregate(document: Any) -> Aggregate:
@@ -107,7 +130,17 @@ def aggregate(document: Any) -> Aggregate:
 
     :raises InvalidRequest: with the place and what was expected there
     """
-    return _whole(document, Aggregate, errors.InvalidRequest)
+    found = _whole(document, Aggregate, errors.InvalidRequest)
+    _check(found, errors.InvalidRequest)
+    return found
+
+
+def server_group(document: Any) -> ServerGroup:
+    """Parse a server group.
+
+    :raises InvalidRequest: with the place and what was expected there
+    """
+    return _whole(document, ServerGroup, errors.InvalidRequest)
 
 
 def read(
@@ -201,7 +234,7 @@ def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
         for key, item in document.items():
             if isinstance(key, str):
                 yield place, key
-            yield from _texts(item, _join(place, ascii(key).strip("'")))
+            yield from _texts(item, join(place, ascii(key).strip("'")))
 
 
 def _whole(
@@ -212,118 +245,72 @@ def _whole(
     return _convert(document, kind, error)
 
 
+def _check(
+    entity: Any, error: type[errors.SchedulerError], place: str = ''
+) -> None:
+    """Check what the types of a part of an inventory leave open.
+
+    :param place: path of the part
+    :raises: *error*, with the path
+    """
+    if isinstance(entity, Host):
+        _check_parts(entity, reported_parts.OF_HOST, error, place)
+    elif isinstance(entity, Instance):
+        _check_parts(entity, reported_parts.OF_INSTANCE, error, place)
+    elif isinstance(entity, Aggregate):
+        _check_metadata(entity.metadata, error, place)
+
+
+def _check_parts(
+    entity: Any,
+    kinds: Mapping[str, Any],
+    error: type[errors.SchedulerError],
+    place: str,
+) -> None:
+    for name, kind in kinds.items():
+        value = getattr(entity, name)
+        if value:
+            plain = msgspec.to_builtins(value)
+            _convert(plain, kind, error, join(place, name))
+
+
+def _check_metadata(
+    metadata: Mapping[str, str],
+    error: type[errors.SchedulerError],
+    place: str,
+) -> None:
+    """Check the numbers in the metadata of an aggregate."""
+    for key, text in metadata.items():
+        limit = limits.metadata_limit(key)
+        if limit is not None and limits.exceeds(text, limit):
+            where = join(join(place, 'metadata'), key)
+            raise error(
+                f'{where}: expected a number of -{limit:g} to {limit:g}, '
+                f'got {shown(text)}',
+                at=where,
+            )
+
+
 def _convert(
-    document: Any, kind: type[T], error: type[errors.SchedulerError]
+    document: Any,
+    kind: type[T],
+    error: type[errors.SchedulerError],
+    within: str = '',
 ) -> T:
     """Return plain values as an object of *kind*.
 
+    :param within: path of the document in errors
     :raises: *error*, with the path
     """
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as fault:
-        place, expected = _explain(str(fault), document, kind)
+        place, expected = parse_errors.explain(str(fault), document, kind)
+        place = join(within, place)
         where = f'{place}: ' if place else ''
         raise error(f'{where}{expected}', at=place) from None
     except (RecursionError, OverflowError, ValueError) as fault:
         raise error(f'cannot be parsed: {fault}') from None
-
-
-def _explain(message: str, document: Any, kind: Any) -> tuple[str, str]:
-    """Return the path, and what was expected and found, of a parser's text."""
-    match = _AT.match(message)
-    assert match is not None
-    what, path = match['what'], match['path'] or ''
-    place, value = _locate(path, document)
-    if what.startswith('Object contains unknown field'):
-        field = what.split('`')[1]
-        return _join(place, field), 'unknown key'
-    if what.startswith('Object missing required field'):
-        field = what.split('`')[1]
-        return _join(place, field), 'required, but absent'
-    if what.startswith('Expected'):
-        return place, f'expected {_expected(what)}, got {_shown(value)}'
-    if what.startswith('Invalid enum value'):
-        return place, _not_accepted(place, value, kind)
-    return place, what
-
-
-def _not_accepted(place: str, value: Any, kind: Any) -> str:
-    """Return that a value is not one of those that its field accepts."""
-    accepted = _accepted(inspect.type_info(kind), _STEP.findall(place))
-    if not accepted:
-        return f'not an accepted value, got {_shown(value)}'
-    listed = ', '.join(accepted)
-    if isinstance(value, dict):
-        return f'expected the keys {listed} only, got {_shown(value)}'
-    return f'{_shown(value)} is not one of {listed}'
-
-
-def _accepted(kind: Any, path: list[tuple[str, str]]) -> list[str]:
-    """Return the values of the enumeration at a path within a type."""
-    if isinstance(kind, inspect.UnionType):
-        kind = next((each for each in kind.types if not _is_null(each)), kind)
-    if isinstance(kind, inspect.LiteralType):
-        return [str(value) for value in kind.values]
-    if isinstance(kind, inspect.DictType):
-        return _accepted(kind.key_type, path)
-    if not path:
-        return []
-    if isinstance(kind, inspect.ListType):
-        return _accepted(kind.item_type, path[1:])
-    if isinstance(kind, inspect.StructType):
-        fields = {field.name: field.type for field in kind.fields}
-        return _accepted(fields.get(path[0][1]), path[1:])
-    return []
-
-
-def _is_null(kind: Any) -> bool:
-    return isinstance(kind, inspect.NoneType)
-
-
-def _expected(what: str) -> str:
-    """Return in words what ``Expected `int | null`, got `str``` expects."""
-    body = what.removeprefix('Expected ').split(', got ')[0]
-    for kind, words in _KINDS.items():
-        body = re.sub(rf'\b{kind}\b', words, body)
-    body = body.replace('`', '').replace(' | ', ' or ')
-    if body == 'an integer' or body == 'an integer or null':
-        body = body.replace('an integer', 'an integer >= 0')
-    body = _UUID.sub('that is a UUID', body)
-    return body.replace(
-        "matching regex '^[A-Z0-9_]{1,255}$'", 'of A-Z, 0-9 and _'
-    )
-
-
-def _locate(path: str, document: Any) -> tuple[str, Any]:
-    """Follow a parser's path; return it in our form, and the value there.
-
-    The parser does not name keys of a map, so in a map the path ends there.
-    """
-    value, steps = document, []
-    for index, key in _STEP.findall(path):
-        if not index and not key:
-            break
-        step: Any = int(index) if index else key
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            break
-        steps.append(f'[{step}]' if index else f'.{step}')
-    return ''.join(steps).lstrip('.'), value
-
-
-def _join(place: str, key: str) -> str:
-    return f'{place}.{key}' if place else key
-
-
-def _shown(value: Any) -> str:
-    """Return a value as JSON, shortened."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= 60 else text[:57] + '...'
 
 
 def _check_unique(inventory: Inventory) -> None:
@@ -355,14 +342,43 @@ def _check_unique(inventory: Inventory) -> None:
         _check_no_duplicates(part, key, values)
 
 
-def _check_no_duplicates(part: str, key: str, values: Iterable[Any]) -> None:
+def _check_no_duplicates(
+    part: str,
+    key: str,
+    values: Iterable[Any],
+    error: type[errors.SchedulerError] = errors.InvalidInventory,
+) -> None:
     seen: dict[Any, int] = {}
     for index, value in enumerate(values):
         first = seen.setdefault(value, index)
         if first != index:
             shown = value if not isinstance(value, tuple) else ' '.join(value)
-            raise errors.InvalidInventory(
+            raise error(
                 f'{part}[{index}].{key}: {shown} is a duplicate of '
                 f'{part}[{first}]',
                 at=f'{part}[{index}].{key}',
             )
+
+
+def prepare() -> None:
+    """Have msgspec work out the types of all documents now, on one thread.
+
+    It does so at the first use of each, and crashes the process where two
+    threads are the first at the same time. To be called once more where
+    modules with documents of their own are imported later.
+    """
+    parts = (*reported_parts.OF_HOST.values(), reported_parts.ImageMeta)
+    answers = (HostsAnswer, PoolAnswer)
+    for kind in (ReportedHost, *parts, *answers, *_kinds(Document)):
+        with contextlib.suppress(msgspec.ValidationError):
+            msgspec.convert(None, kind)
+
+
+def _kinds(base: type[Any]) -> Iterator[type[Any]]:
+    """Yield all classes that are made of a class."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+prepare()

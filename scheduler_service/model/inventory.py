@@ -12,19 +12,26 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from scheduler_service.model.limits import (
+    MAX_RATIO,
+    Address,
+    Name,
+    Short,
+    Text,
+)
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 Uuid = Annotated[
     str,
     msgspec.Meta(
         pattern=r'^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?'
-        r'[0-9a-fA-F]{12}$'
+        r'[0-9a-fA-F]{12}\Z'
     ),
 ]
-ResourceClass = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}$')]
-Trait = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}$')]
+ResourceClass = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}\Z')]
+Trait = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}\Z')]
 Scalar = str | int | float | bool | None
 
 STANDARD_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
@@ -82,8 +89,8 @@ class Pool(Document):
 
     id: Uuid
     name: Name
-    description: str | None = ''
-    attributes: dict[Name, str] = {}
+    description: Text | None = ''
+    attributes: dict[Name, Text] = {}
 
     def __post_init__(self) -> None:
         self.attributes = Attributes(self.attributes)
@@ -117,7 +124,7 @@ class Host(Document):
     hypervisor_hostname: Name = ''
     uuid: Uuid = ''
     status: Literal['enabled', 'disabled'] = 'enabled'
-    disabled_reason: str | None = None
+    disabled_reason: Text | None = None
     state: Literal['up', 'down'] = 'up'
     vcpus: Count = 0
     memory_mb: Count = 0
@@ -129,9 +136,9 @@ class Host(Document):
     cpu_allocation_ratio: Ratio | None = None
     ram_allocation_ratio: Ratio | None = None
     disk_allocation_ratio: Ratio | None = None
-    hypervisor_type: str | None = None
+    hypervisor_type: Short | None = None
     hypervisor_version: Whole | None = None
-    host_ip: str | None = None
+    host_ip: Address | None = None
     supported_instances: list[list[str | None]] | None = []
     cpu_info: dict[str, Any] | str | None = {}
     stats: dict[str, Scalar] | None = {}
@@ -143,7 +150,7 @@ class Host(Document):
     resources: dict[ResourceClass, Resource] = {}
     pci_device_pools: list[dict[str, Any]] | None = []
     numa_topology: dict[str, Any] | None = None
-    cell_uuid: str | None = None
+    cell_uuid: Short | None = None
 
     def __post_init__(self) -> None:
         if not self.hypervisor_hostname:
@@ -171,12 +178,15 @@ class HostReport(NamedTuple):
 
     :ivar changes: field of the host's document -> value
     :ivar instances: uuids, as in :class:`ReportedHost`
+    :ivar counted: uuids of more instances whose claims the used amounts
+        include; the report does not confirm them
     """
 
     host: str
     node: str
     changes: dict[str, Any]
     instances: list[str] | None = None
+    counted: list[str] | None = None
 
     @classmethod
     def of(cls, host: ReportedHost, named: Iterable[str]) -> HostReport:
@@ -212,7 +222,7 @@ class Aggregate(Document):
     uuid: Uuid = ''
     name: Name = ''
     hosts: list[Name] = []
-    metadata: dict[Name, str] = {}
+    metadata: dict[Name, Text] = {}
 
     def __post_init__(self) -> None:
         if not self.uuid:
@@ -227,7 +237,7 @@ class Instance(Document):
     uuid: Uuid
     host: Name
     hypervisor_hostname: Name = ''
-    project_id: str | None = None
+    project_id: Short | None = None
     image_id: str | None = None
     availability_zone: str | None = None
     task_state: str | None = None
@@ -245,7 +255,7 @@ class ServerGroup(Document):
 
     uuid: Uuid
     name: Name = ''
-    project_id: str | None = None
+    project_id: Short | None = None
     policy: Literal[
         'affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity'
     ] = 'anti-affinity'

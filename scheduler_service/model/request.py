@@ -3,25 +3,79 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import uuid
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.model import numa_limits
+from scheduler_service.model.devices import GuestNuma, PciRequest
 from scheduler_service.model.inventory import (
     Attributes,
     Count,
     Document,
-    Name,
+    Pool,
+    ResourceClass,
+    Trait,
     Uuid,
     dashed,
 )
+from scheduler_service.model.limits import Name, Short
 
 MAX_INSTANCES = 1000
 _NO_TRAITS: frozenset[str] = frozenset()
 _PLACING = 'placing now'
+# What a random digit becomes that says of which kind a uuid is.
+_VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
+_MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
+
+
+def _new_uuid(key: str | None, name: object) -> str:
+    """Return a random uuid, or the one of a name within a message."""
+    if key is None:
+        return str(uuid.uuid4())
+    return _uuid5(_of_message(key), name)
+
+
+def _new_uuids(key: str | None, count: int) -> list[str]:
+    """Return uuids as :func:`_new_uuid` does, named by number.
+
+    Where there are many, one by one takes several times as long.
+    """
+    if key is not None:
+        message = _of_message(key)
+        return [_uuid5(message, number) for number in range(count)]
+    if count == 1:
+        return [str(uuid.uuid4())]
+    digits = os.urandom(16 * count).hex()
+    return [
+        _dashed(digits[at : at + 32], 4) for at in range(0, len(digits), 32)
+    ]
+
+
+def _of_message(key: str) -> Any:
+    """Return the hash that the uuids of a message begin with."""
+    start = _MESSAGES.bytes + f'{key}/'.encode()
+    return hashlib.sha1(start, usedforsecurity=False)
+
+
+def _uuid5(start: Any, name: object) -> str:
+    """Return what ``uuid.uuid5`` does, of a hash that is begun already."""
+    whole = start.copy()
+    whole.update(str(name).encode())
+    return _dashed(whole.hexdigest(), 5)
+
+
+def _dashed(digits: str, version: int) -> str:
+    """Return 32 hexadecimal digits as a uuid of a version."""
+    return (
+        f'{digits[:8]}-{digits[8:12]}-{version}{digits[13:16]}-'
+        f'{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}'
+    )
 
 
 class Flavor(Document):
@@ -36,6 +90,10 @@ class Flavor(Document):
     swap: Count = 0
     extra_specs: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        if self.extra_specs:
+            numa_limits.check(self.extra_specs)
+
 
 class Image(Document):
     """The image to boot: what matters for scheduling."""
@@ -43,6 +101,10 @@ class Image(Document):
     id: str | None = None
     properties: dict[str, Any] = {}
     disk_format: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.properties:
+            numa_limits.check(self.properties)
 
 
 class Retry(Document):
@@ -53,23 +115,39 @@ class Retry(Document):
 
 
 class Destination(Document):
-    """A host, node or cell that the caller requires."""
+    """A host, node, cell or aggregates that the caller requires.
+
+    :ivar aggregates: uuids, each entry one or several with commas between
+        them; a host has to be in one aggregate of each entry
+    :ivar forbidden_aggregates: uuids; a host must be in none of them
+    """
 
     host: str | None = None
     node: str | None = None
     cell: str | None = None
     allow_cross_cell_move: bool = False
+    aggregates: list[str] = []
+    forbidden_aggregates: list[str] = []
 
 
 class Request(Document, dict=True):
     """How many instances of which flavor, and on which hosts they may be.
 
+    :ivar ignore_nodes: (service host, node) pairs
+    :ivar amounts: resource class -> what one instance takes, in place of
+        what follows from the flavor; None: what follows from it
+    :ivar traits: in addition to those of flavor and image
+    :ivar group_hosts: service hosts of members of the server group, as the
+        caller knows them, beside those that the store knows
+    :ivar numa_topology: in place of what follows from flavor and image
+    :ivar pci_requests: devices, in place of what the flavor's alias names
+
     ``dict=True`` gives the cached properties below a place for their values,
     which many filters read.
     """
 
-    request_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
-    project_id: str | None = None
+    request_id: Short | None = None
+    project_id: Short | None = None
     user_id: str | None = None
     num_instances: Annotated[int, msgspec.Meta(ge=1, le=MAX_INSTANCES)] = 1
     instance_uuids: Annotated[
@@ -85,30 +163,44 @@ class Request(Document, dict=True):
     force_nodes: list[str] | None = []
     retry: Retry | None = None
     requested_destination: Destination | None = None
+    ignore_nodes: list[tuple[str, str]] = []
+    amounts: dict[ResourceClass, Count] | None = None
+    traits: dict[Trait, Literal['required', 'forbidden']] = {}
+    group_hosts: list[str] = []
+    numa_topology: GuestNuma | None = None
+    pci_requests: list[PciRequest] = []
 
     def __post_init__(self) -> None:
         uuids = [dashed(value) for value in self.instance_uuids]
         if uuids:
             if len(set(uuids)) != len(uuids):
                 raise ValueError('expected different instance_uuids')
+            if self.num_instances not in (1, len(uuids)):
+                raise ValueError(
+                    f'expected {self.num_instances} instance_uuids, as '
+                    f'num_instances says, got {len(uuids)}'
+                )
             self.num_instances = len(uuids)
         self.instance_uuids = uuids
         if self.instance_group:
             self.instance_group = dashed(self.instance_group)
 
-    def with_ids(self) -> Request:
+    def with_ids(self, key: str | None = None) -> Request:
         """Return the request with a uuid for each instance and an id.
 
         Ids that are absent become random ones. A caller whose retry is to find
         the claim of its first attempt has to send its own.
+
+        :param key: absent ids are derived from it, so that the same message
+            has the same ids whenever it is delivered
         """
         if self.instance_uuids and self.request_id:
             return self
         return msgspec.structs.replace(
             self,
-            request_id=self.request_id or f'req-{uuid.uuid4()}',
+            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
             instance_uuids=self.instance_uuids
-            or [str(uuid.uuid4()) for _ in range(self.num_instances)],
+            or _new_uuids(key, self.num_instances),
         )
 
     @property
@@ -147,9 +239,11 @@ class Request(Document, dict=True):
         """Amount of each resource class that one instance allocates.
 
         VCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the flavor,
-        each overridden by the extra spec ``resources:CLASS``; classes with an
-        amount of 0 are left out.
+        each overridden by the extra spec ``resources:CLASS``; or what the
+        request says itself. Classes with an amount of 0 are left out.
         """
+        if self.amounts is not None:
+            return {name: n for name, n in self.amounts.items() if n}
         flavor = self.flavor
         amounts = {
             'VCPU': flavor.vcpus,
@@ -166,15 +260,26 @@ class Request(Document, dict=True):
 
     @functools.cached_property
     def required_traits(self) -> frozenset[str]:
-        """Traits that the flavor or the image requires of the host."""
-        return _traits(self.flavor.extra_specs, 'required') | _traits(
-            self.image_properties, 'required'
+        """Traits that flavor, image or request require of the host."""
+        return (
+            _traits(self.flavor.extra_specs, 'required')
+            | _traits(self.image_properties, 'required')
+            | self._own_traits('required')
         )
 
     @functools.cached_property
     def forbidden_traits(self) -> frozenset[str]:
-        """Traits that the host must not have, by the flavor."""
-        return _traits(self.flavor.extra_specs, 'forbidden')
+        """Traits that the host must not have, by flavor or request."""
+        return _traits(
+            self.flavor.extra_specs, 'forbidden'
+        ) | self._own_traits('forbidden')
+
+    def _own_traits(self, wanted: str) -> frozenset[str]:
+        if not self.traits:
+            return _NO_TRAITS
+        return frozenset(
+            name for name, value in self.traits.items() if value == wanted
+        )
 
     @functools.cached_property
     def ignored(self) -> frozenset[str]:
@@ -204,33 +309,48 @@ class Request(Document, dict=True):
 
 
 class ZoneRequest(Document):
-    """A DNS zone for which a pool is to be selected."""
+    """A DNS zone for which a pool is to be selected.
 
-    name: Name
+    :ivar name: None: of a zone that is to be imported, and is not stored
+    """
+
+    name: Name | None = None
     id: Uuid | None = None
     email: str | None = None
     attributes: dict[str, str] = {}
-    project_id: str | None = None
-    request_id: str | None = None
+    project_id: Short | None = None
+    request_id: Short | None = None
 
     def __post_init__(self) -> None:
         self.attributes = Attributes(self.attributes)
         self.id = dashed(self.id) if self.id else None
 
-    def with_ids(self) -> ZoneRequest:
+    def with_ids(self, key: str | None = None) -> ZoneRequest:
         """Return the zone with an id and a request id.
 
         An absent id is derived from project and name, so that a repeated
-        request without an id is for the same zone.
+        request without an id is for the same zone. A zone without a name is
+        the same as no other.
+
+        :param key: an absent request id is derived from it
         """
         if self.id and self.request_id:
             return self
-        made = uuid.uuid5(_ZONES, f'{self.project_id or ""}\0{self.name}')
+        made = _new_uuid(key, 'zone')
+        if self.name is not None:
+            named = f'{self.project_id or ""}\0{self.name}'
+            made = str(uuid.uuid5(_ZONES, named))
         return msgspec.structs.replace(
             self,
-            id=self.id or str(made),
-            request_id=self.request_id or f'req-{uuid.uuid4()}',
+            id=self.id or made,
+            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
         )
+
+
+class Candidates(Document):
+    """The pools that a caller sends with a zone."""
+
+    pools: list[Pool]
 
 
 class SelectEntry(NamedTuple):

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_service import errors
+from scheduler_service import errors, turns
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
@@ -26,8 +27,9 @@ from scheduler_service.pipeline.filtering import (
 )
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.randomness import RandomSource
-from scheduler_service.pipeline.ranking import Ranking
-from scheduler_service.pipeline.search import HostSearch
+from scheduler_service.pipeline.ranking import FINALISTS, Ranking
+from scheduler_service.pipeline.resumption import resume
+from scheduler_service.pipeline.search import HostSearch, SearchPlan
 from scheduler_service.pipeline.selection import (
     Assignment,
     Bonuses,
@@ -45,6 +47,7 @@ class HostPipeline:
 
     :param check_room: whether hosts need room for what a claim takes; off
         where no claim will follow and the filters alone decide
+    :param cache: keeps what requests have in common; None: nothing is kept
     """
 
     def __init__(
@@ -53,14 +56,24 @@ class HostPipeline:
         weighers: Sequence[Weigher],
         settings: Settings,
         check_room: bool = True,
+        cache: SearchCache | None = None,
     ) -> None:
         self.settings = settings
         self.filters = tuple(filters)
+        self._how = filters, weighers, settings, check_room
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
+        self._cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
+
+    def for_another_thread(self) -> HostPipeline:
+        """Return a pipeline with the same filters and weighers.
+
+        It keeps nothing between requests: a cache belongs to one thread.
+        """
+        return HostPipeline(*self._how)
 
     def select(
         self,
@@ -69,6 +82,7 @@ class HostPipeline:
         rng: RandomSource,
         spread: int = 1,
         bonuses: Bonuses | None = None,
+        placed: dict[str, Assignment] | None = None,
     ) -> ScheduleResult:
         """Choose a host for every instance of the request, or none at all.
 
@@ -77,11 +91,21 @@ class HostPipeline:
         :param spread: choose at random among at least so many of the best
         :param bonuses: for each instance the hosts that it may be on, and
             what is added to their weights
+        :param placed: gets the place of each instance; where it has some
+            from an earlier turn, they are kept if they are still free
+        :raises TurnOver: others have their turn first
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
         with overlay.transaction(request.num_instances > 1):
-            return self._select(overlay, request, rng, spread, bonuses)
+            return self._select(
+                overlay,
+                request,
+                rng,
+                spread,
+                bonuses,
+                {} if placed is None else placed,
+            )
 
     def _select(
         self,
@@ -90,29 +114,34 @@ class HostPipeline:
         rng: RandomSource,
         spread: int,
         bonuses: Bonuses | None,
+        placed: dict[str, Assignment],
     ) -> ScheduleResult:
-        table = overlay.table
-        search = HostSearch(
-            self._filtering, self._weighing, table, request, bonuses
-        )
-        ranking = search.ranking()
+        table, uuids = overlay.table, request.instance_uuids
+        if placed:
+            resume(self, overlay, request, placed)
+        left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
+        if placed:
+            request.placing = uuids[left[0]]
+        search = self._search(table, request, spread, bonuses)
+        ranking = search.ranking(left[0])
         if ranking is None:
-            raise self._refusal(table, request, search.funnel, 0)
+            raise self._refusal(table, request, search.funnel, len(placed))
         count, finalists = ranking.count, ranking.finalists(table)
-        assignments: list[Assignment] = []
-        for uuid in request.instance_uuids:
+        for turn, at in enumerate(left):
+            if turn:
+                turns.check()
             if ranking is None:
-                raise self._refusal(
-                    table, request, search.funnel, len(assignments)
-                )
+                raise self._refusal(table, request, search.funnel, len(placed))
             row = ranking.pick(self.settings, rng, spread)
-            assigned = self._builder.assignment(table, row, uuid, request)
-            assignments.append(assigned)
+            assigned = self._builder.assignment(table, row, uuids[at], request)
+            placed[uuids[at]] = assigned
             overlay.assume(
                 row, assigned.amounts, assigned.placed, request.instance_group
             )
             if request.num_instances > 1:
-                ranking = search.next(row, len(assignments))
+                following = left[turn + 1 : turn + 2] or [len(uuids)]
+                ranking = search.next(row, following[0])
+        assignments = [placed[uuid] for uuid in uuids]
         if ranking is not None:
             self._builder.add_alternates(table, request, ranking, assignments)
         return ScheduleResult(
@@ -122,6 +151,32 @@ class HostPipeline:
             finalists,
             self._query(table, request),
         )
+
+    def _search(
+        self,
+        table: HostTable,
+        request: Request,
+        spread: int,
+        bonuses: Bonuses | None,
+    ) -> HostSearch | CachedSearch:
+        """Filter for the first instance."""
+        settings = self.settings
+        plan = SearchPlan(self._filtering, self._weighing, table, request)
+        if (
+            self._cache is not None
+            and bonuses is None
+            and not settings.shuffle_best_same_weighed_hosts
+        ):
+            best = max(
+                FINALISTS,
+                settings.host_subset_size,
+                spread,
+                settings.max_attempts + request.num_instances,
+            )
+            search = self._cache.search(plan, best)
+            if search is not None:
+                return search
+        return HostSearch(plan, bonuses)
 
     def _query(self, table: HostTable, request: Request) -> str:
         """Return what the request filters ask of hosts."""

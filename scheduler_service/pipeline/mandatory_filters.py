@@ -26,6 +26,11 @@ from scheduler_service.filters.base import (
 )
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import STANDARD_CLASSES, Request
+from scheduler_service.pipeline.naming import (
+    rows_in_any_case,
+    rows_of_nodes,
+    rows_with,
+)
 from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
 
@@ -47,13 +52,13 @@ class RequestedDestination(RowFilter):
         if destination.host:
             rows = table.rows_of_host(destination.host)
             if destination.node:
-                nodes = _rows_with(table, 'node', destination.node)
+                nodes = rows_with(table, 'node', destination.node)
                 rows = np.intersect1d(rows, nodes)
             return RowSet(rows, passes=True)
         if destination.node:
-            return RowSet(_rows_with(table, 'node', destination.node), True)
+            return RowSet(rows_with(table, 'node', destination.node), True)
         if destination.cell and not destination.allow_cross_cell_move:
-            cell = _rows_with(table, 'cell_uuid', destination.cell)
+            cell = rows_with(table, 'cell_uuid', destination.cell)
             return RowSet(cell, passes=True)
         return None
 
@@ -65,7 +70,10 @@ class RequestedDestination(RowFilter):
 
 
 class IgnoreHosts(RowFilter):
-    """Leaves out the service hosts that the caller ignores, in any case."""
+    """Leaves out the hosts that the caller ignores.
+
+    Service hosts in any case, and nodes with their exact names.
+    """
 
     name = 'ignore_hosts'
     once = True
@@ -75,9 +83,13 @@ class IgnoreHosts(RowFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
         """Look the few names up."""
-        if not request.ignore_hosts:
+        if not request.ignore_hosts and not request.ignore_nodes:
             return None
-        return RowSet(_rows_in_any_case(table, request.ignored), passes=False)
+        rows = rows_in_any_case(table, request.ignored)
+        if request.ignore_nodes:
+            nodes = rows_of_nodes(table, request.ignore_nodes)
+            rows = np.union1d(rows, nodes)
+        return RowSet(rows, passes=False)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
@@ -102,10 +114,10 @@ class ForceHosts(RowFilter):
         forced: list[Rows] = []
         if request.force_hosts:
             lower = {name.lower() for name in request.force_hosts}
-            forced.append(_rows_in_any_case(table, lower))
+            forced.append(rows_in_any_case(table, lower))
         if request.force_nodes:
             nodes = [
-                _rows_with(table, 'node', name) for name in request.force_nodes
+                rows_with(table, 'node', name) for name in request.force_nodes
             ]
             forced.append(np.unique(np.concatenate(nodes)))
         rows = forced[0]
@@ -376,18 +388,6 @@ def _units(table: HostTable, name: str, amount: int) -> Mask:
     units: Mask = (columns.min_unit <= amount) & (amount <= columns.max_unit)
     units &= amount % columns.step_size == 0
     return units
-
-
-def _rows_with(table: HostTable, column: str, value: str) -> Rows:
-    """Return the rows where a coded column has the value."""
-    coded = table.coded[column]
-    return np.flatnonzero(coded.codes == coded.code(value))
-
-
-def _rows_in_any_case(table: HostTable, lower: Any) -> Rows:
-    by_lower = table.lower_hosts()
-    names = [name for one in lower for name in by_lower.get(one, ())]
-    return table.rows_of_hosts(names)
 
 
 MANDATORY_FILTERS: tuple[HostFilter, ...] = (

@@ -113,9 +113,10 @@ class PoolPipeline:
                 f'{len(pools)} pools, {summary}',
                 **facts,
             )
+        shown = f'zone {zone.name}' if zone.name else 'the zone'
         raise errors.MultiplePoolsFound(
-            f'{len(remaining)} pools match zone {zone.name}, and no filter '
-            f'chooses among them: {summary}',
+            f'{len(remaining)} pools match {shown}, and no filter chooses '
+            f'among them: {summary}',
             **facts,
         )
 
@@ -125,14 +126,18 @@ class PoolPipeline:
         pools: Mapping[str, Pool],
         zone: ZoneRequest,
         rng: RandomSource,
+        candidates: Sequence[Pool] | None = None,
     ) -> Steps:
         """Return the pools that each filter left, in order.
 
         A filter gets the pools that the one before it returned. It may also
         return a pool that it did not get, such as the default pool.
+
+        :param pools: all that filters may look up
+        :param candidates: what the first filter gets; None: all pools
         """
         storage = PoolStorage(pools, self.settings, rng)
-        current: list[Pool] = list(pools.values())
+        current = list(pools.values() if candidates is None else candidates)
         steps: Steps = []
         for filter_class in self.filters:
             name = filter_class.name or filter_class.__name__

@@ -6,7 +6,7 @@ A ranking belongs to the thread that made it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,38 @@ _FEW = 16
 # From so many hosts on, they are searched in blocks.
 _LARGE = 50_000
 _BLOCK = 256
+
+
+class Finalists(NamedTuple):
+    """The best hosts, best first, and why they are.
+
+    What is written about them takes longer than to note them, and a reply
+    does not wait for it.
+
+    :ivar parts: (weigher, parts of the weights) of those with an opinion
+    """
+
+    table: HostTable
+    rows: list[int]
+    weights: list[float]
+    parts: list[tuple[str, list[float]]]
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return each as JSON can hold it.
+
+        With host, node, weight, and the parts of the weight by weigher.
+        """
+        return [
+            {
+                'host': self.table.host_at(row),
+                'node': self.table.node_at(row),
+                'weight': weight,
+                'weights': {name: part[at] for name, part in self.parts},
+            }
+            for at, (row, weight) in enumerate(
+                zip(self.rows, self.weights, strict=True)
+            )
+        ]
 
 
 @dataclasses.dataclass(slots=True)
@@ -66,29 +98,15 @@ class Ranking:
             order = self.best(among)
         return rng.choice(order[:among])
 
-    def finalists(self, table: HostTable) -> list[dict[str, Any]]:
-        """Return the best hosts, best first, with the parts of their weights.
-
-        As JSON can hold them: host, node, weight, and weights by weigher.
-        """
-        hosts, nodes = table.coded['host'], table.coded['node']
+    def finalists(self, table: HostTable) -> Finalists:
+        """Return the best hosts, best first."""
         best = self.best_at(FINALISTS)
-        names = [name for name, _ in self.parts]
-        weights = [part.take(best).tolist() for _, part in self.parts]
-        return [
-            {
-                'host': hosts.values[hosts.codes[row]],
-                'node': nodes.values[nodes.codes[row]],
-                'weight': total,
-                'weights': dict(zip(names, parts, strict=True)),
-            }
-            for row, total, *parts in zip(
-                self.rows.take(best).tolist(),
-                self.totals.take(best).tolist(),
-                *weights,
-                strict=True,
-            )
-        ]
+        return Finalists(
+            table,
+            self.rows.take(best).tolist(),
+            self.totals.take(best).tolist(),
+            [(name, part.take(best).tolist()) for name, part in self.parts],
+        )
 
     def best_at(self, count: int) -> list[int]:
         """Return where the *count* best are in the arrays, best first."""

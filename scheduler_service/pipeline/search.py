@@ -19,11 +19,13 @@ from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Weighing
 
 
-class HostSearch:
-    """Filters and weighs for each instance of a request in turn.
+class SearchPlan:
+    """What filters and weighers have to say about one request.
 
-    :param bonuses: what extenders said, None where they were not asked
-    :ivar funnel: counts of the pass for the first instance
+    :ivar steps: of the filters, in order; those of the next instance once
+        there is one
+    :ivar terms: of the weighers
+    :raises FilterFault: a filter or weigher failed
     """
 
     def __init__(
@@ -32,17 +34,42 @@ class HostSearch:
         weighing: Weighing,
         table: HostTable,
         request: Request,
-        bonuses: Bonuses | None,
     ) -> None:
-        self.funnel = Funnel(len(table))
-        self._filtering = filtering
-        self._weighing = weighing
-        self._table = table
-        self._request = request
+        self.filtering = filtering
+        self.weighing = weighing
+        self.table = table
+        self.request = request
+        self.steps = filtering.plan(table, request)
+        self.terms = weighing.plan(table, request)
+
+    def advance(self, index: int) -> None:
+        """Plan for the next instance.
+
+        :param index: of the instance; past the last one for alternates
+        :raises FilterFault: a filter failed
+        """
+        request = self.request
+        if index < len(request.instance_uuids):
+            request.placing = request.instance_uuids[index]
+        self.steps = self.filtering.plan_again(self.table, request, self.steps)
+
+
+class HostSearch:
+    """Filters and weighs all hosts, for each instance of a request in turn.
+
+    :param bonuses: what extenders said, None where they were not asked
+    :ivar funnel: counts of the pass for the first instance
+    """
+
+    def __init__(
+        self, plan: SearchPlan, bonuses: Bonuses | None = None
+    ) -> None:
+        self.funnel = Funnel(len(plan.table))
+        self._plan = plan
         self._bonuses = bonuses
-        self._steps = filtering.plan(table, request)
-        self._terms = weighing.plan(table, request)
-        self._passed = filtering.run(table, request, self._steps, self.funnel)
+        self._passed = plan.filtering.run(
+            plan.table, plan.request, plan.steps, self.funnel
+        )
 
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
@@ -54,8 +81,9 @@ class HostSearch:
         if self._bonuses is not None:
             bonus = self._bonuses[min(index, len(self._bonuses) - 1)]
             return self._ranking_with(mask, bonus)
-        return self._weighing.rank(
-            self._table, mask, left, self._request, self._terms
+        plan = self._plan
+        return plan.weighing.rank(
+            plan.table, mask, left, plan.request, plan.terms
         )
 
     def next(self, row: int, index: int) -> Ranking | None:
@@ -65,12 +93,14 @@ class HostSearch:
         :param index: of the next; past the last one for alternates
         :raises FilterFault: a filter or weigher failed
         """
-        table, request = self._table, self._request
-        if index < len(request.instance_uuids):
-            request.placing = request.instance_uuids[index]
-        self._steps = self._filtering.plan_again(table, request, self._steps)
-        self._passed = self._filtering.run_again(
-            table, request, self._steps, self._passed.mask, np.array([row])
+        plan = self._plan
+        plan.advance(index)
+        self._passed = plan.filtering.run_again(
+            plan.table,
+            plan.request,
+            plan.steps,
+            self._passed.mask,
+            np.array([row]),
         )
         return self.ranking(index)
 
@@ -78,13 +108,14 @@ class HostSearch:
         self, mask: Mask, bonus: Mapping[int, float]
     ) -> Ranking | None:
         """Rank the hosts that extenders left, with what they added."""
-        ids = self._table.ids
+        plan = self._plan
+        ids = plan.table.ids
         left = np.isin(ids, np.array(sorted(bonus), np.int64))
         rows = np.flatnonzero(mask & left)
         if not len(rows):
             return None
-        ranking = self._weighing.rank_rows(
-            self._table, rows, self._request, self._terms
+        ranking = plan.weighing.rank_rows(
+            plan.table, rows, plan.request, plan.terms
         )
         more = np.array([bonus[store_id] for store_id in ids[rows].tolist()])
         ranking.totals = ranking.totals + more

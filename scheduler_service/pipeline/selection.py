@@ -17,7 +17,7 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.mandatory_filters import Resources
-from scheduler_service.pipeline.ranking import Ranking
+from scheduler_service.pipeline.ranking import Finalists, Ranking
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
@@ -56,7 +56,7 @@ class ScheduleResult(msgspec.Struct):
     assignments: list[Assignment]
     funnel: Funnel
     passed: int
-    finalists: list[dict[str, Any]]
+    finalists: Finalists
     query: str
 
     def explanation(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class ScheduleResult(msgspec.Struct):
         return {
             **self.funnel.to_dict(),
             'passed': self.passed,
-            'finalists': self.finalists,
+            'finalists': self.finalists.to_list(),
             'query': self.query,
         }
 
@@ -135,11 +135,12 @@ class SelectionBuilder:
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
+        by_cell: dict[str | None, list[Selection]] = {}
+        for offer in offers:
+            by_cell.setdefault(offer.cell, []).append(offer)
         for one in assignments:
             cell = one.placement.selected.cell
-            one.placement.alternates = [
-                offer for offer in offers if offer.cell == cell
-            ][:wanted]
+            one.placement.alternates = by_cell.get(cell, [])[:wanted]
 
     def _selection(
         self, table: HostTable, row: int, forced: bool

@@ -143,7 +143,7 @@ class Weighing:
             part = normalised(raw, *ends, factor)
             if part is not None:
                 parts.append((weigher.name, part))
-                totals = _added(totals, part, len(parts))
+                totals = added(totals, part, len(parts))
         if totals is None:
             totals = np.zeros(len(table))
         if count < len(table):
@@ -179,7 +179,7 @@ class Weighing:
             part = weighted(weigher, factor, weights)
             if part is not None:
                 parts.append((weigher.name, part))
-                totals = _added(totals, part, len(parts))
+                totals = added(totals, part, len(parts))
         if totals is None:
             totals = np.zeros(len(rows))
         return Ranking(rows, totals, parts, len(rows))
@@ -246,8 +246,11 @@ def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
     return part
 
 
-def _added(totals: Floats | None, part: Floats, count: int) -> Floats:
-    """Return the sum of the first *count* parts; parts are not written to."""
+def added(totals: Floats | None, part: Floats, count: int) -> Floats:
+    """Add a part to totals; return the sum of the first *count* parts.
+
+    Parts are not written to.
+    """
     if totals is None:
         return part
     if count == 2:
@@ -263,7 +266,7 @@ def raw_weights(
     request: Request,
     settings: Settings,
 ) -> Floats | None:
-    """Return a weigher's raw weights of rows, inside its own bounds.
+    """Return a weigher's raw weights of rows, finite, inside its own bounds.
 
     :raises FilterFault: the weigher failed
     """
@@ -271,13 +274,24 @@ def raw_weights(
         raw = weigher.weigh(table, rows, request, settings)
     except Exception as fault:
         raise _error(weigher, fault) from fault
-    if raw is None or (weigher.minval is None and weigher.maxval is None):
-        return raw
+    if raw is None:
+        return None
+    if not np.isfinite(raw).all():
+        raw = _with_worst(raw, weigher.sign * weigher.multiplier(settings))
     if weigher.minval is not None:
         raw = np.maximum(raw, weigher.minval)
     if weigher.maxval is not None:
         raw = np.minimum(raw, weigher.maxval)
     return raw
+
+
+def _with_worst(raw: Floats, multiplier: float) -> Floats:
+    """Return raw weights with the worst one for hosts that have none."""
+    known = np.isfinite(raw)
+    if not known.any():
+        return np.zeros(len(raw))
+    worst = raw[known].min() if multiplier >= 0.0 else raw[known].max()
+    return np.where(known, raw, worst)
 
 
 def _error(weigher: Weigher, fault: Exception) -> errors.SchedulerError:

@@ -61,10 +61,22 @@ def scope_of(
         return cached_scope
     scope = Scope()
     if not request.is_rebuild:
+        _add_destination(request, scope)
         for request_filter in BUILT_IN:
             request_filter.apply(request, aggregates, settings, scope)
     request.__dict__[_CACHE_KEY] = aggregates, settings, scope
     return scope
+
+
+def _add_destination(request: Request, scope: Scope) -> None:
+    """Restrict a request to the aggregates that it names itself."""
+    destination = request.requested_destination
+    if destination is None:
+        return
+    scope.required_aggregates += (
+        frozenset(entry.split(',')) for entry in destination.aggregates
+    )
+    scope.forbidden_aggregates.update(destination.forbidden_aggregates)
 
 
 __all__ = ['BUILT_IN', 'RequestFilter', 'Scope', 'scope_of']

@@ -46,22 +46,13 @@ class CastReplySender:
         if reply_to is None and self._notifier is None:
             return None
 
-        request_id = _request_id(args)
+        return _CastReply(self, ctxt, method, _request_id(args), reply_to)
 
-        def on_reply(result: Any, error: errors.SchedulerError | None) -> None:
-            reply = {
-                'verb': method,
-                'request_id': result['request_id'] if result else request_id,
-                'result': result,
-                'error': error.to_dict() if error else None,
-            }
-            if reply_to is not None:
-                self._cast(ctxt, reply_to, reply)
-            self._notify(ctxt, method, reply)
+    def cast(self, ctxt: Any, reply_to: Any, reply: dict[str, Any]) -> None:
+        """Cast a reply to whom a message named.
 
-        return on_reply
-
-    def _cast(self, ctxt: Any, reply_to: Any, reply: dict[str, Any]) -> None:
+        :raises MessageUndeliverable: the queue is full and refuses it
+        """
         target = oslo_messaging.Target(
             exchange=reply_to.exchange,
             topic=reply_to.topic,
@@ -76,7 +67,8 @@ class CastReplySender:
             )
         client.cast(ctxt, reply_to.method, **reply)
 
-    def _notify(self, ctxt: Any, method: str, reply: dict[str, Any]) -> None:
+    def notify(self, ctxt: Any, method: str, reply: dict[str, Any]) -> None:
+        """Publish a reply as a notification, if any driver is configured."""
         if self._notifier is None:
             return
         failed = reply['error'] is not None
@@ -88,6 +80,46 @@ class CastReplySender:
             # Only logged: with an error the cast, which has been sent, would
             # be sent again.
             LOG.warning('Notification %s was not published: %s', event, fault)
+
+
+class _CastReply:
+    """Casts and publishes the reply to one message; each of them once.
+
+    :ivar destination: where the cast goes to; None: there is none
+    """
+
+    def __init__(
+        self,
+        sender: CastReplySender,
+        ctxt: Any,
+        method: str,
+        request_id: Any,
+        reply_to: Any,
+    ) -> None:
+        self._sender = sender
+        self._ctxt = ctxt
+        self._method = method
+        self._request_id = request_id
+        self._reply_to = reply_to
+        self.destination: str | None = None
+        if reply_to is not None:
+            names = (reply_to.exchange, reply_to.topic, reply_to.server)
+            self.destination = '/'.join(name or '' for name in names)
+
+    def __call__(
+        self, result: Any, error: errors.SchedulerError | None
+    ) -> None:
+        """Cast and publish what the message resulted in."""
+        request_id = result['request_id'] if result else self._request_id
+        reply = {
+            'verb': self._method,
+            'request_id': request_id,
+            'result': result,
+            'error': error.to_dict() if error else None,
+        }
+        if self._reply_to is not None:
+            self._sender.cast(self._ctxt, self._reply_to, reply)
+        self._sender.notify(self._ctxt, self._method, reply)
 
 
 def _request_id(args: Any) -> Any:

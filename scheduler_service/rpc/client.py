@@ -14,13 +14,17 @@ from typing import Any
 import oslo_messaging
 from oslo_config import cfg
 
+from scheduler_service import errors
 from scheduler_service.conf import scheduler as options
 from scheduler_service.rpc import transport as transports
-from scheduler_service.rpc.context import ContextSerializer
+from scheduler_service.rpc.context import StampingSerializer
 
-TOPIC = 'scheduler'
-VERSION = '1.1'
-_FIRST = '1.0'
+TOPIC = 'scheduler-service'
+EXCHANGE = 'openstack'
+VERSION = '1.2'
+_FIRST, _REPORTS, _CANDIDATES = '1.0', '1.1', '1.2'
+# What the bus appends to the name of the class of a caller's error.
+_REMOTE = '_Remote'
 
 
 class SchedulerClient:
@@ -43,12 +47,16 @@ class SchedulerClient:
       hosts and operators: update_host_state, heartbeat,
       update_instance_info, delete_instance_info, sync_instance_info,
       update_aggregates, delete_aggregate
+    * 1.2 - schedule_zone(pools)
 
     :param conf: oslo.config object that has been parsed, :data:`cfg.CONF` or
         another; what the client reads of it is registered here:
         ``transport_url`` and its driver's options, and ``[upgrade_levels]
         scheduler``, which caps the version
     :param transport: a transport to use instead of one made from *conf*
+    :param topic: of the daemons, their ``[scheduler] topic``
+    :param exchange: of the daemons, their ``[scheduler] exchange``; the
+        caller's ``control_exchange`` does not count
     :param timeout: of calls, in seconds; None: ``rpc_response_timeout``
     """
 
@@ -59,13 +67,16 @@ class SchedulerClient:
         topic: str = TOPIC,
         version_cap: str | None = None,
         timeout: float | None = None,
+        exchange: str = EXCHANGE,
     ) -> None:
         self.transport = transport or transports.for_client(conf)
         _register_version_cap(conf)
         self._client = oslo_messaging.get_rpc_client(
             self.transport,
-            oslo_messaging.Target(topic=topic, version=_FIRST),
-            serializer=ContextSerializer(),
+            oslo_messaging.Target(
+                exchange=exchange, topic=topic, version=_FIRST
+            ),
+            serializer=StampingSerializer(),
             version_cap=version_cap
             or conf.upgrade_levels.scheduler
             or VERSION,
@@ -124,20 +135,33 @@ class SchedulerClient:
         zone: Mapping[str, Any],
         keep: bool = True,
         explain: bool = False,
+        pools: Sequence[Mapping[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """Return the pool for a zone, and store it as the zone's pool.
 
         :param keep: False returns what would be selected, and stores nothing
         :param explain: include ``explanation`` in the result
+        :param pools: the candidates, in place of the pools that daemons know,
+            each ``{id, name, description, attributes}``; *keep* has to be
+            False then, and the zone needs no name
         :raises NoValidPoolFound, MultiplePoolsFound: with what each filter
             left
         :raises PoolNotFound, Forbidden: the pool that is requested by its id
             does not exist, or the caller may not choose one
+        :raises Conflict: the stored pool does not fit the attributes that
+            the zone has now
         """
-        return self._call(
-            context, 'schedule_zone', zone=dict(zone), keep=keep,
-            explain=explain,
-        )  # fmt: skip
+        args = {'zone': dict(zone), 'keep': keep, 'explain': explain}
+        if pools is None:
+            return self._call(context, 'schedule_zone', **args)
+        result: dict[str, Any] = self._wait(
+            self._client.prepare(version=_CANDIDATES),
+            context,
+            'schedule_zone',
+            **args,
+            pools=[dict(pool) for pool in pools],
+        )
+        return result
 
     def schedule_zone_cast(
         self,
@@ -173,8 +197,8 @@ class SchedulerClient:
             else dict(entry)
             for entry in requests
         ]
-        results: list[dict[str, Any]] = self._client.call(
-            context, 'schedule_many', requests=sent
+        results: list[dict[str, Any]] = self._wait(
+            self._client, context, 'schedule_many', requests=sent
         )
         return results
 
@@ -194,8 +218,8 @@ class SchedulerClient:
 
     def release(self, context: Any, instances: Sequence[str]) -> list[str]:
         """Release claims; return the uuids of instances that had one."""
-        released: list[str] = self._client.call(
-            context, 'release', instances=list(instances)
+        released: list[str] = self._wait(
+            self._client, context, 'release', instances=list(instances)
         )
         return released
 
@@ -222,7 +246,7 @@ class SchedulerClient:
         ``sync_instance_info(host_name, instance_uuids)``,
         ``update_aggregates(aggregates)``, ``delete_aggregate(aggregate)``.
         """
-        client = self._client.prepare(version=VERSION)
+        client = self._client.prepare(version=_REPORTS)
         client.cast(context, method, **args)
 
     def call(self, context: Any, method: str, **args: Any) -> Any:
@@ -230,8 +254,8 @@ class SchedulerClient:
 
         :raises InvalidRequest: the report is not valid
         """
-        client = self._client.prepare(version=VERSION)
-        return client.call(context, method, **args)
+        client = self._client.prepare(version=_REPORTS)
+        return self._wait(client, context, method, **args)
 
     def tell(self, context: Any, method: str, **args: Any) -> None:
         """Cast: the deprecated name of :meth:`cast`."""
@@ -249,8 +273,25 @@ class SchedulerClient:
 
     def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
         """Call a method of version 1.0."""
-        result: dict[str, Any] = self._client.call(context, method, **args)
+        result: dict[str, Any] = self._wait(
+            self._client, context, method, **args
+        )
         return result
+
+    @staticmethod
+    def _wait(client: Any, context: Any, method: str, **args: Any) -> Any:
+        """Call, and raise an error as it was made.
+
+        The bus gives an error a class whose text repeats the sentence, with
+        the last line of a traceback.
+        """
+        try:
+            return client.call(context, method, **args)
+        except errors.SchedulerError as error:
+            kind = type(error)
+            if kind.__name__.endswith(_REMOTE):
+                error.__class__ = kind.__bases__[0]
+            raise
 
     def _cast(self, context: Any, method: str, **args: Any) -> None:
         """Cast a method of version 1.0."""

@@ -5,6 +5,7 @@ Stateless; any thread may use it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,14 +15,21 @@ from oslo_context import context
 from scheduler_service import errors
 from scheduler_service.model import documents
 
+# Each with an older name, which is read where the newer is absent.
 _TEXT = (
-    'user_id',
-    'project_id',
-    'domain_id',
-    'system_scope',
-    'request_id',
-    'global_request_id',
+    ('user_id', 'user'),
+    ('project_id', 'project'),
+    ('domain_id', 'domain'),
+    ('system_scope', 'system_scope'),
+    ('request_id', 'request'),
+    ('global_request_id', 'global_request'),
 )
+
+
+# When the caller sent a message, by its clock, in seconds since the epoch.
+_SENT_AT = 'scheduler_sent_at'
+# No time is so late, in seconds.
+_NO_TIME = 1e15
 
 
 class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
@@ -31,10 +39,19 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
     """
 
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
-        """Return the context as a dict."""
+        """Return the context as a dict.
+
+        :raises InvalidRequest: it is neither a request context nor a dict
+        """
         if isinstance(ctxt, context.RequestContext):
             values: dict[str, Any] = ctxt.to_dict()
             return values
+        if not isinstance(ctxt, Mapping):
+            raise errors.InvalidRequest(
+                'context: expected a request context or a dict, got '
+                f'{type(ctxt).__name__}',
+                at='context',
+            )
         return dict(ctxt)
 
     def deserialize_context(self, ctxt: Any) -> Any:
@@ -42,17 +59,41 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
         return ctxt
 
 
+class StampingSerializer(ContextSerializer):
+    """Sends the time with each message.
+
+    It tells a request that was sent before a release from one after it, when
+    both were on their way for long.
+    """
+
+    def serialize_context(self, ctxt: Any) -> dict[str, Any]:
+        """Return the context as a dict, with the time; nothing stays so."""
+        values: dict[str, Any] = super().serialize_context(ctxt)
+        if values:
+            values[_SENT_AT] = time.time()
+        return values
+
+
+def sent_at(ctxt: Any) -> float | None:
+    """Return when a message was sent; None: the caller did not say."""
+    value = ctxt.get(_SENT_AT) if isinstance(ctxt, Mapping) else None
+    # An integer of JSON may be larger than a float can be.
+    if not isinstance(value, int | float) or abs(value) >= _NO_TIME:
+        return None
+    return float(value)
+
+
 def credentials(ctxt: Any) -> dict[str, Any]:
     """Return the caller's identity and roles, as policy rules read them.
 
-    :raises InvalidRequest: there is no context, or one of its values has the
-        wrong type
+    :raises InvalidRequest: there is no context, it names no user and is not
+        a service's own with ``is_admin``, or a value has the wrong type
     """
-    if not isinstance(ctxt, Mapping) or not ctxt:
+    if not ctxt or not isinstance(ctxt, dict | Mapping):
         raise errors.InvalidRequest('context: required, but absent')
     values: dict[str, Any] = {}
-    for name in _TEXT:
-        value = ctxt.get(name) or ctxt.get(name.removesuffix('_id'))
+    for name, older in _TEXT:
+        value = ctxt.get(name) or ctxt.get(older)
         if value is not None and not isinstance(value, str):
             raise errors.InvalidRequest(
                 f'context.{name}: expected a string', at=f'context.{name}'
@@ -66,8 +107,9 @@ def credentials(ctxt: Any) -> dict[str, Any]:
         raise errors.InvalidRequest(
             'context.roles: expected a list of strings', at='context.roles'
         )
-    return {
-        **values,
-        'roles': list(roles),
-        'is_admin': ctxt.get('is_admin') is True,
-    }
+    is_admin = ctxt.get('is_admin') is True
+    if not values['user_id'] and not is_admin:
+        raise errors.InvalidRequest(
+            'context.user_id: required, but absent', at='context.user_id'
+        )
+    return {**values, 'roles': list(roles), 'is_admin': is_admin}

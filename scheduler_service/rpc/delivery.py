@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scheduler_service import errors
@@ -26,6 +27,9 @@ class Delivery:
         again with the next attempt
     :param serializer: makes plain values of the result; None: it is sent as
         it is
+    :param failure: makes what the caller gets of the error; None: it gets
+        the error itself
+    :param undo: is called with the result where it cannot be delivered
     """
 
     def __init__(
@@ -35,22 +39,37 @@ class Delivery:
         error: errors.SchedulerError | None,
         on_reply: ReplyCallback | None = None,
         serializer: Callable[[Any], Any] | None = None,
+        failure: Callable[[errors.SchedulerError], Exception] | None = None,
+        undo: Callable[[Any], None] | None = None,
     ) -> None:
         self._message = message
         self._result = result
         self._error = error
         self._on_reply = on_reply
         self._serializer = serializer
+        self._as_failure = failure
+        self._undo = None if undo is None else partial(undo, result)
         self._serialized = False
+        self._acknowledged = False
+
+    @property
+    def destination(self) -> str | None:
+        """Where the next step sends to; None where that is not known."""
+        if self._on_reply is not None:
+            return getattr(self._on_reply, 'destination', None)
+        return getattr(self._message, 'reply_q', None)
 
     def __call__(self) -> None:
         """Deliver; called again, it goes on with the step that failed."""
         self._serialize()
         if self._on_reply is not None:
             self._on_reply(self._result, self._error)
+            if self.destination is not None:
+                # Somebody has the result.
+                self._undo = None
             self._on_reply = None
         self._message.reply(self._result, self._failure())
-        self._message.acknowledge()
+        self.acknowledge()
 
     def try_send_now(self) -> bool:
         """Reply on this thread when that needs no waiting.
@@ -71,12 +90,28 @@ class Delivery:
             LOG.debug('A reply is left to the publisher', exc_info=True)
             return False
         if sent:
-            self._message.acknowledge()
+            self.acknowledge()
         return bool(sent)
 
+    def acknowledge(self) -> None:
+        """Acknowledge the message, once.
+
+        Before the reply only where many replies wait for queues that are
+        missing or full.
+        """
+        if not self._acknowledged:
+            self._acknowledged = True
+            self._message.acknowledge()
+
     def abandon(self) -> None:
-        """Acknowledge a message whose reply cannot be delivered."""
-        self._message.acknowledge()
+        """Acknowledge a message whose reply cannot be delivered.
+
+        What it was a reply to is undone: nobody knows of it.
+        """
+        self.acknowledge()
+        undo, self._undo = self._undo, None
+        if undo is not None and self._error is None:
+            undo()
 
     def _serialize(self) -> None:
         """Replace the result by what can be sent; once."""
@@ -94,4 +129,7 @@ class Delivery:
         """Return the error as oslo.messaging takes it."""
         if self._error is None:
             return None
-        return type(self._error), self._error, None
+        fault: Exception = self._error
+        if self._as_failure is not None:
+            fault = self._as_failure(self._error)
+        return type(fault), fault, None

@@ -8,7 +8,6 @@ thread, or on the redelivery thread; nothing here waits.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -16,18 +15,28 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import BatchItem
+from scheduler_service.engine.futures import BatchItem
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.model import Entry, SelectEntry, ZoneEntry, documents
+from scheduler_service.model import (
+    Entry,
+    Pool,
+    Request,
+    SelectEntry,
+    ZoneEntry,
+    documents,
+)
 from scheduler_service.model.inventory import Document, Uuid, dashed
+from scheduler_service.policies import Enforcer
+from scheduler_service.rpc import authorization
 from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.cast_replies import CastReplySender
-from scheduler_service.rpc.context import credentials
+from scheduler_service.rpc.incoming import deadline, delivered
 from scheduler_service.rpc.server import Pending
+from scheduler_service.rpc.undo import undo_each_of, undo_of
 
 LOG = logging.getLogger(__name__)
-VERSION = '1.1'
+VERSION = '1.2'
 _MAX_ENTRIES = 1000
 
 
@@ -53,6 +62,7 @@ class _ZoneArgs(Document):
     keep: bool = True
     explain: bool = False
     reply_to: ReplyTo | None = None
+    pools: list[dict[str, Any]] | None = None
 
 
 class _EntryArgs(Document):
@@ -103,7 +113,7 @@ class SchedulerEndpoint:
     def __init__(
         self,
         scheduler: Scheduler,
-        enforcer: Any,
+        enforcer: Enforcer,
         cast_replies: CastReplySender,
         parser: ArgumentParser,
         name: str,
@@ -121,17 +131,29 @@ class SchedulerEndpoint:
 
         def submit() -> Future[Any]:
             parsed = self._parse(args, _SelectArgs)
-            credentials(ctxt)
+            caller = self._caller(ctxt, 'select_destinations')
+            request = documents.request(parsed.request)
+            if parsed.claim:
+                _check_amounts(request)
+            authorization.select(caller, request, parsed.claim)
             return self._scheduler.select_destinations(
-                documents.request(parsed.request),
+                request,
                 parsed.claim,
                 parsed.explain,
-                _deadline(incoming),
+                deadline(incoming),
                 parsed.move,
+                caller,
+                delivered(ctxt, incoming),
             )
 
         return self._submit_with_reply(
-            ctxt, 'select_destinations', args, submit
+            ctxt,
+            'select_destinations',
+            args,
+            submit,
+            undo_of(self._scheduler, delivered(ctxt, incoming))
+            if _claims(args)
+            else None,
         )
 
     def schedule_zone(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
@@ -139,13 +161,20 @@ class SchedulerEndpoint:
 
         def submit() -> Future[Any]:
             parsed = self._parse(args, _ZoneArgs)
-            caller = RequestContext(self._enforcer, credentials(ctxt))
+            caller = self._caller(ctxt, 'schedule_zone')
+            pools = _candidates(parsed)
+            zone = documents.zone(parsed.zone, named=pools is None).with_ids()
+            # Who sends the pools learns nothing of those that are stored.
+            known = parsed.keep or pools is not None
+            authorization.zone(caller, zone, known)
             return self._scheduler.schedule_zone(
-                documents.zone(parsed.zone),
+                zone,
                 caller,
                 parsed.keep,
                 parsed.explain,
-                _deadline(incoming),
+                deadline(incoming),
+                delivered(ctxt, incoming),
+                pools,
             )
 
         return self._submit_with_reply(ctxt, 'schedule_zone', args, submit)
@@ -153,61 +182,84 @@ class SchedulerEndpoint:
     def schedule_many(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Schedule many requests; a result or an error for each, in order."""
         parsed = self._parse(args, _ManyArgs)
-        caller = RequestContext(self._enforcer, credentials(ctxt))
+        caller = self._caller(ctxt, 'schedule_many')
         count = len(parsed.requests)
         if count > _MAX_ENTRIES:
             raise errors.PayloadTooLarge(
                 f'requests: at most {_MAX_ENTRIES}, got {count}'
             )
-        entries = [_entry(entry) for entry in parsed.requests]
+        entries = [_entry(entry, caller) for entry in parsed.requests]
+        message = delivered(ctxt, incoming)
         future = self._scheduler.schedule_many(
-            entries, caller, _deadline(incoming)
+            entries, caller, deadline(incoming), message
         )
-        return Pending(future, _serialize_outcomes)
+        return Pending(
+            future,
+            _serialize_outcomes,
+            undo=undo_each_of(self._scheduler, message),
+        )
 
     def explain(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Return what would be selected and why; nothing is claimed."""
         parsed = self._parse(args, _ExplainArgs)
-        credentials(ctxt)
+        caller = self._caller(ctxt, 'explain')
         request = documents.request(parsed.request)
+        authorization.own(caller, request)
         future = self._scheduler.explain(
-            request, parsed.host, _deadline(incoming)
+            request, parsed.host, deadline(incoming)
         )
         return Pending(future)
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Release claims; the result is the instances that had one."""
-        return self._on_claims(ctxt, args, incoming, self._scheduler.release)
+        return self._on_claims(
+            'release', ctxt, args, incoming, self._scheduler.release
+        )
 
     def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Confirm claims; the result is the instances that this changed."""
-        return self._on_claims(ctxt, args, incoming, self._scheduler.confirm)
+        return self._on_claims(
+            'confirm', ctxt, args, incoming, self._scheduler.confirm
+        )
 
     def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Release second claims; the result is the instances that had one."""
         return self._on_claims(
-            ctxt, args, incoming, self._scheduler.drop_moves
+            'drop_moves', ctxt, args, incoming, self._scheduler.drop_moves
         )
 
     def _on_claims(
         self,
+        rule: str,
         ctxt: Any,
         args: Any,
         incoming: Any,
-        change: Callable[[list[str], float | None], Future[Any]],
+        change: Callable[..., Future[Any]],
     ) -> Pending:
         parsed = self._parse(args, _InstancesArgs)
-        credentials(ctxt)
-        return Pending(change(parsed.instances, _deadline(incoming)))
+        caller = self._caller(ctxt, rule)
+        instances: list[str] = parsed.instances
+        return Pending(
+            change(
+                instances,
+                deadline(incoming),
+                caller,
+                delivered(ctxt, incoming),
+            )
+        )
 
     def ping(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, Any]:
         """Return the name, the version and the state of this daemon."""
         self._parse(args, _NoArgs)
+        self._caller(ctxt, 'ping')
         return {
             'server': self._name,
             'version': VERSION,
             **self._scheduler.status(),
         }
+
+    def _caller(self, ctxt: Any, rule: str) -> RequestContext:
+        return authorization.caller(self._enforcer, ctxt, rule)
 
     def _submit_with_reply(
         self,
@@ -215,8 +267,12 @@ class SchedulerEndpoint:
         method: str,
         args: Any,
         submit: Callable[[], Future[Any]],
+        undo: Callable[[Any], None] | None = None,
     ) -> Pending:
-        """Submit a request; errors in it are cast and published, too."""
+        """Submit a request; errors in it are cast and published, too.
+
+        :param undo: takes back a result that the caller cannot get
+        """
         on_reply = self._cast_replies.callback_for(
             ctxt, method, args, _reply_to(args)
         )
@@ -225,21 +281,59 @@ class SchedulerEndpoint:
         except errors.SchedulerError as error:
             LOG.warning('Rejected %s: %s: %s', method, error.name, error)
             future = _failed(error)
-        return Pending(future, on_reply=on_reply)
+        return Pending(future, on_reply=on_reply, undo=undo)
 
 
-def _entry(args: _EntryArgs) -> Entry:
+def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
     """Parse an entry of schedule_many; an error takes its place."""
     try:
         if args.select_destinations is not None:
-            return SelectEntry(documents.request(args.select_destinations))
+            request = documents.request(args.select_destinations)
+            _check_amounts(request)
+            authorization.select(caller, request)
+            return SelectEntry(request)
         if args.schedule_zone is not None:
-            return ZoneEntry(documents.zone(args.schedule_zone))
+            zone = documents.zone(args.schedule_zone).with_ids()
+            authorization.zone(caller, zone)
+            return ZoneEntry(zone)
         return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )
     except errors.SchedulerError as error:
         return error
+
+
+def _claims(args: Any) -> bool:
+    """Whether a request claims, if it is valid."""
+    return isinstance(args, dict) and args.get('claim', True) is True
+
+
+def _check_amounts(request: Request) -> None:
+    """Check that a request for claims says what each instance is to get.
+
+    :raises InvalidRequest: it asks for nothing, so that any host would do
+    """
+    if not request.resources:
+        raise errors.InvalidRequest(
+            'flavor: expected an amount above 0, such as vcpus, memory_mb, '
+            'root_gb or the extra spec resources:CLASS',
+            at='flavor',
+        )
+
+
+def _candidates(args: _ZoneArgs) -> dict[str, Pool] | None:
+    """Return the pools that a caller sends; None where it sends none.
+
+    :raises InvalidRequest: one is not valid, or is to be stored
+    """
+    if args.pools is None:
+        return None
+    if args.keep:
+        raise errors.InvalidRequest(
+            'keep: expected false, since pools that are sent are not stored',
+            at='keep',
+        )
+    return documents.candidates(args.pools)
 
 
 def _reply_to(args: Any) -> ReplyTo | None:
@@ -256,15 +350,6 @@ def _failed(error: errors.SchedulerError) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
-
-
-def _deadline(incoming: Any) -> float | None:
-    """Return the monotonic time at which the caller gives up.
-
-    None for a cast, whose result is wanted however late it is.
-    """
-    timeout = getattr(incoming, 'client_timeout', None)
-    return time.monotonic() + float(timeout) if timeout else None
 
 
 def _serialize_outcomes(items: list[BatchItem]) -> list[dict[str, Any]]:

@@ -6,24 +6,30 @@ waits. The writer's own thread stores what is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
+
+import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine import events
 from scheduler_service.engine.host_state_writer import HostStateWriter
-from scheduler_service.model import documents
-from scheduler_service.model.inventory import Document, Name, Uuid, dashed
+from scheduler_service.model import HostReport, documents
+from scheduler_service.model.inventory import Document, Uuid, dashed
+from scheduler_service.model.limits import Name
+from scheduler_service.policies import Enforcer
+from scheduler_service.rpc import authorization
 from scheduler_service.rpc.arguments import ArgumentParser
-from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.server import Pending
 
 _MAX_ENTRIES = 10_000
 
 
 class _ReportsArgs(Document):
-    hosts: list[dict[str, Any]]
+    # Whatever one of them is, the others are reports all the same.
+    hosts: list[Any]
 
 
 class _HeartbeatArgs(Document):
@@ -75,24 +81,48 @@ class HostStateEndpoint:
     )
 
     def __init__(
-        self, writer: HostStateWriter, parser: ArgumentParser
+        self,
+        writer: HostStateWriter,
+        enforcer: Enforcer,
+        parser: ArgumentParser,
     ) -> None:
         self._writer = writer
+        self._enforcer = enforcer
         self._parse = parser.parse
 
     def update_host_state(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> dict[str, int]:
-        """Receive host reports; the result is how many were received."""
+        """Receive host reports; the result is how many were received.
+
+        A report is received as a whole or not at all. One that is refused
+        concerns no other host of the message.
+
+        :raises InvalidRequest: the first report that was refused; the facts
+            say how many were ``taken`` and ``refused``
+        """
         parsed = self._parse(args, _ReportsArgs)
-        credentials(ctxt)
-        reports = _each(parsed.hosts, 'hosts', documents.host_report)
-        return {'taken': self._writer.report(reports)}
+        self._check(ctxt, 'update_host_state')
+        _check_count(parsed.hosts, 'hosts')
+        reports: list[HostReport] = []
+        faults: list[errors.InvalidRequest] = []
+        for index, document in enumerate(parsed.hosts):
+            try:
+                reports.append(documents.host_report(document))
+            except errors.InvalidRequest as fault:
+                self._writer.refuse(_host_of(document), str(fault.args[0]))
+                faults.append(_placed(fault, f'hosts[{index}]'))
+        taken = self._writer.report(reports)
+        if faults:
+            counts = {'taken': taken, 'refused': len(faults)}
+            faults[0].facts.update(counts)
+            raise faults[0]
+        return {'taken': taken}
 
     def heartbeat(self, ctxt: Any, args: Any, incoming: Any) -> dict[str, int]:
         """Receive heartbeats of service hosts; the result is how many."""
         parsed = self._parse(args, _HeartbeatArgs)
-        credentials(ctxt)
+        self._check(ctxt, 'heartbeat')
         _check_count(parsed.hosts, 'hosts')
         documents.check_text(parsed.hosts, 'hosts')
         return {'taken': self._writer.heartbeat(parsed.hosts)}
@@ -102,11 +132,12 @@ class HostStateEndpoint:
     ) -> Pending:
         """Store instances of a host; the result is how many changed."""
         parsed = self._parse(args, _InstanceInfoArgs)
-        credentials(ctxt)
+        self._check(ctxt, 'update_instance_info')
         info = parsed.instance_info
         listed = info if isinstance(info, list) else [info]
         with_host = [{'host': parsed.host_name, **each} for each in listed]
-        instances = _each(with_host, 'instance_info', documents.instance)
+        with self._counting('instance_reports'):
+            instances = _each(with_host, 'instance_info', documents.instance)
         for instance in instances:
             if instance.host != parsed.host_name:
                 raise errors.InvalidRequest(
@@ -122,7 +153,7 @@ class HostStateEndpoint:
     ) -> Pending:
         """Remove instances that a host does not have any more."""
         parsed = self._parse(args, _DeleteInfoArgs)
-        credentials(ctxt)
+        self._check(ctxt, 'delete_instance_info')
         named = parsed.instance_uuid
         uuids = named if isinstance(named, list) else [named]
         _check_count(uuids, 'instance_uuid')
@@ -137,7 +168,7 @@ class HostStateEndpoint:
     ) -> Pending:
         """Store that a host has these instances and no others."""
         parsed = self._parse(args, _SyncArgs)
-        credentials(ctxt)
+        self._check(ctxt, 'sync_instance_info')
         _check_count(parsed.instance_uuids, 'instance_uuids')
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
@@ -152,14 +183,17 @@ class HostStateEndpoint:
     ) -> Pending:
         """Add or update aggregates."""
         parsed = self._parse(args, _AggregatesArgs)
-        credentials(ctxt)
-        listed = _each(parsed.aggregates, 'aggregates', documents.aggregate)
+        self._check(ctxt, 'update_aggregates')
+        with self._counting('aggregates'):
+            listed = _each(
+                parsed.aggregates, 'aggregates', documents.aggregate
+            )
         return self._put(events.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate, given by its id or its document."""
         parsed = self._parse(args, _AggregateArgs)
-        credentials(ctxt)
+        self._check(ctxt, 'delete_aggregate')
         given = parsed.aggregate
         number = given if isinstance(given, int) else given.get('id')
         whole = isinstance(number, int) and not isinstance(number, bool)
@@ -170,6 +204,22 @@ class HostStateEndpoint:
                 at='aggregate',
             )
         return self._put(events.DeleteAggregate(id=number))
+
+    @contextlib.contextmanager
+    def _counting(self, what: str) -> Iterator[None]:
+        """Count documents that are refused; the server logs them."""
+        try:
+            yield
+        except errors.InvalidRequest:
+            self._writer.count_rejected(what)
+            raise
+
+    def _check(self, ctxt: Any, rule: str) -> None:
+        """Check that the caller may report.
+
+        :raises Forbidden: the policy does not allow it
+        """
+        authorization.caller(self._enforcer, ctxt, rule)
 
     def _put(self, event: events.Event) -> Pending:
         future: Future[Any] = self._writer.submit(event)
@@ -186,11 +236,26 @@ def _each(
         try:
             parsed.append(parse(document))
         except errors.InvalidRequest as error:
-            inner = error.facts.get('at') or ''
-            where = f'{place}[{index}]' + (f'.{inner}' if inner else '')
-            text = str(error.args[0]).removeprefix(f'{inner}: ')
-            raise errors.InvalidRequest(f'{where}: {text}', at=where) from None
+            raise _placed(error, f'{place}[{index}]') from None
     return parsed
+
+
+def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
+    """Return the error of a document with the place of the document."""
+    inner = error.facts.get('at') or ''
+    where = place + (f'.{inner}' if inner else '')
+    text = str(error.args[0]).removeprefix(f'{inner}: ')
+    return errors.InvalidRequest(f'{where}: {text}', at=where)
+
+
+def _host_of(document: Any) -> str:
+    """Return the service host that a refused report is of, '' for none."""
+    name = document.get('host') if isinstance(document, dict) else None
+    try:
+        documents.check_text(name)
+        return msgspec.convert(name, Name)
+    except (errors.InvalidRequest, msgspec.ValidationError):
+        return ''
 
 
 def _check_count(given: list[Any], place: str) -> None:

@@ -11,7 +11,8 @@ import collections
 import queue
 import threading
 import time
-from typing import Any
+import uuid
+from typing import Any, NamedTuple
 
 import oslo_messaging
 from oslo_messaging._drivers import base, common
@@ -33,15 +34,23 @@ class Broker:
             waiting.append(message)
             self.changed.notify_all()
 
+    def put_back(self, name: str, message: Any) -> None:
+        """Put a message back as the first of its queue."""
+        with self.changed:
+            self.queues.setdefault(name, collections.deque()).appendleft(
+                message
+            )
+            self.changed.notify_all()
+
     def get(self, names: list[str]) -> Any:
-        """Return the next message of some queues, None where all are empty.
+        """Return (queue, next message) of some queues; None: all are empty.
 
         Called with ``changed`` held.
         """
         for name in names:
             waiting = self.queues.get(name)
             if waiting:
-                return waiting.popleft()
+                return name, waiting.popleft()
         return None
 
 
@@ -55,16 +64,46 @@ def broker(name: str) -> Broker:
         return _brokers.setdefault(name, Broker())
 
 
-class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
-    """A message, and where its reply goes."""
+class Envelope(NamedTuple):
+    """A message on its way.
 
-    def __init__(self, ctxt: Any, message: Any, replies: Any) -> None:
+    :ivar text: context and message as JSON
+    :ivar replies: queue of the caller that waits; None: nobody does
+    :ivar redelivered: whether it was delivered before
+    :ivar timeout: after how many seconds the caller gives up
+    """
+
+    unique_id: str
+    text: str
+    replies: Any
+    redelivered: bool = False
+    timeout: float | None = None
+
+
+class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
+    """A message, and where its reply goes.
+
+    :ivar redelivered: whether it was delivered before
+    :ivar deadline: monotonic time at which the caller gives up
+    :ivar settled: whether it has its reply
+    """
+
+    def __init__(self, bus: Broker, queue_name: str, sent: Envelope) -> None:
+        ctxt, message = jsonutils.loads(sent.text)
         super().__init__(ctxt, message)
-        self._replies = replies
-        self.orig_msg_id = self.msg_id if replies is not None else None
+        self._bus = bus
+        self._queue_name = queue_name
+        self._sent = sent
+        self._replies = sent.replies
+        self.unique_id = sent.unique_id
+        self.redelivered = sent.redelivered
+        self.deadline = sent.timeout and time.monotonic() + sent.timeout
+        self.settled = False
+        self.orig_msg_id = self.msg_id if sent.replies is not None else None
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
         """Hand the reply to the caller, if it waits for one."""
+        self.settled = True
         if self._replies is None:
             return
         if failure:
@@ -75,7 +114,9 @@ class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
         """Do nothing: the message has left its queue."""
 
     def requeue(self) -> None:
-        """Do nothing: a message is lost with the process only."""
+        """Have it delivered again, before all others of its queue."""
+        again = self._sent._replace(redelivered=True)
+        self._bus.put_back(self._queue_name, again)
 
     def heartbeat(self) -> None:
         """Do nothing: the caller is in the same process."""
@@ -98,9 +139,7 @@ class InprocListener(base.PollStyleListener):  # type: ignore[misc]
             while True:
                 taken = self._bus.get(self._names)
                 if taken is not None:
-                    text, replies = taken
-                    ctxt, message = jsonutils.loads(text)
-                    return InprocMessage(ctxt, message, replies)
+                    return InprocMessage(self._bus, *taken)
                 left = deadline and deadline - time.monotonic()
                 if self._stopped or (left is not None and left <= 0):
                     return None
@@ -152,7 +191,13 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         )
         text = jsonutils.dumps([ctxt, message])
         for name in self._queues(target):
-            self._bus.put(name, (text, replies))
+            envelope = Envelope(
+                uuid.uuid4().hex,
+                text,
+                replies,
+                timeout=timeout if wait_for_reply else None,
+            )
+            self._bus.put(name, envelope)
         if replies is None:
             return None
         try:

@@ -15,16 +15,27 @@ import copy
 import logging
 import threading
 import time
-import uuid
 from typing import Any
 
 import kombu
-import msgspec
 import oslo_messaging
-from amqp import basic_message
+from amqp.exceptions import MessageNacked
 from oslo_config import cfg
 from oslo_messaging._drivers import amqp, amqpdriver, base, common
 from oslo_messaging._drivers import impl_rabbit as stock
+
+from scheduler_service.rpc import queues
+from scheduler_service.rpc.rabbit_connection import (
+    Connection,
+    as_message,
+    refusals,
+)
+from scheduler_service.rpc.rabbit_message import (
+    LateAckMessage,
+    deadline_of,
+    reply_address,
+)
+from scheduler_service.rpc.shared_queue import SharedQueue
 
 LOG = logging.getLogger(__name__)
 NAME = 'rabbit_late_ack'
@@ -33,94 +44,19 @@ OLD_NAME = 'latrabbit'
 _PREFETCH = 128
 _CONTEXT = '_context_'
 _DEFAULT_EXCHANGE: Any = kombu.Exchange('')
-_encode = msgspec.json.Encoder().encode
 # How long the poller may wait for a message while acknowledgements are due,
 # in seconds: usually, and with the prefetch nearly used up.
 _POLL_S = 0.02
 _SHORT_POLL_S = 0.001
+# The poller looks this often whether it is to pause, in seconds.
+_LONG_POLL_S = 0.25
 # How long the broker may take to confirm a reply that is sent by a thread
 # which must not wait, and for how long such threads stop sending after it
 # took longer, in seconds.
 _CONFIRM_S = 0.5
 _PAUSE_S = 1.0
-
-
-def _as_message(body: bytes) -> Any:
-    return basic_message.Message(
-        body,
-        content_type='application/json',
-        content_encoding='utf-8',
-        delivery_mode=2,
-    )
-
-
-class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
-    """A request that is acknowledged when its work is done.
-
-    :ivar redelivered: whether the broker delivered it before, to any daemon
-    :ivar encodes_structs: replies may hold typed documents, not only plain
-        values
-    """
-
-    redelivered = False
-    encodes_structs = True
-
-    def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Send the reply, once.
-
-        :raises MessageUndeliverable: the caller's queue is not there
-        """
-        if self.orig_msg_id:
-            body = self._body(reply, failure)
-            self.listener.driver.publish_reply(self.reply_q, body)
-
-    def try_reply(self, reply: Any = None, failure: Any = None) -> bool:
-        """Send the reply if that needs no waiting.
-
-        :return: whether it was sent, or nobody waits for one
-        """
-        if not self.orig_msg_id:
-            return True
-        body = self._body(reply, failure)
-        sent: bool = self.listener.driver.try_publish(self.reply_q, body)
-        return sent
-
-    def _body(self, reply: Any, failure: Any) -> bytes:
-        if failure:
-            failure = common.serialize_remote_exception(failure)
-        message = {
-            'result': reply,
-            'failure': failure,
-            'ending': True,
-            '_msg_id': self.msg_id,
-            amqp.UNIQUE_ID: uuid.uuid4().hex,
-        }
-        return _encode(
-            {'oslo.version': '2.0', 'oslo.message': _encode(message).decode()}
-        )
-
-    def acknowledge(self) -> None:
-        """Have the polling thread acknowledge it with its next poll."""
-        self._message_operations_handler.do(self._acknowledge_now)
-
-    def requeue(self) -> None:
-        """Have the polling thread return it to its queue."""
-        self._message_operations_handler.do(self._requeue_now)
-
-    def _acknowledge_now(self) -> None:
-        self.listener.settled(self.unique_id)
-        try:
-            self.message.acknowledge()
-        except Exception as error:
-            # The connection is lost, so the broker delivers it again.
-            LOG.warning('Acknowledging a request failed: %s', error)
-
-    def _requeue_now(self) -> None:
-        self.listener.settled(None)
-        try:
-            self.message.requeue()
-        except Exception as error:
-            LOG.warning('Returning a request to its queue failed: %s', error)
+# Of so many reply queues it is known that they are missing or full.
+_MAX_REFUSING = 1024
 
 
 class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
@@ -131,13 +67,36 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
     def __init__(self, driver: Any, conn: Any) -> None:
         self._unacknowledged = 0
         self._idle_poll_s = 0.0
+        self._shared: SharedQueue | None = None
+        self.own_queue = ''
         super().__init__(driver, conn)
+
+    def share(self, queue: str) -> None:
+        """Name the queue that other daemons consume from as well."""
+        self._shared = SharedQueue(
+            self.conn.connection, queue, self.driver.prefetch_size
+        )
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be consumed from the shared queue."""
+        return self._shared is not None and self._shared.paused
+
+    @paused.setter
+    def paused(self, value: bool) -> None:
+        if self._shared is not None:
+            self._shared.paused = value
+
+    def follow_pause(self) -> None:
+        """Stop or start consuming from the shared queue, as asked for."""
+        if self._shared is not None:
+            self.incoming += self._shared.follow()
 
     @property
     def _current_timeout(self) -> float:
         """How long the base class may wait for the next message."""
         if not self._unacknowledged:
-            return self._idle_poll_s
+            return min(self._idle_poll_s, _LONG_POLL_S)
         crowded = self._unacknowledged * 4 > self.driver.prefetch_size * 3
         return _SHORT_POLL_S if crowded else _POLL_S
 
@@ -158,21 +117,27 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             for key in list(message)
             if key.startswith(_CONTEXT)
         }
+        message_id, replies = reply_address(message)
         self.incoming.append(
             LateAckMessage(
                 self,
                 context,
                 message,
                 unique_id,
-                message.pop('_msg_id', None),
-                message.pop('_reply_q', None),
+                message_id,
+                replies,
                 message.pop('_timeout', None),
                 self._obsolete_reply_queues,
                 self._message_operations_handler,
             )
         )
         info = message._raw_message.delivery_info or {}
-        self.incoming[-1].redelivered = bool(info.get('redelivered'))
+        taken = self.incoming[-1]
+        taken.redelivered = bool(info.get('redelivered'))
+        taken.deadline = deadline_of(message._raw_message.properties)
+        if self._shared is not None:
+            taken.shared = self._shared.delivered(message)
+            taken.fetched = taken.shared and 'consumer_tag' not in info
 
     def poll(
         self,
@@ -182,21 +147,31 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
     ) -> list[Any]:
         """Return the next message, read straight from the socket.
 
-        The slower base class, which reconnects and sends heartbeats, polls
-        whenever nothing arrives for a moment or the connection is lost.
+        A lost connection is made again first. The slower base class, which
+        consumes anew and sends heartbeats, polls whenever nothing arrives for
+        a moment.
         """
-        if not self.incoming and not self._shutdown.is_set():
-            self._message_operations_handler.process()
-            self._drain()
+        if not self._shutdown.is_set():
+            self.follow_pause()
+            if not self.incoming:
+                self._message_operations_handler.process()
+                inner = self.conn.connection
+                if not self.is_connected() and not inner.reconnect():
+                    return []
+                self._drain()
+        messages: list[Any]
         if self.incoming:
-            return [self.incoming.pop(0)]
-        messages: list[Any] = super().poll(timeout, batch_size, batch_timeout)
-        return messages
+            messages = [self.incoming.pop(0)]
+        else:
+            # It returns now and then, so that a pause is followed.
+            messages = super().poll(
+                timeout or _LONG_POLL_S, batch_size, batch_timeout
+            )
+        return self._shared.admit(messages) if self._shared else messages
 
     def _drain(self) -> None:
         conn = self.conn.connection
-        lost = conn.channel is None or not conn.connection.connected
-        if lost or conn._new_tags:
+        if conn._new_tags:
             return
         with conn._connection_lock:
             try:
@@ -206,6 +181,12 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             except Exception:
                 # Have the base class reconnect and consume again.
                 conn._new_tags = set(conn._consumers.values())
+
+    def cleanup(self) -> None:
+        """Delete the queue of this daemon alone, and close the connection."""
+        self._message_operations_handler.stop()
+        queues.delete(self.conn.connection, self.own_queue)
+        self.conn.close()
 
     def is_connected(self) -> bool:
         """Whether its connection to the broker is open."""
@@ -242,9 +223,25 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url = copy.copy(url)
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
+        self._connection_pool.connection_cls = Connection
         self._local = threading.local()
         self._paused_until = 0.0
+        # Reply queue that is missing or full -> until when, monotonic.
+        self._refusing: dict[str, float] = {}
         self._listeners: list[LateAckListener] = []
+        self._paused = False
+
+    def pause(self) -> None:
+        """Consume nothing more from the queues that daemons share."""
+        self._paused = True
+        for listener in self._listeners:
+            listener.paused = True
+
+    def resume(self) -> None:
+        """Consume from the queues that daemons share again."""
+        self._paused = False
+        for listener in self._listeners:
+            listener.paused = False
 
     def is_connected(self) -> bool:
         """Whether every listener has a connection to the broker."""
@@ -255,17 +252,19 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
 
         It goes to the default exchange, which needs no declaration.
 
-        :raises MessageUndeliverable: there is no such queue
+        :raises MessageUndeliverable: there is no such queue, or it is full
+            and refuses the reply
         """
         conn = getattr(self._local, 'conn', None)
         if conn is None:
             conn = self._local.conn = self._get_connection(common.PURPOSE_SEND)
-        message = _as_message(body)
+        message = as_message(body)
 
         def publish(*_: Any) -> None:
-            conn.connection.channel.basic_publish(
-                message, '', queue, mandatory=True
-            )
+            with refusals(queue):
+                conn.connection.channel.basic_publish(
+                    message, '', queue, mandatory=True
+                )
 
         conn.connection._ensure_publishing(publish, _DEFAULT_EXCHANGE, None)
 
@@ -277,7 +276,8 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
 
         :return: whether it was published
         """
-        if time.monotonic() < self._paused_until:
+        now = time.monotonic()
+        if now < self._paused_until or now < self._refusing.get(queue, 0.0):
             return False
         conn = getattr(self._local, 'conn', None)
         if conn is None:
@@ -287,13 +287,14 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             try:
                 with inner._connection_lock:
                     inner.channel.basic_publish(
-                        _as_message(body),
+                        as_message(body),
                         '',
                         queue,
                         mandatory=True,
                         confirm_timeout=_CONFIRM_S,
                     )
-            except oslo_messaging.MessageUndeliverable:
+            except (oslo_messaging.MessageUndeliverable, MessageNacked):
+                self._note_refusal(queue)
                 return False
             except Exception as error:
                 LOG.info('Leaving a reply to the publisher: %s', error)
@@ -303,19 +304,24 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         self._local.conn = None
         return False
 
+    def _note_refusal(self, queue: str) -> None:
+        """Send nothing to a queue in this way for a moment."""
+        if len(self._refusing) >= _MAX_REFUSING:
+            self._refusing.clear()
+        self._refusing[queue] = time.monotonic() + _PAUSE_S
+
     def listen(
         self, target: Any, batch_size: int, batch_timeout: float | None
     ) -> Any:
         """Take the requests of a topic and of one server on it."""
         conn = self._get_connection(common.PURPOSE_LISTEN)
         listener = LateAckListener(self, conn)
+        listener.share(target.topic)
+        listener.paused = self._paused
         self._listeners.append(listener)
-        exchange = self._get_exchange(target)
-        for topic in (target.topic, f'{target.topic}.{target.server}'):
-            conn.declare_topic_consumer(
-                exchange_name=exchange, topic=topic, callback=listener
-            )
-        conn.declare_fanout_consumer(target.topic, listener)
+        listener.own_queue = queues.declare(
+            conn.connection, self._get_exchange(target), target, listener
+        )
         return base.PollStyleListenerAdapter(
             listener, batch_size, batch_timeout
         )

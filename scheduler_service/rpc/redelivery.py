@@ -16,8 +16,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.message_id import stored_id
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
@@ -49,10 +51,16 @@ class RedeliveryWorker:
         self._waiting.put(None)
 
     def put(
-        self, message: Any, dispatch: Callable[[Any], Future[Any] | None]
+        self,
+        message: Any,
+        dispatch: Callable[[Any], Future[Any] | None],
+        failure: Callable[[errors.SchedulerError], Exception] | None = None,
     ) -> None:
-        """Dispatch a message when those before it are done."""
-        self._waiting.put((message, dispatch))
+        """Dispatch a message when those before it are done.
+
+        :param failure: makes what the caller gets of an error
+        """
+        self._waiting.put((message, dispatch, failure))
 
     def _run(self) -> None:
         while (task := self._waiting.get()) is not None:
@@ -62,15 +70,25 @@ class RedeliveryWorker:
                 LOG.exception('A redelivered message failed')
 
     def _work(
-        self, message: Any, dispatch: Callable[[Any], Future[Any] | None]
+        self,
+        message: Any,
+        dispatch: Callable[[Any], Future[Any] | None],
+        failure: Callable[[errors.SchedulerError], Exception] | None,
     ) -> None:
-        message_id = str(message.unique_id)
+        if getattr(message, 'unwanted', False):
+            message.requeue()
+            return
+        message_id = stored_id(message.unique_id)
         try:
             self._quarantine.begin(message_id, message.message, message.ctxt)
         except errors.RequestPutAside as error:
-            self._publisher.put(Delivery(message, None, error))
+            refusal = Delivery(message, None, error, failure=failure)
+            self._publisher.put(refusal)
             return
         future = dispatch(message)
         if future is not None:
             futures.wait([future])
+            if isinstance(future.exception(), RequestReturned):
+                self._quarantine.cancel(message_id)
+                return
         self._quarantine.end(message_id)

@@ -1,18 +1,19 @@
 """Publishes replies on threads of its own, where sending may wait.
 
-The publisher owns its threads and its queue; any thread may add a delivery
-and ask for its state.
+The publisher owns its threads, its queue and the lines of replies whose
+destination takes none; any thread may add a delivery and ask for its state.
 """
 
 from __future__ import annotations
 
+import collections
 import heapq
 import itertools
 import logging
 import queue
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import oslo_messaging
 from oslo_messaging._drivers import amqp
@@ -20,10 +21,19 @@ from oslo_messaging._drivers import amqp
 from scheduler_service.engine.health import Health
 
 LOG = logging.getLogger(__name__)
+# How long until a destination that took no reply is tried again, in seconds:
+# at first, and at most. The time doubles from one to the other.
 _RETRY_S = 0.25
+_MAX_RETRY_S = 2.0
 _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
-_NO_SUCH_QUEUE = (
+# How many replies may wait for one destination; further ones are dropped.
+_MAX_LINE = 100
+# How many replies that wait for their destinations may keep their messages
+# unacknowledged: these count against the prefetch of the daemon.
+_MAX_UNACKNOWLEDGED = 16
+# The queue is missing, or it is full and refuses.
+_UNDELIVERABLE = (
     oslo_messaging.MessageUndeliverable,
     amqp.AMQPDestinationNotFound,
 )
@@ -32,28 +42,62 @@ _NO_SUCH_QUEUE = (
 class Deliverable(Protocol):
     """One reply on its way."""
 
+    @property
+    def destination(self) -> str | None:
+        """Where its next step sends to; None: not known."""
+
     def __call__(self) -> None:
         """Deliver it."""
+
+    def acknowledge(self) -> None:
+        """Acknowledge its message, once."""
 
     def abandon(self) -> None:
         """Acknowledge its message without a reply."""
 
 
+class _Waiting(NamedTuple):
+    """A delivery, and the monotonic time at which it is given up."""
+
+    delivery: Deliverable
+    give_up: float
+
+
+class _Line:
+    """Replies for one destination that takes none at the moment.
+
+    One at a time is tried. It is due in the heap of the publisher, or on the
+    way in one of its threads.
+
+    :ivar delay: seconds until it is tried again
+    """
+
+    __slots__ = ('delay', 'key', 'waiting')
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        self.delay = _RETRY_S
+        self.waiting: collections.deque[_Waiting] = collections.deque()
+
+
 class ReplyPublisher:
-    """Runs deliveries, and again where the destination does not exist.
+    """Runs deliveries, and again where the destination takes none.
 
     After a restart of the broker a caller has to declare its reply queue
-    again, so a delivery is repeated for a minute. It does not hold up others.
+    again, and a full queue may be emptied, so a delivery is repeated for a
+    minute. Others are not held up: what is for the same destination waits in
+    one line, of which one delivery at a time is tried, ever more rarely.
     """
 
     def __init__(self, health: Health, threads: int = 2) -> None:
         self._health = health
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        # (when to repeat, order, delivery, when to give up), a heap.
-        self._repeats: list[tuple[float, int, Any, float]] = []
+        self._lines: dict[Any, _Line] = {}
+        # (when to try again, order, line), a heap.
+        self._due: list[tuple[float, int, _Line]] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._waiting = 0
+        self._waiting = self._in_lines = 0
         self._started: dict[int, float] = {}
         self._threads = [
             threading.Thread(
@@ -68,10 +112,16 @@ class ReplyPublisher:
             thread.start()
 
     def put(self, delivery: Deliverable) -> None:
-        """Have a delivery run by the next thread that is free."""
+        """Have a delivery run by the next thread that is free.
+
+        Where others wait for its destination, it waits behind them.
+        """
+        task = _Waiting(delivery, time.monotonic() + _GIVE_UP_S)
         with self._lock:
             self._waiting += 1
-        self._tasks.put((delivery, time.monotonic() + _GIVE_UP_S))
+            line = self._lines.get(_key(delivery))
+        if line is None or not self._append(line, task):
+            self._tasks.put((task, None))
 
     def check_health(self) -> None:
         """Report to health whether a delivery hangs."""
@@ -88,11 +138,18 @@ class ReplyPublisher:
     def stop(self, timeout: float) -> bool:
         """Deliver what waits, then end the threads.
 
+        Replies whose queues are missing or full are waited for but a moment:
+        another daemon sends them, if their messages are not acknowledged.
+
         :param timeout: seconds
         :return: whether everything was delivered
         """
-        deadline = time.monotonic() + timeout
+        start = time.monotonic()
+        deadline = start + timeout
         while self._waiting and time.monotonic() < deadline:
+            only_lines = self._waiting <= self._in_lines
+            if only_lines and time.monotonic() - start > _STUCK_S:
+                break
             time.sleep(0.01)
         for _ in self._threads:
             self._tasks.put(None)
@@ -109,42 +166,134 @@ class ReplyPublisher:
                 self._deliver(*task)
 
     def _next(self) -> Any:
-        """Return the next task, None at the end, () where none is due."""
+        """Return (task, its line or None); None at the end, () for none."""
         with self._lock:
-            due = self._repeats[0][0] if self._repeats else None
+            due = self._due[0][0] if self._due else None
             if due is not None and due <= time.monotonic():
-                _, _, delivery, give_up = heapq.heappop(self._repeats)
-                return delivery, give_up
+                line = heapq.heappop(self._due)[2]
+                self._in_lines -= 1
+                return line.waiting.popleft(), line
         wait = None if due is None else max(0.0, due - time.monotonic())
         try:
             return self._tasks.get(timeout=wait)
         except queue.Empty:
             return ()
 
-    def _deliver(self, delivery: Deliverable, give_up: float) -> None:
+    def _deliver(self, task: _Waiting, line: _Line | None) -> None:
+        """Run a delivery.
+
+        :param line: that it was in; None: it was in none
+        """
         started = time.monotonic()
         me = threading.get_ident()
         self._started[me] = started
         try:
-            delivery()
-        except _NO_SUCH_QUEUE as error:
-            now = time.monotonic()
-            if now < give_up:
-                entry = now + _RETRY_S, next(self._numbers), delivery, give_up
-                with self._lock:
-                    heapq.heappush(self._repeats, entry)
-                return
-            LOG.warning(
-                'Dropped a reply, its queue was missing for %d s: %s',
-                _GIVE_UP_S,
-                error,
-            )
-            delivery.abandon()
+            task.delivery()
+        except _UNDELIVERABLE as error:
+            self._wait_in_line(task, line, error)
+            return
         except Exception:
             LOG.exception('Dropped a reply that could not be sent')
-            delivery.abandon()
+            task.delivery.abandon()
         finally:
             self._started.pop(me, None)
         self._health.time('reply', time.monotonic() - started)
+        self._go_on(line)
+        self._count_done()
+
+    def _wait_in_line(
+        self, task: _Waiting, line: _Line | None, error: Exception
+    ) -> None:
+        """Put a delivery that failed into the line of its destination."""
+        key = _key(task.delivery)
+        if line is not None and line.key != key:
+            # What it was in line for is done; its next step failed.
+            self._go_on(line)
+            line = None
+        with self._lock:
+            known = self._lines.get(key)
+            if known is None:
+                line = self._lines[key] = _Line(key)
+            elif line is not None:
+                line.delay = min(2 * line.delay, _MAX_RETRY_S)
+            if line is not None:
+                line.waiting.appendleft(task)
+                self._in_lines += 1
+                dropped = self._expired(line)
+                self._schedule(line, line.delay)
+        if line is not None:
+            self._drop(dropped, error)
+            self._hold_few(task)
+        elif known is not None and not self._append(known, task):
+            self._tasks.put((task, None))
+
+    def _append(self, line: _Line, task: _Waiting) -> bool:
+        """Append a delivery to a line; return whether there still is one."""
+        with self._lock:
+            if self._lines.get(line.key) is not line:
+                return False
+            full = len(line.waiting) >= _MAX_LINE
+            if not full:
+                line.waiting.append(task)
+                self._in_lines += 1
+        if full:
+            self._drop([task], f'{_MAX_LINE} replies wait for the same queue')
+        else:
+            self._hold_few(task)
+        return True
+
+    def _hold_few(self, task: _Waiting) -> None:
+        """Acknowledge the message of a waiting reply where many wait.
+
+        Its work is done; the prefetch is for messages that are worked on.
+        """
+        if self._in_lines > _MAX_UNACKNOWLEDGED:
+            task.delivery.acknowledge()
+
+    def _expired(self, line: _Line) -> list[_Waiting]:
+        """Take deliveries that are given up out of a line."""
+        now = time.monotonic()
+        dropped = []
+        while line.waiting and line.waiting[0].give_up <= now:
+            dropped.append(line.waiting.popleft())
+        self._in_lines -= len(dropped)
+        return dropped
+
+    def _go_on(self, line: _Line | None) -> None:
+        """Have the next delivery of a line tried at once."""
+        if line is None:
+            return
+        with self._lock:
+            line.delay = _RETRY_S
+            self._schedule(line, 0.0)
+        # Wakes a thread that waits for a later time.
+        self._tasks.put(())
+
+    def _schedule(self, line: _Line, delay: float) -> None:
+        """Have a line tried after some seconds; drop it where it is empty."""
+        if line.waiting:
+            entry = time.monotonic() + delay, next(self._numbers), line
+            heapq.heappush(self._due, entry)
+        else:
+            self._lines.pop(line.key, None)
+
+    def _drop(self, tasks: list[_Waiting], why: Any) -> None:
+        for task in tasks:
+            LOG.warning(
+                'Dropped a reply, its queue %s was missing or full for %d s: '
+                '%s',
+                task.delivery.destination,
+                _GIVE_UP_S,
+                why,
+            )
+            task.delivery.abandon()
+            self._count_done()
+
+    def _count_done(self) -> None:
         with self._lock:
             self._waiting -= 1
+
+
+def _key(delivery: Deliverable) -> Any:
+    """Return what the line of a delivery is known by."""
+    return delivery.destination or delivery

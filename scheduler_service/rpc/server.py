@@ -12,34 +12,53 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import oslo_messaging
 from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors
+from scheduler_service.engine.futures import ReplyFuture, RequestReturned
+from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
 from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.incoming import is_late
 from scheduler_service.rpc.redelivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
+AsFailure = Callable[[errors.SchedulerError], Exception]
 
 
 @dataclasses.dataclass(slots=True)
 class Pending:
     """A reply that follows when a future is done.
 
-    :ivar future: of the result, or of an error
+    :ivar future: of the result, or of an error; RequestReturned sends the
+        message back to its queue
     :ivar serializer: makes plain values of the result; None: it is sent as
         it is
     :ivar on_reply: called with (result, error), one of them None, before the
         reply; again where its destination does not exist yet
+    :ivar failure: makes what the caller gets of an error; None: as the
+        dispatcher says
+    :ivar undo: called with the result where the caller cannot get it
     """
 
     future: Future[Any]
     serializer: Callable[[Any], Any] | None = None
     on_reply: ReplyCallback | None = None
+    failure: AsFailure | None = None
+    undo: Callable[[Any], None] | None = None
+
+
+class _Reply(NamedTuple):
+    """All of :class:`Pending` but the future."""
+
+    serializer: Callable[[Any], Any] | None
+    on_reply: ReplyCallback | None
+    failure: AsFailure | None
+    undo: Callable[[Any], None] | None
 
 
 class Dispatcher:
@@ -48,9 +67,17 @@ class Dispatcher:
     :param endpoints: their METHODS take (context, arguments as a dict,
         message)
     :param version: the highest one served, such as ``1.1``
+    :param failure: makes what callers get of an error; None: they get the
+        error itself
     """
 
-    def __init__(self, endpoints: Sequence[Any], version: str) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Any],
+        version: str,
+        failure: AsFailure | None = None,
+    ) -> None:
+        self.failure = failure
         self._methods = {
             name: getattr(endpoint, name)
             for endpoint in endpoints
@@ -98,6 +125,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
 
     :param publisher: sends replies that the completing thread cannot send
     :param redelivery_worker: gets the messages that were delivered before
+    :param monitor: sends heartbeats to callers that want them
     """
 
     def __init__(
@@ -107,10 +135,12 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         dispatcher: Any,
         publisher: ReplyPublisher,
         redelivery_worker: RedeliveryWorker,
+        monitor: CallMonitor,
     ) -> None:
         super().__init__(transport, target, dispatcher, 'threading')
         self._publisher = publisher
         self._redelivery_worker = redelivery_worker
+        self._monitor = monitor
 
     def _on_incoming(self, incoming: Any) -> None:
         self._process_incoming(incoming)
@@ -118,77 +148,98 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _process_incoming(self, incoming: Any) -> None:
         """Dispatch one message; nothing may escape into the poller."""
         message = incoming[0]
+        self._monitor.watch(message)
         if getattr(message, 'redelivered', False):
-            self._redelivery_worker.put(message, self._dispatch)
+            self._redelivery_worker.put(
+                message, self._dispatch, self.dispatcher.failure
+            )
         else:
             self._dispatch(message)
 
     def _dispatch(self, message: Any) -> Future[Any] | None:
         """Dispatch one message; return its future, None if it is done."""
+        failure = self.dispatcher.failure
         try:
             result = self.dispatcher.dispatch(message)
         except errors.SchedulerError as error:
             LOG.warning('Rejected a request: %s: %s', error.name, error)
-            self._publisher.put(Delivery(message, None, error))
+            refusal = Delivery(message, None, error, failure=failure)
+            self._publisher.put(refusal)
         except Exception as fault:
             LOG.exception('A request could not be dispatched')
             internal = errors.SchedulerError(
                 f'Internal error: {type(fault).__name__}'
             )
-            self._publisher.put(Delivery(message, None, internal))
+            refusal = Delivery(message, None, internal, failure=failure)
+            self._publisher.put(refusal)
         else:
             if isinstance(result, Pending):
-                # Do not close over the future: that would be a reference
-                # cycle, and replies would wait for the garbage collector.
-                result.future.add_done_callback(
-                    functools.partial(
-                        self._reply,
-                        message,
-                        result.on_reply,
-                        result.serializer,
-                    )
-                )
-                return result.future
+                return self._wait(message, result, failure)
             self._publisher.put(Delivery(message, result, None))
         return None
 
-    def _reply(
-        self,
-        message: Any,
-        on_reply: ReplyCallback | None,
-        serializer: Callable[[Any], Any] | None,
-        future: Future[Any],
-    ) -> None:
+    def _wait(
+        self, message: Any, pending: Pending, failure: AsFailure | None
+    ) -> Future[Any]:
+        """Have a message replied to when its future is done."""
+        future = pending.future
+        if isinstance(future, ReplyFuture):
+            future.returnable = getattr(message, 'shared', False)
+        reply = _Reply(
+            pending.serializer,
+            pending.on_reply,
+            pending.failure or failure,
+            pending.undo,
+        )
+        # Do not close over the future: that would be a reference cycle, and
+        # replies would wait for the garbage collector.
+        future.add_done_callback(
+            functools.partial(self._reply, message, reply)
+        )
+        return future
+
+    def _reply(self, message: Any, reply: _Reply, future: Future[Any]) -> None:
         """Reply with what a future holds; runs where it was completed."""
         fault = future.exception()
+        if isinstance(fault, RequestReturned):
+            message.requeue()
+            return
+        if fault is None and is_late(message):
+            # The caller has left, so nobody would know of the claim.
+            if reply.undo is not None:
+                reply.undo(future.result())
+            fault = errors.TooLate()
         if fault is None:
             delivery = Delivery(
-                message, future.result(), None, on_reply, serializer
+                message,
+                future.result(),
+                None,
+                reply.on_reply,
+                reply.serializer,
+                undo=reply.undo,
             )
         else:
             error = errors.as_scheduler_error(fault)
-            delivery = Delivery(message, None, error, on_reply)
+            delivery = Delivery(
+                message, None, error, reply.on_reply, failure=reply.failure
+            )
         if not delivery.try_send_now():
             self._publisher.put(delivery)
 
 
 def new_server(
     transport: Any,
-    target: tuple[str, str],
-    endpoints: Sequence[Any],
-    version: str,
+    target: oslo_messaging.Target,
+    dispatcher: Dispatcher,
     publisher: ReplyPublisher,
     redelivery_worker: RedeliveryWorker,
+    monitor: CallMonitor,
 ) -> LateAckServer:
-    """Return a server for *endpoints*, not started yet.
+    """Return a server on a target, not started yet.
 
-    :param target: topic and name of the server
+    :param target: exchange, topic and name of the server; with ``fanout`` it
+        also takes what is cast to every server of the topic
     """
-    topic, name = target
     return LateAckServer(
-        transport,
-        oslo_messaging.Target(topic=topic, server=name),
-        Dispatcher(endpoints, version),
-        publisher,
-        redelivery_worker,
+        transport, target, dispatcher, publisher, redelivery_worker, monitor
     )

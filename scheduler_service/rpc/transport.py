@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import kombu
 import oslo_messaging
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_messaging import _metrics, _tracing
-from oslo_messaging._drivers import impl_rabbit
+from oslo_messaging._drivers import common, impl_rabbit
 from oslo_messaging.transport import TransportURL
 
 from scheduler_service import errors
@@ -29,6 +30,8 @@ _GLOBAL_OPTIONS = {
 # After how many seconds the broker deletes the reply queue of a command that
 # has ended.
 _COMMAND_QUEUE_TTL_S = 60
+# How often a command tries to connect, to each broker of the URL.
+_TRIES = 1
 
 
 def prepare(conf: Any) -> None:
@@ -62,6 +65,33 @@ def for_command(conf: Any) -> Any:
         'rabbit_transient_queues_ttl', _COMMAND_QUEUE_TTL_S, _RABBIT
     )
     return for_client(conf)
+
+
+def target(
+    exchange: str, topic: str, server: str, fanout: bool = False
+) -> Any:
+    """Return what a server consumes from.
+
+    :param fanout: whether it takes what is cast to all servers of the topic
+    """
+    return oslo_messaging.Target(
+        exchange=exchange, topic=topic, server=server, fanout=fanout
+    )
+
+
+def connect(bus: Any) -> None:
+    """Connect to the broker; a call would try to for ever.
+
+    :raises MessageDeliveryFailure: it does not accept a connection
+    """
+    driver = bus._driver
+    if not isinstance(driver, impl_rabbit.RabbitDriver):
+        return
+    try:
+        with driver._get_connection(common.PURPOSE_SEND, retry=_TRIES):
+            pass
+    except (kombu.exceptions.KombuError, OSError) as fault:
+        raise oslo_messaging.MessageDeliveryFailure(str(fault)) from fault
 
 
 def for_server(conf: Any, url: str | None = None) -> Any:

@@ -6,13 +6,15 @@ only by the thread that opened it.
 Every writing transaction ends by taking the next revision from one counter
 row and appending a record of what it changed. The row stays locked until the
 commit, so revisions become visible in order: a reader that asks for
-everything after the last revision it saw misses nothing.
+everything after the last revision it saw misses nothing. With each revision
+goes a random token, its lineage, which shows a reader that the database went
+back in time: the revision that it saw is gone, or has another token.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -25,6 +27,8 @@ from sqlalchemy.engine import Connection, Engine, make_url
 
 from scheduler_service import errors
 from scheduler_service.store import schema
+from scheduler_service.store.sessions import Sessions, Wait
+from scheduler_service.store.timeouts import Timeouts, is_timeout
 
 T = TypeVar('T')
 REVISION = 'revision'
@@ -43,6 +47,8 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     :ivar load: ids of hosts of which only use, counts or state changed
     :ivar instances: uuids of instances that were added or changed
     :ivar instances_gone: uuids of instances that were removed
+    :ivar released: uuids of instances whose claims a caller released, even
+        where they had none
     :ivar groups: uuids of server groups that changed or were removed
     :ivar aggregates: whether any aggregate changed
     :ivar pools: whether any pool changed
@@ -54,6 +60,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     load: list[int] = []
     instances: list[str] = []
     instances_gone: list[str] = []
+    released: list[str] = []
     groups: list[str] = []
     aggregates: bool = False
     pools: bool = False
@@ -73,12 +80,14 @@ class Writer:
         writes adds to it
     :ivar revision: the revision of the transaction once
         :meth:`append_change` ran; 0 where nothing was changed
+    :ivar lineage: the token that is written with the revision
     """
 
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
         self.touched = ChangeRecord()
         self.revision = 0
+        self.lineage = new_lineage()
 
     def append_change(self) -> None:
         """Take the next revision and append the change record.
@@ -94,7 +103,7 @@ class Writer:
             {
                 'revision': self.revision,
                 'touched': self.touched.to_json(),
-                'created_at': time.time(),
+                'lineage': self.lineage,
             },
         )
 
@@ -107,8 +116,12 @@ class Store:
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(
+        self, engine: Engine, timeouts: Timeouts | None = None
+    ) -> None:
         self.engine = engine
+        self.timeouts = timeouts or Timeouts()
+        self._sessions = Sessions(engine, self.timeouts)
         self.on_retry: Callable[[str], None] = _ignore_reason
         self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
@@ -121,9 +134,12 @@ class Store:
             self.dialect = 'mysql'
 
     @classmethod
-    def connect(cls, url: str, **options: Any) -> Store:
+    def connect(
+        cls, url: str, timeouts: Timeouts | None = None, **options: Any
+    ) -> Store:
         """Return a store for a database URL; nothing is contacted yet.
 
+        :param timeouts: of its connections; None: the defaults
         :param options: passed to oslo.db's ``create_engine``
         :raises ConfigurationError: the URL cannot be used
         """
@@ -147,11 +163,7 @@ class Store:
             ) from None
         if engine.dialect.name in ('mysql', 'mariadb'):
             engine = engine.execution_options(isolation_level='READ COMMITTED')
-        if engine.dialect.name == 'sqlite':
-            _prepare_sqlite(engine)
-        if engine.dialect.name == 'postgresql':
-            _prepare_postgresql(engine)
-        return cls(engine)
+        return cls(engine, timeouts)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -200,7 +212,13 @@ class Store:
             return result
 
     def _is_retryable(self, fault: BaseException) -> bool:
-        """Whether a transaction failed only because others ran beside it."""
+        """Whether a transaction failed only because others ran beside it.
+
+        A lock that could not be had in time is no such reason: whoever asked
+        for it decides whether to wait longer.
+        """
+        if is_timeout(_driver_fault(fault)):
+            return False
         if isinstance(fault, db_exception.DBDeadlock):
             self.on_retry('deadlock')
             return True
@@ -220,6 +238,17 @@ class Store:
             result: T = self._with_retries(call)
             return result
 
+    def abort_waits(self) -> None:
+        """Break off what other threads wait for, and drop idle connections.
+
+        They get StoreUnavailable.
+        """
+        self._sessions.abort()
+
+    def waits(self, seconds: float) -> list[Wait]:
+        """Return what has been waiting for the database for longer."""
+        return self._sessions.waits(seconds)
+
     def dispose(self) -> None:
         """Close all connections but those from :meth:`hold`."""
         self.engine.dispose()
@@ -234,6 +263,11 @@ _APPEND_CHANGE = schema.changes.insert()
 _TAKE_WRITE_LOCK = sa.text(
     "UPDATE counters SET value = value WHERE name = 'revision'"
 )
+
+
+def new_lineage() -> str:
+    """Return a token for one change, which no other change has."""
+    return secrets.token_hex(8)
 
 
 def next_number(conn: Connection, counter: str, count: int = 1) -> int:
@@ -288,6 +322,7 @@ def translate_errors() -> Iterator[None]:
     """Raise StoreUnavailable where the code inside loses the database.
 
     :raises StoreUnavailable: the database does not answer or has no tables
+    :raises StoreTimeout: it does, but a lock or a statement took too long
     """
     try:
         yield
@@ -304,6 +339,11 @@ def translate_errors() -> Iterator[None]:
             'The database has no tables yet: run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
+        if is_timeout(_driver_fault(fault)) or _is_conflict(fault):
+            raise errors.StoreTimeout(
+                f'The database takes too long: '
+                f'{first_line(_driver_fault(fault))}'
+            ) from fault
         inner = getattr(fault, 'inner_exception', fault)
         if not isinstance(inner, _LOST):
             raise
@@ -312,33 +352,17 @@ def translate_errors() -> Iterator[None]:
         ) from fault
 
 
+def _is_conflict(fault: BaseException) -> bool:
+    """Whether a transaction failed since others ran beside it.
+
+    That is a deadlock, a serialization failure, or on Galera a transaction of
+    another node that came first. It was repeated, with growing pauses.
+    """
+    if isinstance(fault, db_exception.DBDeadlock):
+        return True
+    return getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION
+
+
 def first_line(fault: BaseException) -> str:
     """Return the first line of a driver's message, without the statement."""
     return str(fault).strip().partition('\n')[0][:300]
-
-
-def _prepare_sqlite(engine: Engine) -> None:
-    """Let a writer wait for another writer instead of failing at once."""
-
-    @sa.event.listens_for(engine, 'connect')
-    def _pragmas(dbapi_conn: Any, record: Any) -> None:
-        dbapi_conn.execute('PRAGMA busy_timeout = 30000')
-        dbapi_conn.execute('PRAGMA journal_mode = WAL')
-
-
-def _prepare_postgresql(engine: Engine) -> None:
-    """Set up each new connection for statements that are planned once."""
-    from scheduler_service.store import pg_arrays
-
-    @sa.event.listens_for(engine, 'connect')
-    def _settings(dbapi_conn: Any, record: Any) -> None:
-        before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
-        dbapi_conn.execute('SET plan_cache_mode = force_generic_plan')
-        dbapi_conn.execute('SET jit = off')
-        # What a transaction reads after it waited for a lock has to include
-        # what the holder of the lock committed.
-        dbapi_conn.execute(
-            "SET default_transaction_isolation = 'read committed'"
-        )
-        dbapi_conn.autocommit = before
-        pg_arrays.register(dbapi_conn)

@@ -16,6 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.store import clock
 from scheduler_service.store.connection import in_chunks
 
 _CHUNK = 500
@@ -67,25 +68,33 @@ def insert_packed(
     table: str,
     columns: Mapping[str, str],
     values: Sequence[Sequence[Any]],
+    stamp: str | None = None,
 ) -> None:
     """Insert rows in one statement.
 
     :param columns: name -> int, float or text
     :param values: rows, each in the order of the columns
+    :param stamp: one more column, which gets the database's time
     """
     dialect = dialect_of(conn)
-    statement = _inserting(dialect, table, tuple(columns.items()))
+    statement = _inserting(dialect, table, tuple(columns.items()), stamp)
     conn.execute(statement, pack(dialect, columns, values))
 
 
 @functools.cache
 def _inserting(
-    dialect: str, table: str, columns: tuple[tuple[str, str], ...]
+    dialect: str,
+    table: str,
+    columns: tuple[tuple[str, str], ...],
+    stamp: str | None,
 ) -> Any:
     names = ', '.join(name for name, _ in columns)
+    stamped, now = '', ''
+    if stamp is not None:
+        stamped, now = f', {stamp}', f', {clock.sql(dialect)}'
     return sa.text(
-        f'INSERT INTO {table} ({names}) '  # noqa: S608
-        f'SELECT {names} FROM {source(dialect, dict(columns))}'
+        f'INSERT INTO {table} ({names}{stamped}) '  # noqa: S608
+        f'SELECT {names}{now} FROM {source(dialect, dict(columns))}'
     )
 
 

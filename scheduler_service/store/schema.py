@@ -7,6 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from scheduler_service.model import limits
+from scheduler_service.store import clock
+
 _TABLE: dict[str, Any] = {
     'mysql_engine': 'InnoDB',
     'mysql_charset': 'utf8mb4',
@@ -15,6 +18,18 @@ _TABLE: dict[str, Any] = {
 }
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
 _BIG = sa.BigInteger()
+_NAME = sa.String(limits.NAME_LENGTH)
+_UUID = sa.String(limits.UUID_LENGTH)
+# The id of a message and the index of an entry.
+_KEY = sa.String(96)
+
+
+def _created_at() -> sa.Column[float]:
+    """Return a column that gets the database's time at each insert."""
+    return sa.Column(
+        'created_at', sa.Double(), nullable=False, default=clock.NOW
+    )
+
 
 metadata = sa.MetaData(
     naming_convention={
@@ -22,6 +37,18 @@ metadata = sa.MetaData(
         'uq': 'uq_%(table_name)s_%(column_0_name)s',
         'pk': 'pk_%(table_name)s',
     }
+)
+
+# The migration that makes these tables.
+VERSION = '0007'
+
+# Versions of which the releases may use the tables as they are now: this one,
+# and those before it for which the migrations are declared safe.
+compatible_versions = sa.Table(
+    'compatible_versions',
+    metadata,
+    sa.Column('version', sa.String(32), primary_key=True),
+    **_TABLE,
 )
 
 counters = sa.Table(
@@ -37,7 +64,11 @@ changes = sa.Table(
     metadata,
     sa.Column('revision', _BIG, primary_key=True, autoincrement=False),
     sa.Column('touched', _DOCUMENT, nullable=False),
-    sa.Column('created_at', sa.Double(), nullable=False),
+    # A random token by which readers know the change again: after the
+    # database went back in time, another change has the revision. Empty where
+    # an earlier release wrote it.
+    sa.Column('lineage', sa.String(16), nullable=False, server_default=''),
+    _created_at(),
     **_TABLE,
 )
 
@@ -45,16 +76,16 @@ hosts = sa.Table(
     'hosts',
     metadata,
     sa.Column('id', _BIG, primary_key=True, autoincrement=False),
-    sa.Column('uuid', sa.String(36), nullable=False, unique=True),
-    sa.Column('host', sa.String(255), nullable=False),
-    sa.Column('node', sa.String(255), nullable=False),
+    sa.Column('uuid', _UUID, nullable=False, unique=True),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
     sa.Column('status', sa.String(16), nullable=False),
     sa.Column('disabled_reason', sa.Text()),
     sa.Column('state', sa.String(16), nullable=False),
-    sa.Column('hypervisor_type', sa.String(255)),
+    sa.Column('hypervisor_type', _NAME),
     sa.Column('hypervisor_version', _BIG),
-    sa.Column('host_ip', sa.String(64)),
-    sa.Column('cell_uuid', sa.String(255)),
+    sa.Column('host_ip', sa.String(limits.ADDRESS_LENGTH)),
+    sa.Column('cell_uuid', _NAME),
     sa.Column('num_io_ops', _BIG, nullable=False),
     sa.Column('failed_builds', _BIG, nullable=False),
     # How many instances the host has that are not in ``instances``.
@@ -69,7 +100,7 @@ inventories = sa.Table(
     'inventories',
     metadata,
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
-    sa.Column('resource_class', sa.String(255), primary_key=True),
+    sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('total', _BIG, nullable=False),
     sa.Column('reserved', _BIG, nullable=False),
     sa.Column('min_unit', _BIG, nullable=False),
@@ -88,9 +119,9 @@ inventories = sa.Table(
 allocations = sa.Table(
     'allocations',
     metadata,
-    sa.Column('consumer_uuid', sa.String(36), primary_key=True),
+    sa.Column('consumer_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
-    sa.Column('resource_class', sa.String(255), primary_key=True),
+    sa.Column('resource_class', _NAME, primary_key=True),
     sa.Column('amount', _BIG, nullable=False),
     sa.Index(None, 'host_id'),
     **_TABLE,
@@ -100,7 +131,7 @@ traits = sa.Table(
     'traits',
     metadata,
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
-    sa.Column('name', sa.String(255), primary_key=True),
+    sa.Column('name', _NAME, primary_key=True),
     **_TABLE,
 )
 
@@ -108,8 +139,8 @@ aggregates = sa.Table(
     'aggregates',
     metadata,
     sa.Column('id', sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column('uuid', sa.String(36), nullable=False, unique=True),
-    sa.Column('name', sa.String(255), nullable=False),
+    sa.Column('uuid', _UUID, nullable=False, unique=True),
+    sa.Column('name', _NAME, nullable=False),
     **_TABLE,
 )
 
@@ -119,7 +150,7 @@ aggregate_hosts = sa.Table(
     sa.Column(
         'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
     ),
-    sa.Column('host', sa.String(255), primary_key=True),
+    sa.Column('host', _NAME, primary_key=True),
     **_TABLE,
 )
 
@@ -129,7 +160,7 @@ aggregate_metadata = sa.Table(
     sa.Column(
         'aggregate_id', sa.Integer(), primary_key=True, autoincrement=False
     ),
-    sa.Column('key', sa.String(255), primary_key=True),
+    sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
     **_TABLE,
 )
@@ -137,19 +168,21 @@ aggregate_metadata = sa.Table(
 instances = sa.Table(
     'instances',
     metadata,
-    sa.Column('uuid', sa.String(36), primary_key=True),
-    sa.Column('host', sa.String(255), nullable=False),
-    sa.Column('node', sa.String(255), nullable=False),
+    sa.Column('uuid', _UUID, primary_key=True),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
     sa.Column('state', sa.String(16), nullable=False),
-    sa.Column('project_id', sa.String(255)),
-    sa.Column('request_id', sa.String(255)),
+    sa.Column('project_id', _NAME),
+    sa.Column('request_id', _NAME),
     # JSON of the inventory's document, without uuid, host and node.
     sa.Column('document', _DOCUMENT, nullable=False),
     # JSON of the reply, which a repeated request gets again.
     sa.Column('placement', _DOCUMENT),
-    sa.Column('created_at', sa.Double(), nullable=False),
+    _created_at(),
+    # Of the request that claimed it; see ``outcomes``.
+    sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
     **_TABLE,
 )
@@ -158,23 +191,57 @@ instances = sa.Table(
 moves = sa.Table(
     'moves',
     metadata,
-    sa.Column('instance_uuid', sa.String(36), primary_key=True),
+    sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, nullable=False),
-    sa.Column('host', sa.String(255), nullable=False),
-    sa.Column('node', sa.String(255), nullable=False),
-    sa.Column('request_id', sa.String(255)),
+    sa.Column('host', _NAME, nullable=False),
+    sa.Column('node', _NAME, nullable=False),
+    sa.Column('request_id', _NAME),
     sa.Column('placement', _DOCUMENT, nullable=False),
-    sa.Column('created_at', sa.Double(), nullable=False),
+    _created_at(),
+    sa.Column('idempotency_key', _KEY),
     sa.Index(None, 'host'),
+    **_TABLE,
+)
+
+# What became of each request that is not to be processed twice. A claim is
+# its own outcome as long as its row of ``instances`` or ``moves`` exists.
+outcomes = sa.Table(
+    'outcomes',
+    metadata,
+    # The message's id, and the index of the entry of schedule_many.
+    sa.Column('idempotency_key', _KEY, primary_key=True),
+    # The instance of a placement; empty: of the whole request.
+    sa.Column('instance_uuid', _UUID, primary_key=True),
+    # refused, result, claimed, placement, expired
+    sa.Column('kind', sa.String(16), nullable=False),
+    sa.Column('document', _DOCUMENT),
+    _created_at(),
+    sa.Index(None, 'created_at'),
+    **_TABLE,
+)
+
+# When claims of an instance were last released: requests that were sent
+# before must not claim for it any more.
+releases = sa.Table(
+    'releases',
+    metadata,
+    sa.Column('instance_uuid', _UUID, primary_key=True),
+    # all: of its claim and its move; move: of its move alone.
+    sa.Column('kind', sa.String(16), primary_key=True),
+    # By the database's clock.
+    sa.Column('released_at', sa.Double(), nullable=False),
+    # By the caller's clock; NULL: it did not say.
+    sa.Column('sent_at', sa.Double()),
+    sa.Index(None, 'released_at'),
     **_TABLE,
 )
 
 server_groups = sa.Table(
     'server_groups',
     metadata,
-    sa.Column('uuid', sa.String(36), primary_key=True),
-    sa.Column('name', sa.String(255), nullable=False),
-    sa.Column('project_id', sa.String(255)),
+    sa.Column('uuid', _UUID, primary_key=True),
+    sa.Column('name', _NAME, nullable=False),
+    sa.Column('project_id', _NAME),
     sa.Column('policy', sa.String(32), nullable=False),
     sa.Column('max_server_per_host', sa.Integer()),
     **_TABLE,
@@ -183,16 +250,16 @@ server_groups = sa.Table(
 server_group_members = sa.Table(
     'server_group_members',
     metadata,
-    sa.Column('group_uuid', sa.String(36), primary_key=True),
-    sa.Column('instance_uuid', sa.String(36), primary_key=True),
+    sa.Column('group_uuid', _UUID, primary_key=True),
+    sa.Column('instance_uuid', _UUID, primary_key=True),
     **_TABLE,
 )
 
 pools = sa.Table(
     'pools',
     metadata,
-    sa.Column('id', sa.String(36), primary_key=True),
-    sa.Column('name', sa.String(255), nullable=False, unique=True),
+    sa.Column('id', _UUID, primary_key=True),
+    sa.Column('name', _NAME, nullable=False, unique=True),
     sa.Column('description', sa.Text()),
     **_TABLE,
 )
@@ -200,8 +267,8 @@ pools = sa.Table(
 pool_attributes = sa.Table(
     'pool_attributes',
     metadata,
-    sa.Column('pool_id', sa.String(36), primary_key=True),
-    sa.Column('key', sa.String(255), primary_key=True),
+    sa.Column('pool_id', _UUID, primary_key=True),
+    sa.Column('key', _NAME, primary_key=True),
     sa.Column('value', sa.Text(), nullable=False),
     **_TABLE,
 )
@@ -209,23 +276,58 @@ pool_attributes = sa.Table(
 zones = sa.Table(
     'zones',
     metadata,
-    sa.Column('id', sa.String(36), primary_key=True),
-    sa.Column('name', sa.String(255), nullable=False),
-    sa.Column('pool_id', sa.String(36), nullable=False),
-    sa.Column('project_id', sa.String(255)),
-    sa.Column('request_id', sa.String(255)),
-    sa.Column('created_at', sa.Double(), nullable=False),
+    sa.Column('id', _UUID, primary_key=True),
+    sa.Column('name', _NAME, nullable=False),
+    sa.Column('pool_id', _UUID, nullable=False),
+    sa.Column('project_id', _NAME),
+    sa.Column('request_id', _NAME),
+    _created_at(),
     sa.Index(None, 'pool_id'),
+    **_TABLE,
+)
+
+# Work that one daemon at a time does for all that share the store.
+leases = sa.Table(
+    'leases',
+    metadata,
+    sa.Column('name', sa.String(32), primary_key=True),
+    sa.Column('holder', _NAME, nullable=False),
+    # By the database's clock; in the past: nobody has it.
+    sa.Column('expires_at', sa.Double(), nullable=False),
+    **_TABLE,
+)
+
+# Claims of which the allocations in the placement service are ours to undo,
+# until their hosts have the instances.
+placement_claims = sa.Table(
+    'placement_claims',
+    metadata,
+    sa.Column('instance_uuid', _UUID, primary_key=True),
+    sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
+    # By the database's clock; NULL: they may not be made yet.
+    sa.Column('made_at', sa.Double()),
+    # JSON: resource class -> amount. Others than these are not ours to undo.
+    sa.Column('resources', _DOCUMENT, nullable=False),
     **_TABLE,
 )
 
 heartbeats = sa.Table(
     'heartbeats',
     metadata,
-    sa.Column('host', sa.String(255), primary_key=True),
-    # By the database's clock: daemons may have different clocks.
-    sa.Column('seen_at', sa.Double(), nullable=False),
+    sa.Column('host', _NAME, primary_key=True),
+    sa.Column('seen_at', sa.Double(), nullable=False, default=clock.NOW),
     sa.Index(None, 'seen_at'),
+    **_TABLE,
+)
+
+# Host reports that were refused, by service host, with the last reason.
+refused_reports = sa.Table(
+    'refused_reports',
+    metadata,
+    sa.Column('host', _NAME, primary_key=True),
+    sa.Column('reason', sa.Text(), nullable=False),
+    sa.Column('refused', _BIG, nullable=False),
+    sa.Column('refused_at', sa.Double(), nullable=False),
     **_TABLE,
 )
 
@@ -233,13 +335,21 @@ heartbeats = sa.Table(
 quarantine = sa.Table(
     'suspects',
     metadata,
-    sa.Column('message_id', sa.String(64), primary_key=True),
+    sa.Column(
+        'message_id', sa.String(limits.MESSAGE_ID_LENGTH), primary_key=True
+    ),
     sa.Column('deliveries', sa.Integer(), nullable=False),
     # 1: put aside, no daemon works on it any more.
     sa.Column('put_aside', sa.Integer(), nullable=False),
     sa.Column('method', sa.String(64), nullable=False),
     sa.Column('message', _DOCUMENT, nullable=False),
-    sa.Column('changed_at', sa.Double(), nullable=False),
+    sa.Column(
+        'changed_at',
+        sa.Double(),
+        nullable=False,
+        default=clock.NOW,
+        onupdate=clock.NOW,
+    ),
     **_TABLE,
 )
 
@@ -252,12 +362,12 @@ decisions = sa.Table(
         primary_key=True,
         autoincrement=True,
     ),
-    sa.Column('request_id', sa.String(255), nullable=False),
+    sa.Column('request_id', _NAME, nullable=False),
     sa.Column('kind', sa.String(32), nullable=False),
     # 'chosen', or the name of the error.
     sa.Column('outcome', sa.String(64), nullable=False),
     sa.Column('document', _DOCUMENT, nullable=False),
-    sa.Column('created_at', sa.Double(), nullable=False),
+    _created_at(),
     sa.Index(None, 'request_id'),
     **_TABLE,
 )

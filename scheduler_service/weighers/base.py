@@ -52,6 +52,8 @@ class Weigher:
     ) -> Floats | None:
         """Return raw weights of *rows*, float64; None: no opinion.
 
+        NaN: the host cannot be weighed. It gets the worst weight of all.
+
         :param rows: index array, or ``slice(None)`` for every host
         """
         return None

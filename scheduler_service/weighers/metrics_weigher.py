@@ -20,7 +20,8 @@ class MetricsWeigher(Weigher):
     The weight is the sum of value times ratio. Where a host does not report
     one of the metrics, the request fails with ``required``; without it the
     host's weight is ``weight_of_unavailable``, or, where the ratio or the
-    multiplier is 0, the metric is left out of the sum.
+    multiplier is 0, the metric is left out of the sum. A host gets the worst
+    weight if it reports a metric that is no number.
     """
 
     multiplier_option = 'metrics_weight_multiplier'
@@ -50,7 +51,10 @@ class MetricsWeigher(Weigher):
             missing = weighed & ~column.there
             if missing.any() and settings.metrics_required:
                 raise _not_found(table, int(missing.argmax()), name)
-            weights += np.where(column.there, column.value, 0.0) * ratio
+            # A product that is too large is infinite, like a host without
+            # a number it then has no weight.
+            with np.errstate(over='ignore', invalid='ignore'):
+                weights += np.where(column.there, column.value, 0.0) * ratio
             if ratio * settings.metrics_weight_multiplier != 0.0:
                 unavailable |= missing
         weights[unavailable] = settings.metrics_weight_of_unavailable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class PCIWeigher(Weigher):
 
     That keeps hosts with devices free for the requests that need them. The
     weight is 100 less the number of free devices, of which 99 count at most.
+    A host whose pools cannot be read gets the worst weight.
     """
 
     multiplier_option = 'pci_weight_multiplier'
@@ -34,7 +36,7 @@ class PCIWeigher(Weigher):
         request: Request,
         settings: Settings,
     ) -> Floats | None:
-        """Return 100 less the free devices, 1 to 100."""
+        """Return 100 less the free devices, 1 to 100, or NaN."""
         pools = decoded(table, 'pci_device_pools')
         free = np.array(
             [_free_devices(value) for value in pools.values], np.float64
@@ -50,6 +52,9 @@ class PCIWeigher(Weigher):
         return ()
 
 
-def _free_devices(pools: Any) -> int:
-    """Return how many devices a host's pools have."""
-    return sum(int(pool.get('count') or 0) for pool in pools or ())
+def _free_devices(pools: Any) -> float:
+    """Return how many devices a host's pools have, NaN if that is unknown."""
+    try:
+        return float(sum(int(pool.get('count') or 0) for pool in pools or ()))
+    except (ArithmeticError, AttributeError, TypeError, ValueError):
+        return math.nan

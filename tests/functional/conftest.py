@@ -14,6 +14,7 @@ from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from tests.support import processes
+from tests.support.databases import ready_database
 from tests.support.processes import Process
 from tests.support.services import Service, connected, new_conf
 from tests.support.stores import import_inventory
@@ -30,10 +31,11 @@ def make_service(
         bus: str = 'inproc',
         database: str = 'sqlite',
         url: str = '',
+        inventory: Any = None,
         **more: Any,
     ) -> Service:
         store = make_store(database)
-        import_inventory(store)
+        import_inventory(store, inventory)
         url = url or f'inproc://{uuid.uuid4().hex}/'
         if bus == 'rabbit':
             url = request.getfixturevalue('rabbitmq')[1]
@@ -54,6 +56,12 @@ def make_service(
     yield make
     for service in running:
         service.stop()
+
+
+@pytest.fixture
+def ready_sqlite(tmp_path: pathlib.Path) -> str:
+    """A database file with tables and an inventory."""
+    return ready_database(f'sqlite:///{tmp_path}/')
 
 
 @pytest.fixture

@@ -51,13 +51,17 @@ def clean(buses: list[Any]) -> None:
 
 @dataclasses.dataclass
 class Cloud:
-    """Daemons as processes on one topic and one store."""
+    """Daemons as processes on one topic and one store.
+
+    :ivar bus_options: of [oslo_messaging_rabbit], of daemons and clients
+    """
 
     store: Store
     bus: str
     topic: str
     config: pathlib.Path
     log: pathlib.Path
+    bus_options: dict[str, Any]
     running: list[subprocess.Popen[bytes]] = dataclasses.field(
         default_factory=list
     )
@@ -96,7 +100,7 @@ class Cloud:
         """Return a client of its own connection."""
         conf = self.conf()
         bus = transport.for_client(conf, self.bus)
-        for name, value in DURABLE.items():
+        for name, value in self.bus_options.items():
             conf.set_override(name, value, 'oslo_messaging_rabbit')
         self.buses.append(bus)
         return SchedulerClient(conf, bus, self.topic, timeout=timeout)
@@ -139,18 +143,24 @@ class Cloud:
 
 @contextlib.contextmanager
 def cloud(
-    database: str, bus: str, daemons: int, extra: str = ''
+    database: str,
+    bus: str,
+    daemons: int,
+    extra: str = '',
+    heartbeat_s: int = 60,
 ) -> Iterator[Cloud]:
     """Run daemons on an empty database of a server, and on a topic.
 
     :param extra: lines of [scheduler]
+    :param heartbeat_s: after how long a silent broker is taken for dead
     """
+    bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
     store = Store.connect(migrated_database(database), max_pool_size=20)
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         topic = f't{uuid.uuid4().hex[:8]}'
         url = store.engine.url.render_as_string(hide_password=False)
-        lines = [f'{name} = true' for name in DURABLE]
+        lines = [f'{name} = {value}' for name, value in bus_options.items()]
         (place / 'a.conf').write_text(
             f'[DEFAULT]\ntransport_url = {bus}\n'
             f'[database]\nconnection = {url}\n'
@@ -158,7 +168,9 @@ def cloud(
             '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
         )
         (place / 'log').touch()
-        made = Cloud(store, bus, topic, place / 'a.conf', place / 'log')
+        made = Cloud(
+            store, bus, topic, place / 'a.conf', place / 'log', bus_options
+        )
         try:
             for _ in range(daemons):
                 made.start()

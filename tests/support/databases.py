@@ -6,10 +6,13 @@ is a copy of that one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pathlib
+import sqlite3
 import tempfile
 import uuid
+from collections.abc import Callable
 
 import sqlalchemy as sa
 
@@ -62,6 +65,89 @@ def ready_database(base: str) -> str:
     import_inventory(store)
     store.dispose()
     return url
+
+
+def backup(store: Store) -> Callable[[], None]:
+    """Copy a database as it is; return a function that restores the copy.
+
+    Both are one step for whoever uses the database meanwhile; connections to
+    PostgreSQL end.
+    """
+    url = store.engine.url.render_as_string(hide_password=False)
+    if url.startswith('sqlite'):
+        return _backup_sqlite(url.removeprefix('sqlite:///'))
+    base, _, name = url.partition('?')[0].rpartition('/')
+    if url.startswith('postgresql'):
+        return _backup_postgresql(f'{base}/', name)
+    return _backup_mariadb(f'{base}/', name)
+
+
+def _backup_sqlite(path: str) -> Callable[[], None]:
+    copy = sqlite3.connect(':memory:', check_same_thread=False)
+    with contextlib.closing(sqlite3.connect(path)) as live:
+        live.backup(copy)
+
+    def restore() -> None:
+        with contextlib.closing(sqlite3.connect(path)) as live:
+            copy.backup(live)
+        copy.close()
+
+    return restore
+
+
+def _backup_postgresql(base: str, name: str) -> Callable[[], None]:
+    copy = _new_name()
+
+    def replace(old: str, new: str) -> None:
+        with _server(base) as conn:
+            end = f'ALTER DATABASE {new} ALLOW_CONNECTIONS'
+            conn.exec_driver_sql(f'{end} false')
+            conn.exec_driver_sql(
+                'SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity '
+                f"WHERE datname = '{new}'"
+            )
+            conn.exec_driver_sql(f'CREATE DATABASE {old} TEMPLATE {new}')
+            conn.exec_driver_sql(f'{end} true')
+
+    replace(copy, name)
+
+    def restore() -> None:
+        with _server(base) as conn:
+            conn.exec_driver_sql(f'DROP DATABASE {name} WITH (FORCE)')
+        replace(name, copy)
+
+    return restore
+
+
+def _backup_mariadb(base: str, name: str) -> Callable[[], None]:
+    def copied() -> str:
+        """Copy all tables into a new database; return its name."""
+        copy = new_database(base).removeprefix(base)
+        with _autocommit(base + source) as conn:
+            for table in tables:
+                made = f'{copy}.{table}'
+                conn.exec_driver_sql(f'CREATE TABLE {made} LIKE {table}')
+                conn.exec_driver_sql(
+                    f'INSERT INTO {made} SELECT * FROM {table}'
+                )
+        return copy
+
+    with _autocommit(base + name) as conn:
+        tables = sa.inspect(conn).get_table_names()
+    source = name
+    source = copied()
+
+    def restore() -> None:
+        fresh, gone = copied(), new_database(base).removeprefix(base)
+        renamed = ', '.join(
+            f'{name}.{table} TO {gone}.{table}, '
+            f'{fresh}.{table} TO {name}.{table}'
+            for table in tables
+        )
+        with _autocommit(base + name) as conn:
+            conn.exec_driver_sql(f'RENAME TABLE {renamed}')
+
+    return restore
 
 
 def _new_name() -> str:

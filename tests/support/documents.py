@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
-ADMIN = {**CONTEXT, 'roles': ['admin']}
+# Callers of project p: any test may call any method as CONTEXT.
+CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
+ADMIN = CONTEXT
+OWNER = {**CONTEXT, 'roles': ['member']}
+# Callers that are not of project p.
+SERVICE = {'user_id': 's', 'project_id': 'service', 'roles': ['service']}
+STRANGER = {'user_id': 'x', 'project_id': 'q', 'roles': ['member']}
+NOBODY = {'user_id': 'n', 'roles': []}
 DEFAULT_POOL = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
 GOLD_POOL = '11111111-0000-4000-8000-000000000001'
 # Four hosts that differ in memory alone: compute-4 has most and wins.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import socket
@@ -70,6 +71,24 @@ def mutated(rng: random.Random, document: Any) -> Any:
             *document[at + 1 :],
         ]
     return value(rng)
+
+
+def replaced(rng: random.Random, document: Any, times: int) -> Any:
+    """Return a copy of a document with parts replaced, mostly deep in it."""
+    changed = copy.deepcopy(document)
+    for _ in range(times):
+        place = changed
+        while place:
+            key = rng.choice(
+                list(place) if isinstance(place, dict) else range(len(place))
+            )
+            inner = place[key]
+            if not isinstance(inner, dict | list) or rng.random() < 0.1:
+                # A copy, since what is odd is there only once.
+                place[key] = copy.deepcopy(value(rng))
+                break
+            place = inner
+    return changed
 
 
 _PATHS = (
@@ -182,7 +201,7 @@ def rpc_call(rng: random.Random) -> tuple[Any, str, str, dict[str, Any]]:
         args = {**args, 'huge': 'x' * 1_200_000}
     if rng.random() < 0.03:
         method = rng.choice(('nothing', '__init__', '_parse', '', 'a' * 999))
-    context: Any = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
+    context: Any = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
     if rng.random() < 0.05:
         context = rng.choice(({}, {'roles': 5}, {'user_id': ['x']}))
     return context, method, rng.choice(_VERSIONS), args

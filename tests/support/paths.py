@@ -12,6 +12,9 @@ SHARED = ROOT.parent / 'shared' / 'conformance'
 # Requests and replies of real extenders and of a real kube-scheduler.
 RECORDINGS = SHARED / 'extender'
 
+# Messages of a real compute service, and what became of them.
+NOVA_WIRE = SHARED / 'nova_wire'
+
 
 def recorded(name: str) -> list[Any]:
     """Return a list of recordings; none where they are not at hand."""

@@ -13,6 +13,7 @@ import glob
 import os
 import pathlib
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -31,10 +32,16 @@ class ServerMissing(Exception):
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port that nobody listens on right now.
+
+    It is below those that the system gives to outgoing connections: one of
+    these could take the port while a server restarts.
+    """
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(('127.0.0.1', port))
+            return port
 
 
 def binary(name: str, *places: str) -> str:
@@ -237,9 +244,20 @@ def mariadb(durable: bool = True) -> Iterator[tuple[Server, str]]:
 @contextlib.contextmanager
 def rabbitmq() -> Iterator[tuple[Server, str]]:
     """Run RabbitMQ; yield it and its transport URL."""
-    program = binary('rabbitmq-server', '/usr/sbin/rabbitmq-server')
-    control = binary('rabbitmqctl', '/usr/sbin/rabbitmqctl')
     server = Server('rabbitmq')
+    try:
+        launch_rabbitmq(server)
+        yield server, f'rabbit://guest:guest@127.0.0.1:{server.port}/'
+    finally:
+        server.remove()
+
+
+def launch_rabbitmq(server: Server, arguments: str = '') -> None:
+    """Start RabbitMQ with a node name of its own, and wait for it.
+
+    :param arguments: more of them for the Erlang runtime
+    """
+    program = binary('rabbitmq-server', '/usr/sbin/rabbitmq-server')
     env = {
         'HOSTNAME': 'localhost',
         'RABBITMQ_NODENAME': f'test{server.port}@localhost',
@@ -252,23 +270,18 @@ def rabbitmq() -> Iterator[tuple[Server, str]]:
         'RABBITMQ_CONFIG_FILE': str(server.folder / 'none'),
         # Do not spin while idle: on few cores that is taken from others.
         'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
-            '+sbwt none +sbwtdcpu none +sbwtdio none'
+            f'+sbwt none +sbwtdcpu none +sbwtdio none {arguments}'
         ),
     }
-    try:
-        server.launch([_real(program)], **env)
-        server.wait(lambda: answers(server.port))
-        await_up = [_real(control), '-q', 'await_startup', '-t', '60']
-        server.command(*await_up, **env)
-        yield server, f'rabbit://guest:guest@127.0.0.1:{server.port}/'
-    finally:
-        server.remove()
+    server.launch([real_program(program)], **env)
+    server.wait(lambda: answers(server.port))
+    rabbitmqctl(server, 'await_startup', '-t', '60')
 
 
-def rabbitmqctl(server: Server, *args: str) -> None:
-    """Run the control program on a private RabbitMQ."""
-    control = _real(binary('rabbitmqctl', '/usr/sbin/rabbitmqctl'))
-    server.command(control, '-q', *args, **server._env)
+def rabbitmqctl(server: Server, *args: str) -> str:
+    """Run the control program on a private RabbitMQ; return its output."""
+    control = real_program(binary('rabbitmqctl', '/usr/sbin/rabbitmqctl'))
+    return server.command(control, '-q', *args, **server._env).stdout.decode()
 
 
 def new_vhost(server: Server, url: str) -> str:
@@ -281,11 +294,24 @@ def new_vhost(server: Server, url: str) -> str:
     return url + name
 
 
-def _real(program: str) -> str:
+def names_in(server: Server, url: str, kind: str) -> set[str]:
+    """Return the names of queues or exchanges of a virtual host.
+
+    :param url: of the virtual host
+    :param kind: ``queues`` or ``exchanges``
+    """
+    vhost = url.rpartition('/')[2]
+    lines = rabbitmqctl(
+        server, 'list_' + kind, '-p', vhost, '--no-table-headers', 'name'
+    )
+    return set(lines.split())
+
+
+def real_program(wrapper: str) -> str:
     """Return the program behind the distribution's wrapper.
 
     The wrapper insists on switching users itself.
     """
-    name = os.path.basename(program)
+    name = os.path.basename(wrapper)
     inner = f'/usr/lib/rabbitmq/bin/{name}'
-    return inner if os.path.exists(inner) else program
+    return inner if os.path.exists(inner) else wrapper

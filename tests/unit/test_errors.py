@@ -31,6 +31,13 @@ def test_error_is_the_same_when_rebuilt_from_what_is_sent(kind):
         }
     )
     json.dumps(again.to_dict())
+    assert type(errors.from_dict(error.to_dict())) is kind
+    assert errors.from_dict(error.to_dict()).to_dict() == error.to_dict()
+
+
+def test_an_error_of_an_unknown_class_is_a_plain_one():
+    document = {'name': 'Any', 'message': 'told', 'code': 500, 'facts': {}}
+    assert type(errors.from_dict(document)) is errors.SchedulerError
 
 
 @pytest.mark.parametrize('kind', EVERY)

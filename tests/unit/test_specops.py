@@ -50,3 +50,15 @@ def test_value_matches_when_the_operator_says_so(value, requirement, expected):
 def test_match_raises_when_values_cannot_be_compared(value, requirement):
     with pytest.raises(ValueError):
         specops.match(value, requirement)
+
+
+@pytest.mark.parametrize('requirement', ['>= 1', '= 1', '== 1', '!= 1'])
+def test_a_value_that_is_no_number_is_told_apart_from_a_bad_requirement(
+    requirement,
+):
+    with pytest.raises(specops.NotComparableError):
+        specops.match('many', requirement)
+    for value in ('1', 'many'):
+        with pytest.raises(ValueError, match='x') as caught:
+            specops.match(value, requirement.replace('1', 'x'))
+        assert type(caught.value) is ValueError

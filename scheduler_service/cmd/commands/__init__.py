@@ -4,40 +4,96 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from scheduler_service import errors
 from scheduler_service.cmd import daemon
+from scheduler_service.cmd.threads import run_within
+from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
 
 if TYPE_CHECKING:
     from scheduler_service.rpc.client import SchedulerClient
 
+T = TypeVar('T')
+# How long a command waits for the broker, in seconds: until it is connected,
+# and until the connection is closed.
+_CONNECT_S = 10.0
+_CLOSE_S = 2.0
+
 
 @contextlib.contextmanager
-def open_store(conf: Any) -> Iterator[Store]:
+def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
     """Give the store of ``[database] connection``.
 
+    :param any_version: also if this release cannot use its tables
     :raises ConfigurationError: the option is not set, or not a usable URL
+    :raises SchemaMismatch: this release cannot use the tables
+    :raises StoreUnavailable: the database does not answer
     """
-    store = daemon.open_store(conf)
+    # An import or an upgrade of the tables may take long.
+    store = daemon.open_store(conf, statement_timeout=0.0)
     try:
+        if not any_version:
+            with store.reading() as conn:
+                version.check(conn)
         yield store
     finally:
         store.dispose()
 
 
-@contextlib.contextmanager
-def open_client(conf: Any) -> Iterator[SchedulerClient]:
-    """Give a client of the daemons on ``[scheduler] topic``."""
+def call(conf: Any, work: Callable[[SchedulerClient], T]) -> T:
+    """Run work with a client of the daemons on ``[scheduler] topic``.
+
+    The bus is used on a thread that the process does not wait for at its
+    end: oslo.messaging tries to reach a broker for ever.
+
+    :raises ServiceBusy: no broker answers
+    :raises MessagingTimeout: no daemon answers
+    """
     from scheduler_service.rpc import transport
     from scheduler_service.rpc.client import SchedulerClient
 
     bus = transport.for_command(conf)
     try:
-        yield SchedulerClient(conf, bus, topic=conf.scheduler.topic)
+        run_within(_CONNECT_S, lambda: transport.connect(bus), 'connect')
+        client = SchedulerClient(
+            conf,
+            bus,
+            topic=conf.scheduler.topic,
+            exchange=conf.scheduler.exchange,
+        )
+        limit = conf.rpc_response_timeout + _CONNECT_S
+        return run_within(limit, lambda: work(client), 'call')
+    except futures.TimeoutError:
+        raise errors.ServiceBusy(
+            'The message bus is unreachable: the broker does not answer'
+        ) from None
     finally:
-        bus.cleanup()
+        with contextlib.suppress(futures.TimeoutError):
+            run_within(_CLOSE_S, bus.cleanup, 'close')
+
+
+@contextlib.contextmanager
+def bus_errors() -> Iterator[None]:
+    """Say what to do about errors of the bus.
+
+    :raises ServiceBusy: no daemon or no broker answers
+    """
+    import oslo_messaging
+
+    try:
+        yield
+    except oslo_messaging.MessagingTimeout:
+        raise errors.ServiceBusy(
+            'No daemon answered; is one running? (--local needs none)'
+        ) from None
+    except oslo_messaging.MessageDeliveryFailure as fault:
+        raise errors.ServiceBusy(
+            f'The message bus is unreachable: {fault}'
+        ) from None
 
 
 def read(conf: Any, query: Callable[[Any], Any]) -> Any:

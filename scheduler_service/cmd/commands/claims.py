@@ -43,7 +43,7 @@ def show(args: Any, conf: Any) -> None:
 
 def release(args: Any, conf: Any) -> int:
     """Release claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.release, 'released')
+    return _change(args, conf, lifecycle.cancel, 'released')
 
 
 def confirm(args: Any, conf: Any) -> int:
@@ -58,7 +58,7 @@ def confirm(args: Any, conf: Any) -> int:
 
 def drop_move(args: Any, conf: Any) -> int:
     """Release second claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.drop_moves, 'stays where it is')
+    return _change(args, conf, lifecycle.cancel_moves, 'stays where it is')
 
 
 def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:

@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import sqlalchemy as sa
+from alembic import util
+from oslo_db import exception as db_exception
+
+from scheduler_service import errors
 from scheduler_service.cmd.commands import open_store
-from scheduler_service.store import migrate
+from scheduler_service.store import migrate, schema, version
+from scheduler_service.store.connection import Store, first_line
+
+_FAULTS = (util.CommandError, db_exception.DBError, sa.exc.SQLAlchemyError)
 
 
-def sync(args: Any, conf: Any) -> None:
-    """Create or upgrade the tables."""
-    with open_store(conf) as store:
-        print(f'The tables are at version {migrate.sync(store)}.')
+def sync(args: Any, conf: Any) -> int:
+    """Create or upgrade the tables; return 1 if they are damaged."""
+    with _open(conf) as store:
+        migrate.sync(store)
+        return _compare(store)
 
 
-def version(args: Any, conf: Any) -> None:
+def show_version(args: Any, conf: Any) -> None:
     """Print the version of the tables, and the one of this release."""
-    with open_store(conf) as store:
+    with _open(conf) as store:
         current = migrate.current(store)
-    print(f'tables {current or "none"}, release {migrate.head()}')
+    print(f'tables {current or "none"}, release {schema.VERSION}')
 
 
 def check(args: Any, conf: Any) -> int:
     """Compare the tables with what this release needs; return 1 if not."""
-    with open_store(conf) as store:
-        current, needed = migrate.current(store), migrate.head()
-        if current != needed:
+    with _open(conf) as store:
+        return _compare(store)
+
+
+@contextlib.contextmanager
+def _open(conf: Any) -> Iterator[Store]:
+    """Give the store, whatever its tables are.
+
+    :raises SchemaMismatch: the code inside fails; with the fault's first line
+    """
+    with open_store(conf, any_version=True) as store:
+        try:
+            yield store
+        except _FAULTS as fault:
+            raise errors.SchemaMismatch(
+                'The tables cannot be upgraded or compared: '
+                + first_line(fault)
+            ) from fault
+
+
+def _compare(store: Store) -> int:
+    """Print whether this release can use the tables; return 1 if not.
+
+    :raises SchemaMismatch: they are of a version that it cannot use
+    """
+    needed = schema.VERSION
+    with store.reading() as conn:
+        current = version.check_version(conn)
+        if current is None:
             print(
-                f'The tables are at {current or "no version"}, this release '
-                f'needs {needed}: run "scheduler-manage db sync".'
+                f'There are no tables yet, this release needs {needed}: run '
+                '"scheduler-manage db sync".'
             )
             return 1
-        differences = migrate.differences(store)
+        differences = version.damage(conn)
+    if current == needed:
+        differences = differences or migrate.differences(store)
     for difference in differences:
         print(difference)
-    if not differences:
-        print(f'The tables are at {needed}, as this release needs.')
-    return 1 if differences else 0
+    if differences:
+        return 1
+    if current == needed:
+        print(f'The tables are at {current}, as this release needs.')
+    else:
+        print(
+            f'The tables are at {current}, newer than {needed} of this '
+            'release, which can use them.'
+        )
+    return 0

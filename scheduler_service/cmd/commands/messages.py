@@ -7,7 +7,8 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import (
-    open_client,
+    bus_errors,
+    call,
     open_store,
     read,
     timestamp,
@@ -47,9 +48,12 @@ def retry(args: Any, conf: Any) -> None:
                 f'{args.message_id}: not stored in full, so it cannot be sent '
                 'again'
             )
-        with open_client(conf) as client:
-            client.cast(
-                message['context'], message['method'], **message['args']
+        with bus_errors():
+            call(
+                conf,
+                lambda client: client.cast(
+                    message['context'], message['method'], **message['args']
+                ),
             )
         store.write(lambda writer: quarantine.drop(writer, args.message_id))
     print('Cast again. Its caller does not wait for a reply any more.')

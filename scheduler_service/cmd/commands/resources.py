@@ -14,6 +14,7 @@ from scheduler_service.cmd.commands import read, timestamp, write
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import decisions as decision_rows
+from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
 from scheduler_service.store.writing import zones as zone_rows
 
@@ -97,19 +98,36 @@ def hosts(args: Any, conf: Any) -> None:
 
 
 def show_host(args: Any, conf: Any) -> None:
-    """Print the nodes of a host as documents.
+    """Print the nodes of a host as documents, and its refused reports.
 
     :raises HostNotFound: there is no such host
     """
+    stored, refusals = read(
+        conf,
+        lambda conn: (
+            loading.hosts(conn).values(),
+            refused_reports.of_host(conn, args.host),
+        ),
+    )
     nodes = [
-        host
-        for host in read(conf, loading.hosts).values()
-        if host.host == args.host
+        msgspec.to_builtins(host) for host in stored if host.host == args.host
     ]
+    refused = None if refusals is None else _refused(refusals)
     if not nodes:
-        raise errors.HostNotFound(f'There is no host {args.host}')
+        told = '' if refused is None else f'; a report was refused: {refused}'
+        raise errors.HostNotFound(f'There is no host {args.host}{told}')
+    if refused is not None:
+        nodes = [{**node, 'refused_reports': refused} for node in nodes]
     form = 'yaml' if args.format == 'table' else args.format
     output.document(nodes, form)
+
+
+def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
+    return {
+        'count': refusals.refused,
+        'last_at': timestamp(refusals.refused_at),
+        'last_reason': refusals.reason,
+    }
 
 
 def enable_host(args: Any, conf: Any) -> None:
@@ -200,7 +218,7 @@ def delete_aggregate(args: Any, conf: Any) -> None:
 def groups(args: Any, conf: Any) -> None:
     """List server groups."""
     rows = _rows(read(conf, loading.groups).values())
-    columns = ['name', 'uuid', 'policy', 'rules', 'members']
+    columns = ['name', 'uuid', 'project_id', 'policy', 'rules', 'members']
     output.listing(rows, columns, args.format)
 
 
@@ -211,6 +229,7 @@ def create_group(args: Any, conf: Any) -> None:
         {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
+            'project_id': args.project,
             'policy': args.policy,
             'rules': {} if limit is None else {'max_server_per_host': limit},
             'members': args.member,

@@ -6,14 +6,12 @@ They call a running daemon, or with ``--local`` run its engine in this process.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import oslo_messaging
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import open_client, open_store
+from scheduler_service.cmd.commands import bus_errors, call, open_store
 from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs
 from scheduler_service.engine.factory import build
@@ -39,13 +37,15 @@ def select(args: Any, conf: Any) -> int:
 def _select(args: Any, conf: Any, document: Any) -> Any:
     if args.local:
         return _local_select(args, conf, document)
-    with _client(conf) as client:
-        return client.select_destinations(
+    return _call(
+        conf,
+        lambda client: client.select_destinations(
             _CONTEXT,
             _object(document),
             claim=not args.dry_run,
             explain=args.explain,
-        )
+        ),
+    )
 
 
 def _local_select(args: Any, conf: Any, document: Any) -> Any:
@@ -65,8 +65,12 @@ def _explain(args: Any, conf: Any, document: Any) -> int:
             future = scheduler.explain(request, args.host)
             result = plain(future.result(_TIMEOUT_S))
     else:
-        with _client(conf) as client:
-            result = client.explain(_CONTEXT, _object(document), args.host)
+        result = _call(
+            conf,
+            lambda client: client.explain(
+                _CONTEXT, _object(document), args.host
+            ),
+        )
     if args.format != 'table':
         output.document(result, args.format)
         return 0
@@ -85,22 +89,35 @@ def zone(args: Any, conf: Any) -> int:
             document['name'] = args.name
         if args.attribute:
             document['attributes'] = pairs(args.attribute)
-    roles = args.role or _CONTEXT['roles']
     with _reasons_of_errors(args):
-        result = _zone(args, conf, document, {**_CONTEXT, 'roles': roles})
+        result = _zone(args, conf, document, _caller(args, document))
     return _print(args, result, reasons.pool)
+
+
+def _caller(args: Any, document: Any) -> dict[str, Any]:
+    """Return an operator, or with ``--role`` one of the zone's callers."""
+    if not args.role:
+        return _CONTEXT
+    project = document.get('project_id') if isinstance(document, dict) else ''
+    return {
+        **_CONTEXT,
+        'project_id': project or 'scheduler-manage',
+        'roles': args.role,
+    }
 
 
 def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
     if args.local:
         return _local_zone(args, conf, document, context)
-    with _client(conf) as client:
-        return client.schedule_zone(
+    return _call(
+        conf,
+        lambda client: client.schedule_zone(
             context,
             _object(document),
             keep=not args.dry_run,
             explain=args.explain,
-        )
+        ),
+    )
 
 
 def _local_zone(
@@ -123,15 +140,15 @@ def release(args: Any, conf: Any) -> None:
         with local(conf) as scheduler:
             released = scheduler.release(args.instance).result(_TIMEOUT_S)
     else:
-        with _client(conf) as client:
-            released = client.release(_CONTEXT, args.instance)
+        released = _call(
+            conf, lambda client: client.release(_CONTEXT, args.instance)
+        )
     print(f'{len(released)} of {len(args.instance)} held a claim.')
 
 
 def ping(args: Any, conf: Any) -> None:
     """Print the state of a daemon."""
-    with _client(conf) as client:
-        result = client.ping(_CONTEXT)
+    result = _call(conf, lambda client: client.ping(_CONTEXT))
     output.listing([result], list(result), args.format)
 
 
@@ -153,23 +170,13 @@ def local(conf: Any) -> Iterator[Scheduler]:
             scheduler.stop()
 
 
-@contextlib.contextmanager
-def _client(conf: Any) -> Iterator[SchedulerClient]:
-    """Give a client; errors of the bus say what to do.
+def _call(conf: Any, work: Callable[[SchedulerClient], Any]) -> Any:
+    """Call a daemon; errors of the bus say what to do.
 
     :raises ServiceBusy: no daemon or no broker answers
     """
-    try:
-        with open_client(conf) as client:
-            yield client
-    except oslo_messaging.MessagingTimeout:
-        raise errors.ServiceBusy(
-            'No daemon answered; is one running? (--local needs none)'
-        ) from None
-    except oslo_messaging.MessageDeliveryFailure as fault:
-        raise errors.ServiceBusy(
-            f'The message bus is unreachable: {fault}'
-        ) from None
+    with bus_errors():
+        return call(conf, work)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
+from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -20,8 +21,9 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
     Extra specs without a scope count, and those with the scope
     ``aggregate_instance_extra_specs:``; other scopes are ignored. The key has
     to be in the metadata of one of the host's aggregates, and one of its
-    values, which are split at commas, has to match. Requirements use the
-    operators of extra specs.
+    values, which are split at commas, has to match. A value that is no number
+    does not match where numbers are compared. Requirements use the operators
+    of extra specs.
     """
 
     once = True
@@ -58,6 +60,12 @@ class AggregateInstanceExtraSpecsFilter(HostFilter):
                 f'the flavor requires {key}={requirement}, no aggregate of '
                 'the host has the metadata key'
             )
+        try:
+            _any_matches(values, requirement)
+        except specops.NotComparableError as fault:
+            return f'{UNREADABLE}the flavor requires {key}={requirement}, ' + (
+                f'aggregate metadata: {fault}'
+            )
         return (
             f'the flavor requires {key}={requirement}, aggregate metadata '
             f'has {key}={",".join(sorted(values))}'
@@ -83,7 +91,10 @@ def _failing_spec(
     metadata = table.split_metadata(aggregate_ids)
     for key, requirement in specs:
         values = metadata.get(key)
-        if values is None or not _any_matches(values, requirement):
+        try:
+            if values is None or not _any_matches(values, requirement):
+                return key, requirement
+        except specops.NotComparableError:
             return key, requirement
     return None
 
@@ -91,14 +102,16 @@ def _failing_spec(
 def _any_matches(values: frozenset[str], requirement: str) -> bool:
     """Say whether one of the values matches.
 
-    :raises ValueError: none matches, and one cannot be compared
+    :raises NotComparableError: none matches, and one is no number where
+        numbers are compared
+    :raises ValueError: the requirement is not valid
     """
-    error: ValueError | None = None
+    error: specops.NotComparableError | None = None
     for value in sorted(values):
         try:
             if specops.match(value, requirement):
                 return True
-        except ValueError as caught:
+        except specops.NotComparableError as caught:
             error = caught
     if error is not None:
         raise error

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
 from scheduler_service.filters.support.metadata_requirements import failing_key
+from scheduler_service.filters.support.unreadable import (
+    UNREADABLE,
+    where_comparable,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -33,7 +38,11 @@ class AggregateInstanceTypeFilter(HostFilter):
         """Evaluate each distinct set of aggregates once."""
         specs = tuple(request.flavor.extra_specs.items())
         return table.by_aggregates(
-            lambda ids: failing_key(table.split_metadata(ids), specs) is None,
+            where_comparable(
+                lambda ids: (
+                    failing_key(table.split_metadata(ids), specs) is None
+                )
+            )
         )
 
     def mask_key(
@@ -48,7 +57,10 @@ class AggregateInstanceTypeFilter(HostFilter):
         """Name the key, and what flavor and metadata have under it."""
         metadata = table.split_metadata(table.coded['aggregate_set'].at(row))
         specs = request.flavor.extra_specs
-        key = failing_key(metadata, tuple(specs.items())) or ''
+        try:
+            key = failing_key(metadata, tuple(specs.items())) or ''
+        except specops.NotComparableError as fault:
+            return f'{UNREADABLE}aggregate metadata: {fault}'
         values = ','.join(sorted(metadata.get(key, ()))) or 'no value'
         scoped = specs.get(f'{AGGREGATE_SCOPE}:{key}', 'no value')
         return (

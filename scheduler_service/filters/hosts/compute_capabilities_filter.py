@@ -13,6 +13,10 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
+from scheduler_service.filters.support.unreadable import (
+    UNREADABLE,
+    where_comparable,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -34,7 +38,8 @@ class ComputeCapabilitiesFilter(HostFilter):
 
     The key of an extra spec with the scope ``capabilities:`` is a path: an
     attribute of the host or one of its ``stats``, and keys within it. A host
-    without it fails. An extra spec without a scope counts where the host has
+    without it fails, and so does one whose value is no number where numbers
+    are compared. An extra spec without a scope counts where the host has
     such an attribute; other scopes are ignored. Requirements use the
     operators of extra specs.
     """
@@ -75,6 +80,11 @@ class ComputeCapabilitiesFilter(HostFilter):
             known = host_attributes.has_attribute(table, path[0], settings)
             if not matches[row] and (scoped or known[row]):
                 failing.append(f'{":".join(path)} {requirement}')
+                why = _why_not_comparable(
+                    table, row, path, requirement, settings
+                )
+                if why:
+                    return f'{UNREADABLE}{failing[-1]}: {why}'
         return f'the host does not match {"; ".join(failing)}'
 
 
@@ -107,18 +117,46 @@ def _matches(
             mask = _compare_texts(column, requirement)
         if mask is not None:
             return mask
-
-    def value_matches(value: Any) -> bool:
-        try:
-            for key in keys:
-                value = host_attributes.value_at(value, key)
-        except LookupError:
-            return False
-        return value is not None and specops.match(str(value), requirement)
-
     encoded = host_attributes.dictionary_column(table, name, settings)
     assert encoded is not None
-    return encoded.mask_where(value_matches)
+    return encoded.mask_where(
+        where_comparable(
+            lambda value: _value_matches(value, keys, requirement)
+        )
+    )
+
+
+def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
+    """Say whether what a value has under some keys matches.
+
+    :raises NotComparableError: it is no number, where one is required
+    """
+    try:
+        for key in keys:
+            value = host_attributes.value_at(value, key)
+    except LookupError:
+        return False
+    return value is not None and specops.match(str(value), requirement)
+
+
+def _why_not_comparable(
+    table: HostTable,
+    row: int,
+    path: Path,
+    requirement: str,
+    settings: Settings,
+) -> str:
+    """Return why the value of a host cannot be compared, '' where it can."""
+    name, keys = path[0], path[1:]
+    if host_attributes.column(table, name, settings) is None:
+        name, keys = 'stats', path
+    encoded = host_attributes.dictionary_column(table, name, settings)
+    assert encoded is not None
+    try:
+        _value_matches(encoded.at(row), keys, requirement)
+    except specops.NotComparableError as fault:
+        return str(fault)
+    return ''
 
 
 def _compare_numbers(values: Any, requirement: str) -> Mask | None:

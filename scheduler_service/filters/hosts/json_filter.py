@@ -12,13 +12,16 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
 from scheduler_service.filters.support.json_columns import ColumnEvaluator
 from scheduler_service.filters.support.json_query import (
+    Query,
     attribute_of,
     variables,
 )
+from scheduler_service.filters.support.unreadable import why_unreadable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
 _MAX_CHARACTERS = 16_384
+_MAX_SHOWN = 200
 
 
 class JsonFilter(HostFilter):
@@ -30,7 +33,8 @@ class JsonFilter(HostFilter):
     ``$stats.key``. Arguments that are null, empty or variables without a
     value are left out. ``not`` gives a list with each argument negated: as
     the whole query it is true where any element is, as a part of one it is
-    true unless it is empty.
+    true unless it is empty. A host fails on whose values the query cannot be
+    evaluated.
     """
 
     def mask(
@@ -55,16 +59,27 @@ class JsonFilter(HostFilter):
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Give the values that the variables of the query have."""
-        values = []
-        for variable in variables(_parse(request.hint('query'))):
-            column = host_attributes.dictionary_column(
-                table, attribute_of(variable), settings
-            )
+        query = _parse(request.hint('query'))
+        values: list[str] = []
+        by_name: dict[str, Any] = {}
+        for variable in variables(query):
+            name = attribute_of(variable)
+            column = host_attributes.dictionary_column(table, name, settings)
             if column is not None:
-                values.append(f'{variable} is {column.at(row)}')
+                by_name[name] = column.at(row)
+                values.append(f'{variable} is {_shown(by_name[name])}')
+        why = why_unreadable(Query(query).matches, ', '.join(values), by_name)
+        if why:
+            return why
         if not values:
             return 'the query is false'
         return f'the query is false, as {", ".join(values)}'
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text, shortened: a host may report any."""
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN else f'{text[:_MAX_SHOWN]}...'
 
 
 def _parse(text: Any) -> Any:

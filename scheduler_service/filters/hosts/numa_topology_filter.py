@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support import host_attributes, numa
-from scheduler_service.filters.support.distinct import mask_of_combinations
+from scheduler_service.filters.support import (
+    host_attributes,
+    numa,
+    numa_cells,
+    numa_fit,
+)
+from scheduler_service.filters.support.distinct import combinations
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -26,49 +30,64 @@ class NUMATopologyFilter(HostFilter):
     the CPUs: shared CPUs and memory within the host's allocation ratios,
     dedicated ones from what is free. A host's ``numa_topology`` is ``{cells:
     [{cpuset, pcpuset, pinned_cpus, siblings, cpu_usage, memory,
-    memory_usage, mempages: [{size_kb, total, used}]}]}``.
+    memory_usage, mempages: [{size_kb, total, used}]}]}``; a host fails whose
+    topology has another form.
     """
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate each distinct topology with its ratios once."""
+        """Evaluate each distinct topology with its ratios once.
+
+        :raises TurnOver: others have their turn first
+        """
         guest = numa.guest_topology(request)
         if guest is None:
             return None
-        needs_threads = numa.thread_policy(request) == 'require'
-
-        def passes(host: Any, cpu_ratio: float, ram_ratio: float) -> bool:
-            if not host:
-                return False
-            if needs_threads and not numa.has_threads(host):
-                return False
-            return numa.fits(guest, host, cpu_ratio, ram_ratio)
-
+        cells = numa_cells.columns(table)
         columns = [
-            decoded(table, 'numa_topology'),
+            table.coded['numa_topology'],
             host_attributes.ratios(table, 'cpu_allocation_ratio', settings),
             host_attributes.ratios(table, 'ram_allocation_ratio', settings),
         ]
-        return mask_of_combinations(columns, passes)
+        (topologies, *ratios), combination = combinations(columns)
+        hosts = numa_fit.Hosts(
+            topologies,
+            *(
+                np.array(column.values, np.float64)[codes]
+                for column, codes in zip(columns[1:], ratios, strict=True)
+            ),
+        )
+        # Kept until the next turn, if this one is too short.
+        verdicts = table.topology.keep(
+            ('verdicts', self.name, guest),
+            lambda: np.full(len(topologies), numa_fit.UNKNOWN, np.int8),
+        )
+        numa_fit.judge(guest, cells, hosts, verdicts)
+        mask: Mask = (verdicts == numa_fit.YES).take(combination)
+        return mask
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
         """Return the cells of the instance, None for none."""
-        guest = numa.guest_topology(request)
-        return None if guest is None else (guest, numa.thread_policy(request))
+        return numa.guest_topology(request)
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Give the cells of the instance, and how many the host has."""
-        host = decoded(table, 'numa_topology').at(row)
-        if not host:
+        topologies = table.coded['numa_topology']
+        if not topologies.at(row):
             return 'the host reports no NUMA topology'
+        code = topologies.codes[row]
+        why = numa_cells.why_unreadable(topologies.values[code])
+        if why:
+            return why
+        starts = numa_cells.columns(table).starts
         guest = numa.guest_topology(request)
         guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
         return (
             f'cells of (CPUs, MB) {guest_cells} do not fit the NUMA cells of '
-            f'the host ({len(host.get("cells") or ())})'
+            f'the host ({starts[code + 1] - starts[code]})'
         )

@@ -28,7 +28,7 @@ class ServerGroupAffinityFilter(RowFilter):
         group = group_of(table, request)
         if group is None or group.policy != self.policy:
             return None
-        hosts = set(members_by_host(table, group))
+        hosts = set(members_by_host(table, group, request))
         if not hosts:
             return None
         return RowSet(table.rows_of_hosts(hosts), passes=True)
@@ -38,7 +38,7 @@ class ServerGroupAffinityFilter(RowFilter):
     ) -> str:
         """Name hosts of the members, five at most."""
         group = group_of(table, request)
-        hosts = sorted(members_by_host(table, group)) if group else []
+        hosts = sorted(members_by_host(table, group, request)) if group else []
         return (
             f'the members of the server group are on {", ".join(hosts[:5])}, '
             'not on this host'

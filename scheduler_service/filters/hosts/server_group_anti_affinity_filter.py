@@ -32,9 +32,10 @@ class ServerGroupAntiAffinityFilter(RowFilter):
             return None
         placing = request.placing
         own_hosts = hosts_of(table, [placing]) if placing else set()
+        counts = members_by_host(table, group, request)
         full_hosts = [
             host
-            for host, count in members_by_host(table, group).items()
+            for host, count in counts.items()
             if count >= group.max_server_per_host and host not in own_hosts
         ]
         return RowSet(table.rows_of_hosts(full_hosts), passes=False)
@@ -46,7 +47,8 @@ class ServerGroupAntiAffinityFilter(RowFilter):
         group = group_of(table, request)
         if group is None:
             return 'does not pass'
-        count = members_by_host(table, group)[table.host_at(row)]
+        counts = members_by_host(table, group, request)
+        count = counts[table.host_at(row)]
         return (
             f'members of the server group on this host: {count}, at most '
             f'{group.max_server_per_host} allowed'

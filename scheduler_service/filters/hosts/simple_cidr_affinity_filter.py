@@ -8,7 +8,12 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.addresses import Addresses, Network
+from scheduler_service.filters.support.addresses import (
+    Addresses,
+    Network,
+    is_address,
+)
+from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -18,7 +23,7 @@ class SimpleCIDRAffinityFilter(HostFilter):
 
     The hint ``cidr`` gives the size of the network, with or without the
     slash; ``/24`` where it is absent. Without ``build_near_host_ip`` every
-    host passes. The request fails where a host has no valid address.
+    host passes. A host without a valid address fails.
     """
 
     once = True
@@ -34,8 +39,6 @@ class SimpleCIDRAffinityFilter(HostFilter):
         addresses: Addresses = table.topology.memoize(
             'addresses', lambda: Addresses.parse(column.values)
         )
-        if addresses.invalid:
-            raise ValueError('a host has no host_ip, or not a valid one')
         return column.expand(addresses.inside(network))
 
     def mask_key(
@@ -49,6 +52,8 @@ class SimpleCIDRAffinityFilter(HostFilter):
     ) -> str:
         """Name the host's address and the network."""
         address = table.coded['host_ip'].at(row)
+        if not is_address(address):
+            return f'{UNREADABLE}host_ip {address} is not an address'
         return f'{address} is not in {_network(request)}'
 
 

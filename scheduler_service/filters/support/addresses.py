@@ -17,29 +17,25 @@ _LOW_64_BITS = 2**64 - 1
 class Addresses:
     """Distinct addresses as numbers, each array with one element for each.
 
-    :ivar version: int64, 4 or 6
+    :ivar version: int64, 4 or 6; 0 where there is no valid address
     :ivar high: uint64, the high 64 bits
     :ivar low: uint64, the low 64 bits
-    :ivar invalid: whether any address was missing or not valid; the arrays
-        then leave it out
     """
 
     version: np.ndarray[Any, Any]
     high: np.ndarray[Any, Any]
     low: np.ndarray[Any, Any]
-    invalid: bool
 
     @classmethod
     def parse(cls, texts: Sequence[str | None]) -> Addresses:
         """Parse addresses of both versions."""
         parsed = [_address(text) for text in texts]
-        valid = [address for address in parsed if address is not None]
-        numbers = [int(address) for address in valid]
+        numbers = [0 if one is None else int(one) for one in parsed]
+        versions = [0 if one is None else one.version for one in parsed]
         return cls(
-            np.array([address.version for address in valid], np.int64),
+            np.array(versions, np.int64),
             np.array([number >> 64 for number in numbers], np.uint64),
             np.array([number & _LOW_64_BITS for number in numbers], np.uint64),
-            len(valid) < len(parsed),
         )
 
     def inside(self, network: Network) -> np.ndarray[Any, Any]:
@@ -54,6 +50,11 @@ class Addresses:
             )
         )
         return inside
+
+
+def is_address(text: str | None) -> bool:
+    """Say whether a text is a valid address."""
+    return _address(text) is not None
 
 
 def _address(

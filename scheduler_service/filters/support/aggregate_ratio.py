@@ -38,9 +38,7 @@ class AggregateRatioMixin(CapacityFilter):
             total = np.asarray(self.total(table), np.float64)
             unstated = np.isneginf(stated)
             ratio = np.where(unstated, 1.0, stated)
-            # 0 x inf gives nan, which compares false like any other nan.
-            with np.errstate(invalid='ignore'):
-                return np.where(unstated, own_limit, total * ratio)
+            return np.where(unstated, own_limit, total * ratio)
 
         default = settings.default_ratio(self.resource)
         limit: Floats = table.topology.memoize(
@@ -60,8 +58,7 @@ class AggregateRatioMixin(CapacityFilter):
         def claim_ratios() -> Floats:
             own = np.nan_to_num(table.resources[self.resource].ratio, nan=0.0)
             own = np.where(own == 0.0, default, own)
-            unusable = np.isneginf(stated) | np.isnan(stated)
-            return np.where(unusable, own, stated)
+            return np.where(np.isneginf(stated), own, stated)
 
         ratios: Floats = table.topology.memoize(
             ('claim ratio', self.name, default), claim_ratios

@@ -24,17 +24,7 @@ def mask_of_combinations(
     :param predicate: takes one value of each column, in order; it is called
         once for each combination that some row has
     """
-    first, *others = columns
-    used, combination = _renumber(first.codes, len(first.values))
-    codes = [used]
-    for column in others:
-        width = len(column.values)
-        used, combination = _renumber(
-            combination.astype(np.int64) * width + column.codes,
-            len(used) * width,
-        )
-        codes = [of_column[used // width] for of_column in codes]
-        codes.append(used % width)
+    codes, combination = combinations(columns)
     verdicts = np.fromiter(
         (
             predicate(
@@ -46,10 +36,32 @@ def mask_of_combinations(
             for values in zip(*(c.tolist() for c in codes), strict=True)
         ),
         np.bool_,
-        len(used),
+        len(codes[0]),
     )
     mask: Mask = verdicts.take(combination)
     return mask
+
+
+def combinations(
+    columns: Sequence[DictionaryColumn],
+) -> tuple[list[_Ints], _Ints]:
+    """Return the combinations of values that rows have.
+
+    :return: for each column its codes in the combinations; and the number of
+        each row's combination
+    """
+    first, *others = columns
+    used, combination = _renumber(first.codes, len(first.values))
+    codes = [used]
+    for column in others:
+        width = len(column.values)
+        used, combination = _renumber(
+            combination.astype(np.int64) * width + column.codes,
+            len(used) * width,
+        )
+        codes = [of_column[used // width] for of_column in codes]
+        codes.append(used % width)
+    return codes, combination
 
 
 def _renumber(numbers: _Ints, bound: int) -> tuple[_Ints, _Ints]:

@@ -59,6 +59,11 @@ def follows_load(name: str) -> bool:
     return name in _COUNTS or name in _LOAD or name == 'vcpus_used'
 
 
+def is_free_form(name: str) -> bool:
+    """Say whether hosts may report any value as an attribute, or none."""
+    return name in _CODED or name in _DOCUMENTS or name == 'service'
+
+
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
     """Return the column of an attribute, None where hosts have no such one.
 
@@ -193,7 +198,7 @@ def value_at(value: Any, key: str) -> Any:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise LookupError(key) from None
     if isinstance(value, dict) and value.get(key) is not None:
         return value[key]

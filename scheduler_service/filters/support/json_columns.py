@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.dictionary import DictionaryColumn, Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.support import host_attributes
 from scheduler_service.filters.support.distinct import mask_of_combinations
@@ -21,6 +21,10 @@ from scheduler_service.filters.support.json_query import (
     COMPARISONS,
     Query,
     attribute_of,
+)
+from scheduler_service.filters.support.unreadable import (
+    FAULTS,
+    why_unreadable,
 )
 from scheduler_service.settings import Settings
 
@@ -35,19 +39,25 @@ class ColumnEvaluator:
     def __init__(self, table: HostTable, settings: Settings) -> None:
         self._table = table
         self._settings = settings
+        # Hosts on whose values some part of the query cannot be evaluated.
+        self._unreadable: Mask | None = None
 
     def evaluate(self, query: Any) -> Mask:
-        """Return bool[n].
+        """Return bool[n]; false where a host's values cannot be read.
 
         :raises KeyError: it names an operator that does not exist
-        :raises TypeError: it compares values of different types
+        :raises TypeError: it compares values of different types, whatever
+            the hosts report
         :raises ValueError: the query is too large or nested too deeply
         """
         whole = Query(query)
         try:
-            return self._evaluate(query, top=True)
+            mask = self._evaluate(query, top=True)
         except NotColumnarError:
-            return self._evaluate_combinations(whole)
+            mask = self._evaluate_combinations(whole)
+        if self._unreadable is not None:
+            mask = mask & ~self._unreadable
+        return mask
 
     def _evaluate(self, query: Any, top: bool = False) -> Mask:
         """Return bool[n].
@@ -104,7 +114,7 @@ class ColumnEvaluator:
 
     def _evaluate_combinations(self, query: Query) -> Mask:
         """Return bool[n], evaluated once per combination of values in use."""
-        columns = {}
+        columns: dict[str, DictionaryColumn] = {}
         for name in sorted({attribute_of(name) for name in query.variables}):
             column = host_attributes.dictionary_column(
                 self._table, name, self._settings
@@ -113,18 +123,42 @@ class ColumnEvaluator:
                 columns[name] = column
         if not columns:
             return np.full(len(self._table), query.matches({}), np.bool_)
+        free_form = any(map(host_attributes.is_free_form, columns))
+        every = list(columns.values())
+        faulty = False
 
         def matches(*values: Any) -> bool:
-            return query.matches(dict(zip(columns, values, strict=True)))
-
-        if len(columns) == 1:
-            (only,) = columns.values()
+            nonlocal faulty
             try:
-                return only.mask_where(matches)
-            except (KeyError, TypeError, AttributeError):
-                # A value that no host has any more may be to blame.
-                pass
-        return mask_of_combinations(list(columns.values()), matches)
+                return query.matches(dict(zip(columns, values, strict=True)))
+            except FAULTS:
+                if not free_form:
+                    raise
+                faulty = True
+                return False
+
+        def fails(*values: Any) -> bool:
+            found = dict(zip(columns, values, strict=True))
+            return bool(why_unreadable(query.matches, 'query', found))
+
+        mask = _mask_of(every, matches)
+        if faulty:
+            self._add_unreadable(_mask_of(every, fails))
+        return mask
+
+    def _add_unreadable(self, mask: Mask) -> None:
+        if self._unreadable is not None:
+            mask = mask | self._unreadable
+        self._unreadable = mask
+
+
+def _mask_of(
+    columns: Sequence[DictionaryColumn], predicate: Callable[..., bool]
+) -> Mask:
+    """Return the rows whose values satisfy a predicate, bool[n]."""
+    if len(columns) == 1:
+        return columns[0].mask_where(predicate)
+    return mask_of_combinations(columns, predicate)
 
 
 def _join(sign: str, masks: Sequence[Any]) -> Mask:

@@ -22,10 +22,13 @@ class Query:
 
     :ivar variables: the variables it names, such as ``$free_ram_mb``, sorted
     :raises ValueError: it is too large or nested too deeply
+    :raises KeyError: it names an operator that does not exist
+    :raises TypeError: it is not a query
     """
 
     def __init__(self, query: Any) -> None:
         _check_size(query)
+        _check_operators(query)
         self._query = query
         self.variables = sorted(set(variables(query)))
 
@@ -33,8 +36,8 @@ class Query:
         """Say whether the query is true.
 
         :param values: attributes of a host by name, without the ``$``
-        :raises KeyError: it names an operator that does not exist
         :raises TypeError: it compares values of different types
+        :raises AttributeError: it looks for a key in what has none
         """
         result = self._evaluate(self._query, values)
         if isinstance(result, list):
@@ -111,6 +114,19 @@ def variables(query: Any) -> Iterator[str]:
                 yield argument
             else:
                 yield from variables(argument)
+
+
+def _check_operators(query: Any) -> None:
+    """Refuse a query with an operator that does not exist.
+
+    :raises KeyError: there is no such operator
+    :raises TypeError: it is not a query
+    """
+    if query:
+        _OPERATORS[query[0]]
+        for argument in query[1:]:
+            if isinstance(argument, list):
+                _check_operators(argument)
 
 
 def _check_size(query: Any) -> None:

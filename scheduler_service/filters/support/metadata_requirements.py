@@ -29,6 +29,9 @@ def failing_key(
 
     :param metadata: of the aggregates of a host, values split at commas
     :param specs: extra specs of the flavor, (key, requirement)
+    :raises NotComparableError: metadata is no number where numbers are
+        compared, or not a valid requirement
+    :raises ValueError: a requirement of the flavor is not valid
     """
     forced = 'True' in metadata.get(FORCE_KEY, ())
     required: dict[str, set[str]] = {}
@@ -105,12 +108,31 @@ def _satisfies(
 def _any_matches(
     values: list[str], requirements: list[str], both_ways: bool
 ) -> bool:
-    return any(
-        specops.match(value, requirement)
-        or (both_ways and specops.match(requirement, value))
-        for value in values
-        for requirement in requirements
-    )
+    fault: specops.NotComparableError | None = None
+    for value in values:
+        for requirement in requirements:
+            try:
+                if specops.match(value, requirement) or (
+                    both_ways and _matches_metadata(requirement, value)
+                ):
+                    return True
+            except specops.NotComparableError as caught:
+                fault = caught
+    if fault is not None:
+        raise fault
+    return False
+
+
+def _matches_metadata(text: str, metadata: str) -> bool:
+    """Say whether a text of the flavor is what the metadata requires.
+
+    :raises NotComparableError: it is no number where numbers are compared,
+        or the metadata is not a valid requirement
+    """
+    try:
+        return specops.match(text, metadata)
+    except ValueError as fault:
+        raise specops.NotComparableError(str(fault)) from None
 
 
 def _alternatives(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,22 +13,82 @@ from scheduler_service.settings import Settings
 # Device types that only a request for that very type is given.
 _ON_DEMAND = frozenset(('type-PF', 'vdpa'))
 ALIAS_SPEC = 'pci_passthrough:alias'
-Requested = tuple[tuple[str, int], ...]
+# Properties that a device has to have: (name, value) pairs in order.
+Properties = tuple[tuple[str, str | None], ...]
+_ALIAS_KEYS = {
+    'vendor_id': 'vendor_id',
+    'product_id': 'product_id',
+    'device_type': 'dev_type',
+}
 
 
-def requested_devices(request: Request) -> Requested:
+class Wanted(NamedTuple):
+    """Devices of one kind that a request wants.
+
+    :ivar alternatives: a device has to match one of them
+    """
+
+    name: str
+    needed: int
+    alternatives: tuple[Properties, ...]
+
+
+def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
+    """Return the devices of a request.
+
+    Those that it lists; or else those of the aliases that its flavor names.
+
+    :raises ValueError: an alias is not configured, or a count is no number
+    """
+    if request.pci_requests:
+        return tuple(
+            Wanted(
+                one.name or 'devices',
+                one.count,
+                tuple(
+                    tuple(sorted(each.items(), key=lambda pair: pair[0]))
+                    for each in one.alternatives
+                ),
+            )
+            for one in request.pci_requests
+        )
+    named = _named_devices(request)
+    if not named:
+        return ()
+    aliases = configured_aliases(settings)
+    unknown = [alias for alias, _ in named if alias not in aliases]
+    if unknown:
+        raise ValueError(f'no [pci] alias is named {", ".join(unknown)}')
+    return tuple(
+        Wanted(name, count, (_properties(aliases[name]),))
+        for name, count in named
+    )
+
+
+def _properties(alias: Mapping[str, Any]) -> Properties:
+    """Return what an alias asks of a device."""
+    return tuple(
+        sorted(
+            (name, alias[key])
+            for key, name in _ALIAS_KEYS.items()
+            if key in alias and (alias[key] or key != 'device_type')
+        )
+    )
+
+
+def _named_devices(request: Request) -> list[tuple[str, int]]:
     """Return (alias, count) pairs of ``pci_passthrough:alias``.
 
     :raises ValueError: a count is not a number
     """
     text = request.flavor.extra_specs.get(ALIAS_SPEC)
+    devices: list[tuple[str, int]] = []
     if not text:
-        return ()
-    devices = []
+        return devices
     for part in text.split(','):
         alias, _, count = part.strip().partition(':')
         devices.append((alias, int(count or 1)))
-    return tuple(devices)
+    return devices
 
 
 def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -38,15 +98,14 @@ def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def has_devices(
-    pools: Sequence[Mapping[str, Any]],
-    requested: Requested,
-    aliases: Mapping[str, Mapping[str, Any]],
+    pools: Sequence[Mapping[str, Any]], wanted: Sequence[Wanted]
 ) -> bool:
     """Say whether a host's pools have all requested devices at once."""
     free = [_count(pool) for pool in pools]
-    for alias, needed in requested:
+    for _, count, alternatives in wanted:
+        needed = count
         for index, pool in enumerate(pools):
-            if needed and _matches(pool, aliases[alias]):
+            if needed and any(_matches(pool, one) for one in alternatives):
                 taken = min(needed, free[index])
                 free[index] -= taken
                 needed -= taken
@@ -64,19 +123,33 @@ def _count(pool: Mapping[str, Any]) -> int:
     return int(pool.get('count') or 0)
 
 
-def _matches(pool: Mapping[str, Any], alias: Mapping[str, Any]) -> bool:
-    """Say whether the devices of a pool are what an alias stands for."""
+def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
+    """Say whether the devices of a pool have all of some properties.
+
+    A pool has its tags as properties, too. One that does not say of which
+    type its devices are may be of any.
+    """
     tags = pool.get('tags') or {}
+    asked = dict(properties)
     device_type = pool.get('dev_type', tags.get('dev_type'))
-    required_type = alias.get('device_type')
+    required_type = asked.pop('dev_type', None)
     if device_type in _ON_DEMAND and required_type != device_type:
         return False
     if required_type and device_type not in (None, required_type):
         return False
     remote = pool.get('remote_managed', tags.get('remote_managed'))
-    if str(remote).lower() == 'true':
+    if _is_true(remote) != _is_true(asked.pop('remote_managed', None)):
         return False
     return all(
-        key not in alias or alias[key] == pool.get(key)
-        for key in ('vendor_id', 'product_id')
+        _folded(pool.get(key, tags.get(key))) == _folded(value)
+        for key, value in asked.items()
     )
+
+
+def _folded(value: Any) -> Any:
+    """Return a value as it is compared: text without regard to its case."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() == 'true'

@@ -16,18 +16,25 @@ def group_of(table: HostTable, request: Request) -> ServerGroup | None:
     return table.groups.get(request.instance_group)
 
 
-def members_by_host(table: HostTable, group: ServerGroup) -> Counter[str]:
+def members_by_host(
+    table: HostTable, group: ServerGroup, request: Request
+) -> Counter[str]:
     """Return how many members of a group each service host has.
 
-    An instance that moves counts on both of its hosts.
+    An instance that moves counts on both of its hosts. On a host that the
+    request names for the group, and of which nothing else is known, there is
+    one.
     """
     members = (table.instances.get(uuid) for uuid in group.members)
-    return Counter(
+    counts = Counter(
         host
         for member in members
         if member is not None
         for host in member.hosts
     )
+    for host in request.group_hosts:
+        counts.setdefault(host, 1)
+    return counts
 
 
 def hosts_of_hinted_group(table: HostTable, request: Request) -> set[str]:

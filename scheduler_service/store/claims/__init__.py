@@ -9,6 +9,8 @@ Where to look:
 - ``claim_sql``: the SQL that takes and gives back capacity, by dialect
 - ``group_policies``: server groups' policies, checked by each claim
 - ``lifecycle``: claims are released, confirmed, moved and expired
+- ``unused``: claims that nobody uses are released
+- ``placement_records``: claims that have allocations in placement
 - ``claim_queries``: claims as an operator lists them
 """
 
@@ -24,6 +26,7 @@ from scheduler_service.store.claims.transaction import (
     ClaimLost,
     claim_all,
 )
+from scheduler_service.store.claims.unused import run_somewhere
 
 __all__ = [
     'Claim',
@@ -33,5 +36,6 @@ __all__ = [
     'claim_all',
     'placements',
     'prepare',
+    'run_somewhere',
     'send',
 ]

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store.claims import transaction
 from scheduler_service.store.claims.transaction import Claim, ClaimLost
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.connection import Store, Writer, new_lineage
 
 OnDone = Callable[[Exception | None], None]
 
@@ -24,6 +24,7 @@ class ClaimBatch(NamedTuple):
     :ivar claims: of which all are to be made, or none
     :ivar fallback: resource class -> allocation ratio of hosts without one
     :ivar policies: server group policies that a claim must not break
+    :ivar lineage: the token of their change
     :ivar statements: what PostgreSQL is sent in one round trip; empty where
         the claims have to be made statement by statement
     """
@@ -31,13 +32,20 @@ class ClaimBatch(NamedTuple):
     claims: Sequence[Claim]
     fallback: Mapping[str, float]
     policies: Collection[str]
+    lineage: str
     statements: Sequence[Any] = ()
 
 
 class PendingClaim:
-    """A batch of claims that the database works at, or has worked at."""
+    """A batch of claims that the database works at, or has worked at.
 
-    def __init__(self, receive: Callable[[], int], on_done: OnDone) -> None:
+    :ivar lineage: the token of their change
+    """
+
+    def __init__(
+        self, receive: Callable[[], int], on_done: OnDone, lineage: str
+    ) -> None:
+        self.lineage = lineage
         self._receive: Callable[[], int] | None = receive
         self._on_done = on_done
         self._fault: Exception | None = None
@@ -81,14 +89,18 @@ def prepare(
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
     """
-    batch = ClaimBatch(claims, fallback, policies)
-    stepwise = any(claim.known or claim.move for claim in claims)
+    batch = ClaimBatch(claims, fallback, policies, new_lineage())
+    stepwise = any(
+        claim.known or claim.move or claim.redelivered for claim in claims
+    )
     if stepwise or store.dialect != 'postgresql':
         return batch
     from scheduler_service.store.claims import pg_claim
 
     return batch._replace(
-        statements=pg_claim.statements(claims, fallback, policies)
+        statements=pg_claim.statements(
+            claims, fallback, policies, batch.lineage
+        )
     )
 
 
@@ -109,15 +121,19 @@ def send(
     :raises StoreUnavailable: it is not known whether anything is claimed
     """
     if batch.statements:
-        return PendingClaim(_send(store, conn, batch.statements), on_done)
+        receive = _send(store, conn, batch.statements)
+        return PendingClaim(receive, on_done, batch.lineage)
 
     def work(writer: Writer) -> Writer:
+        writer.lineage = batch.lineage
         transaction.claim_all(
             writer, batch.claims, batch.fallback, batch.policies
         )
         return writer
 
-    pending = PendingClaim(lambda: store.write(work).revision, on_done)
+    pending = PendingClaim(
+        lambda: store.write(work).revision, on_done, batch.lineage
+    )
     pending.finish()
     return pending
 

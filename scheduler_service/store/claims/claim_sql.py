@@ -29,6 +29,7 @@ ALLOCATION = {
     'resource_class': 'text',
     'amount': 'int',
 }
+# Beside these columns an instance has the time of its claim.
 INSTANCE = {
     'uuid': 'text',
     'host': 'text',
@@ -38,7 +39,7 @@ INSTANCE = {
     'request_id': 'text',
     'document': 'text',
     'placement': 'text',
-    'created_at': 'float',
+    'idempotency_key': 'text',
 }
 TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'

@@ -7,37 +7,83 @@ uuids, and changes nothing when it is called again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import claim_sql, group_policies
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.claims import (
+    claim_sql,
+    group_policies,
+    outcomes,
+)
 from scheduler_service.store.connection import Writer, in_chunks
 
+# Gets the project of each instance that is to be changed, None where it has
+# none, and raises where the caller may not change one.
+OwnerCheck = Callable[[Mapping[str, str | None]], None]
 _CHUNK = 500
 
 
-def release(writer: Writer, consumers: Sequence[str]) -> list[str]:
-    """Release the claims of consumers; return the consumers that had some."""
+def cancel(
+    writer: Writer,
+    consumers: Sequence[str],
+    sent_at: float | None = None,
+    check: OwnerCheck | None = None,
+) -> list[str]:
+    """Release claims as a caller asked; return the consumers that had some.
+
+    Requests for these consumers that were sent before claim nothing more.
+
+    :param sent_at: when the caller sent it, by the caller's clock
+    :raises Forbidden: *check* does; the transaction has to be rolled back
+    """
+    outcomes.record_release(writer, consumers, outcomes.ALL, sent_at)
+    return release(writer, consumers, check)
+
+
+def release(
+    writer: Writer,
+    consumers: Sequence[str],
+    check: OwnerCheck | None = None,
+    final: bool = True,
+) -> list[str]:
+    """Release the claims of consumers; return the consumers that had some.
+
+    :param final: false: the request that claimed is not finished yet, and
+        may claim again
+    :raises Forbidden: *check* does; the transaction has to be rolled back
+    """
     released: set[str] = set()
     for part in in_chunks(consumers, _CHUNK):
-        released.update(_release(writer, part))
+        released.update(_release(writer, part, check, final))
     return sorted(released)
 
 
-def _release(writer: Writer, consumers: Sequence[str]) -> set[str]:
+def _release(
+    writer: Writer,
+    consumers: Sequence[str],
+    check: OwnerCheck | None,
+    final: bool,
+) -> set[str]:
     conn = writer.conn
     locked = _locked(conn, consumers)
+    _check_owners(locked, check)
     held = release_allocations(writer, consumers)
+    if check is not None:
+        # Allocations without an instance belong to no project.
+        check(dict.fromkeys(held - locked.keys()))
     gone = sorted(u for u, row in locked.items() if row.state != 'reported')
     moves = schema.moves
     moving = moves.c.instance_uuid.in_(consumers)
     for row in conn.execute(sa.select(moves).where(moving)):
         writer.touched.load.append(row.host_id)
         writer.touched.instances.append(row.instance_uuid)
+    if final:
+        outcomes.keep_placements(writer, consumers, moving=True)
+        outcomes.keep_placements(writer, gone, moving=False)
     conn.execute(sa.delete(moves).where(moving))
     _remove_instances(writer, gone)
     for host in {locked[uuid].host for uuid in gone}:
@@ -63,7 +109,9 @@ def claimed_hosts(
     return found
 
 
-def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
+def confirm(
+    writer: Writer, seen: Mapping[str, str], check: OwnerCheck | None = None
+) -> list[str]:
     """Confirm the claims of instances that hosts report to have.
 
     An instance that arrives where it was to move has moved: its allocations
@@ -71,9 +119,11 @@ def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
 
     :param seen: instance -> service host that has it
     :return: the instances whose claim this confirmed
+    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
     locked = _locked(conn, list(seen))
+    _check_owners(locked, check)
     table = schema.instances
     arrived = _arrivals(conn, seen)
     for uuid, move in arrived.items():
@@ -95,16 +145,41 @@ def confirm(writer: Writer, seen: Mapping[str, str]) -> list[str]:
     return sorted({*fresh, *(arrived.keys() & locked.keys())})
 
 
-def drop_moves(writer: Writer, instances: Sequence[str]) -> list[str]:
+def cancel_moves(
+    writer: Writer,
+    instances: Sequence[str],
+    sent_at: float | None = None,
+    check: OwnerCheck | None = None,
+) -> list[str]:
+    """Drop moves as a caller asked; return the instances that had one.
+
+    Requests to move these instances that were sent before claim nothing more.
+
+    :param sent_at: when the caller sent it, by the caller's clock
+    :raises Forbidden: *check* does; the transaction has to be rolled back
+    """
+    outcomes.record_release(writer, instances, outcomes.MOVE, sent_at)
+    return drop_moves(writer, instances, check)
+
+
+def drop_moves(
+    writer: Writer,
+    instances: Sequence[str],
+    check: OwnerCheck | None = None,
+) -> list[str]:
     """Release the second claims of instances that do not move after all.
 
     :return: the instances that had such a claim
+    :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    _locked(conn, instances)
+    _check_owners(_locked(conn, instances), check)
     table = schema.moves
     mine = table.c.instance_uuid.in_(instances)
     found = conn.execute(sa.select(table).where(mine)).all()
+    outcomes.keep_placements(
+        writer, [move.instance_uuid for move in found], moving=True
+    )
     for move in found:
         release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
         writer.touched.load.append(move.host_id)
@@ -145,13 +220,15 @@ def remove_from_host(
             _complete_move(writer, row, move)
         else:
             release_allocations(writer, [uuid])
+            outcomes.keep_placements(writer, [uuid], moving=False)
             _remove_instances(writer, [uuid])
             _touch_host(writer, host)
     return sorted(changed)
 
 
-def any_to_expire(conn: Connection, before: float) -> bool:
+def any_to_expire(conn: Connection, timeout: float) -> bool:
     """Whether :func:`expire` would find something."""
+    before = clock.read(conn) - timeout
     return bool(_late_claims(conn, before, 1)) or bool(
         _late_moves(conn, before)
     )
@@ -172,13 +249,14 @@ def _late_moves(conn: Connection, before: float) -> list[str]:
     return list(late.scalars())
 
 
-def expire(writer: Writer, before: float) -> dict[str, int]:
+def expire(writer: Writer, timeout: float) -> dict[str, int]:
     """Release claims and moves that were not confirmed in time.
 
-    :param before: seconds since the epoch: those made before are late
+    :param timeout: seconds since the claim, by the database's clock
     :return: how many ``claims`` and ``moves`` were released
     """
     conn = writer.conn
+    before = clock.read(conn) - timeout
     dropped = drop_moves(writer, _late_moves(conn, before))
     found = _late_claims(conn, before, _CHUNK)
     # The locked rows show which were confirmed since they were found.
@@ -235,12 +313,23 @@ def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
     table = schema.instances
     found: dict[str, Any] = {}
-    columns = table.c.uuid, table.c.host, table.c.node, table.c.state
+    columns = (
+        table.c.uuid,
+        table.c.host,
+        table.c.node,
+        table.c.state,
+        table.c.project_id,
+    )
     for part in in_chunks(sorted(set(uuids)), _CHUNK):
         query = sa.select(*columns).where(table.c.uuid.in_(part))
         locked = query.order_by(table.c.uuid).with_for_update()
         found.update((row.uuid, row) for row in conn.execute(locked))
     return found
+
+
+def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
+    if check is not None:
+        check({uuid: row.project_id for uuid, row in locked.items()})
 
 
 def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
@@ -273,6 +362,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     ).scalars()
     for old in sorted(olds):
         release_allocations(writer, [row.uuid], host_id=old)
+    outcomes.keep_placements(writer, [row.uuid], moving=False)
     conn.execute(
         sa.update(table)
         .where(table.c.uuid == row.uuid)
@@ -283,6 +373,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
             placement=move.placement,
             request_id=move.request_id,
             created_at=move.created_at,
+            idempotency_key=move.idempotency_key,
         )
     )
     moves = schema.moves

@@ -10,11 +10,10 @@ before it where server groups have to be locked (see ``pg_group_sql``).
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from scheduler_service.store import pg_arrays, rows
+from scheduler_service.store import clock, pg_arrays, rows
 from scheduler_service.store.claims import claim_sql, pg_group_sql
 from scheduler_service.store.claims.pg_statements import BoundStatement
 from scheduler_service.store.claims.transaction import (
@@ -28,6 +27,8 @@ from scheduler_service.store.connection import REVISION, ChangeRecord
 # every row could be taken or a policy does not hold; and a key that is there
 # already, where a consumer holds a claim.
 LOST = ('22012', '23505')
+# As a query of its own it is evaluated once, not for each row.
+_NOW = f'(SELECT {clock.sql("postgresql")})'
 # The place of one instance. What it takes there is in the rows of its kind.
 _PLACE = {
     'uuid': 'text',
@@ -39,6 +40,7 @@ _PLACE = {
     'request_id': 'text',
     'document': 'text',
     'placement': 'text',
+    'idempotency_key': 'text',
 }
 _GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
 # What each instance of a kind takes of one resource class.
@@ -55,18 +57,23 @@ def statements(
     claims: Sequence[Claim],
     fallback: Mapping[str, float],
     policies: Collection[str],
+    lineage: str,
 ) -> list[BoundStatement]:
     """Return the statements that make all claims, or fail with all.
 
     :param claims: for instances that the store does not know yet
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
+    :param lineage: the token of the change
     """
     touched = ChangeRecord(
         load=sorted({claim.host_id for claim in claims}),
         instances=[claim.consumer for claim in claims],
     )
-    values: dict[str, Any] = {'touched': touched.to_json(), 'now': time.time()}
+    values: dict[str, Any] = {
+        'touched': touched.to_json(),
+        'lineage': lineage,
+    }
     groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
@@ -127,6 +134,7 @@ def _values_of_many(
                 claim.request_id,
                 claim.document,
                 claim.placement,
+                claim.key,
                 claim.group,
             )[: len(columns)]
         )
@@ -152,7 +160,7 @@ def _claim_one(classes: int) -> str:
     allocation = ', '.join(claim_sql.ALLOCATION)
     return _claim(
         asked=_values(classes, claim_sql.ASK, _name_in_row),
-        instances=f'SELECT {instance} FROM '  # noqa: S608
+        instances=f'SELECT {instance}, {_NOW} FROM '  # noqa: S608
         + _values(1, claim_sql.INSTANCE, lambda name, _: name),
         allocations=f'SELECT {allocation} FROM '  # noqa: S608
         + _values(classes, claim_sql.ALLOCATION, _allocation_name),
@@ -187,11 +195,11 @@ def _claim_grouped() -> str:
     )
 
 
-_INSTANCES_OF_MANY = """
+_INSTANCES_OF_MANY = f"""
     SELECT uuid, host, node, 'claimed', project_id, request_id, document,
-        placement, CAST(:now AS double precision)
+        placement, idempotency_key, {_NOW}
     FROM places
-"""
+"""  # noqa: S608
 _ALLOCATIONS_OF_MANY = """
     SELECT uuid, host_id, resource_class, amount
     FROM places JOIN kinds USING (kind)
@@ -239,7 +247,7 @@ def _claim(
     whole statement.
 
     :param asked: SQL for rows of ``claim_sql.ASK``
-    :param instances: a query for rows of ``claim_sql.INSTANCE``
+    :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
     :param allocations: a query for rows of ``claim_sql.ALLOCATION``
     :param count: SQL for the number of rows that are asked for
     :param unpacked: common table expressions that the others use
@@ -258,7 +266,8 @@ def _claim(
                 THEN 1 ELSE 0 END) AS yes
             FROM took
         ), {joined} placed AS (
-            INSERT INTO instances ({', '.join(claim_sql.INSTANCE)}) {instances}
+            INSERT INTO instances
+                ({', '.join(claim_sql.INSTANCE)}, created_at) {instances}
             WHERE (SELECT yes FROM enough) = 1
         ), held AS (
             INSERT INTO allocations ({', '.join(claim_sql.ALLOCATION)})
@@ -267,8 +276,9 @@ def _claim(
             UPDATE counters SET value = value + (SELECT yes FROM enough)
             WHERE name = '{REVISION}' RETURNING value
         )
-        INSERT INTO changes (revision, touched, created_at)
-        SELECT value, {touched}, :now FROM counted RETURNING revision
+        INSERT INTO changes (revision, touched, lineage, created_at)
+        SELECT value, {touched}, :lineage, {_NOW} FROM counted
+        RETURNING revision
     """  # noqa: S608
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import select
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.store import pg_arrays
 from scheduler_service.store.connection import first_line
+from scheduler_service.store.pg_sessions import PostgreSQLSession
 
 # Deadlocks and serialization failures: Store.run tries again.
 _RETRYABLE: dict[str, Any] = {
@@ -33,9 +35,12 @@ _RETRYABLE: dict[str, Any] = {
 # Classes of states that concern the server or the connection, not the
 # statement. Errors that libpq itself finds in a connection have no state.
 _UNAVAILABLE = ('08', '53', '57', '58')
+# A lock or the statement took too long; nothing was done.
+_TIMEOUTS = ('55P03', '57014')
 _NOT_PREPARED = '26000'
 _NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
+_TICK_MS = 100
 
 
 class StatementError(Exception):
@@ -115,6 +120,8 @@ class PendingStatements:
         self, conn: Connection, statements: Sequence[BoundStatement]
     ) -> None:
         raw: Any = conn.connection.dbapi_connection
+        self._session: PostgreSQLSession = raw
+        self._since = time.monotonic()
         self._pg: pq.abc.PGconn = raw.pgconn
         self._prepared: set[bytes] = conn.info.setdefault(_PREPARED, set())
         self._statements = statements
@@ -140,6 +147,7 @@ class PendingStatements:
                 result = self._receive()
         except psycopg.Error as fault:
             raise _unavailable(fault) from fault
+        self._session.aborted = False
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise _error(result)
         value = result.get_value(0, 0)
@@ -212,7 +220,11 @@ class PendingStatements:
     def _poll(self, events: int) -> int:
         poll = select.poll()
         poll.register(self._pg.socket, events)
-        return poll.poll()[0][1]
+        self._session.waits_since = self._since
+        while not (ready := poll.poll(_TICK_MS)):
+            self._session.check_wait(self._since)
+        self._session.waits_since = None
+        return ready[0][1]
 
 
 def _encode(value: Any) -> tuple[bytes | None, int]:
@@ -237,6 +249,8 @@ def _error(result: pq.abc.PGresult) -> Exception:
     """Return the exception for a result that is an error."""
     state = _state(result)
     message = result.error_message.decode(errors='replace').strip()[:300]
+    if state in _TIMEOUTS:
+        return errors.StoreTimeout(f'The database takes too long: {message}')
     if state is None or state[:2] in _UNAVAILABLE:
         return _unavailable(psycopg.OperationalError(message))
     refused = StatementError(state, message)

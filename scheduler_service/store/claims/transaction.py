@@ -9,7 +9,6 @@ fixed order, so two batches wait for each other and do not deadlock.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,11 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import claim_sql, group_policies
+from scheduler_service.store.claims import (
+    claim_sql,
+    group_policies,
+    outcomes,
+)
 from scheduler_service.store.connection import Writer
 
 
@@ -39,6 +42,11 @@ class Claim(msgspec.Struct, frozen=True):
     :ivar group: uuid of the server group that the instance is to be in
     :ivar move: whether this is a second claim, beside the instance's present
         place
+    :ivar key: idempotency key of the request; None: it has none
+    :ivar redelivered: whether the request may be processed elsewhere, too:
+        its outcome is then recorded under its key, which only one can do
+    :ivar releases_seen: with *redelivered*: time of the last release of the
+        request's instances that does not cancel it, by the database's clock
     """
 
     consumer: str
@@ -54,6 +62,9 @@ class Claim(msgspec.Struct, frozen=True):
     known: bool = False
     group: str | None = None
     move: bool = False
+    key: str | None = None
+    redelivered: bool = False
+    releases_seen: float = 0.0
 
 
 def claim_all(
@@ -71,6 +82,7 @@ def claim_all(
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
+    _check_releases(conn, claims)
     joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
     if joining and not group_policies.join(writer, joining, policies):
         raise ClaimLost
@@ -86,11 +98,36 @@ def claim_all(
     if known:
         _remove_reported(writer, known)
     try:
+        _record_redelivered(conn, claims)
         _insert_rows(conn, claims)
     except db_exception.DBDuplicateEntry:
         raise ClaimLost from None
     writer.touched.load += sorted({claim.host_id for claim in claims})
     writer.touched.instances += [claim.consumer for claim in claims]
+
+
+def _check_releases(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Check that no instance of a redelivered request was released meanwhile.
+
+    :raises ClaimLost: one was; whether that cancels the request is not known
+    """
+    redelivered = [claim for claim in claims if claim.redelivered]
+    if not redelivered:
+        return
+    last = outcomes.lock_releases(conn, [one.consumer for one in redelivered])
+    if last > min(one.releases_seen for one in redelivered):
+        raise ClaimLost
+
+
+def _record_redelivered(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Record that redelivered requests claim.
+
+    :raises DBDuplicateEntry: one has an outcome already
+    """
+    keys = {claim.key for claim in claims if claim.redelivered and claim.key}
+    outcomes.add(
+        conn, [outcomes.Outcome(key, outcomes.CLAIMED) for key in keys]
+    )
 
 
 def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
@@ -102,7 +139,9 @@ def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
     moving = [claim for claim in claims if claim.move]
     held = _allocation_rows(claims)
     if placed:
-        rows.insert_packed(conn, 'instances', claim_sql.INSTANCE, placed)
+        rows.insert_packed(
+            conn, 'instances', claim_sql.INSTANCE, placed, 'created_at'
+        )
     if moving:
         _insert_moves(conn, moving)
     if held:
@@ -143,7 +182,6 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
     for claim in claims:
         if host_of.get(claim.consumer, claim.host) == claim.host:
             raise ClaimLost
-    now = time.time()
     rows.insert(
         conn,
         schema.moves,
@@ -155,7 +193,7 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
                 'node': claim.node,
                 'request_id': claim.request_id,
                 'placement': claim.placement,
-                'created_at': now,
+                'idempotency_key': claim.key,
             }
             for claim in claims
         ],
@@ -193,7 +231,6 @@ def _allocation_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
 
 def instance_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
     """Return rows in the order of ``claim_sql.INSTANCE``."""
-    now = time.time()
     return [
         (
             claim.consumer,
@@ -204,7 +241,7 @@ def instance_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
             claim.request_id,
             claim.document,
             claim.placement,
-            now,
+            claim.key,
         )
         for claim in claims
     ]

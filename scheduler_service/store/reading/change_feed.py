@@ -1,14 +1,17 @@
 """The change feed: what was written since a revision, applied to a snapshot.
 
 Stateless: any thread may call it with a connection of its own. Daemons learn
-of each other's writes in this way.
+of each other's writes in this way. The last change that was read is read
+again each time: where it is gone or another one, the database went back in
+time, and nothing of the snapshot is certain.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,65 +25,138 @@ from scheduler_service.columns.build import (
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
-from scheduler_service.store import schema
+from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import ChangeRecord
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
+_NONE: Mapping[int, str] = MappingProxyType({})
+
+
+class HistoryChanged(Exception):
+    """The database does not have the changes that a snapshot was read from.
+
+    It went back in time: a backup was restored, or a server took over that
+    had not received everything. Nothing of the snapshot is certain.
+    """
+
+
+class Change(NamedTuple):
+    """A row of the ``changes`` table.
+
+    :ivar touched: JSON of a :class:`ChangeRecord`; None where it was not read
+    """
+
+    revision: int
+    lineage: str
+    touched: str | None
+
+    def record(self) -> ChangeRecord:
+        """Return what it changed."""
+        return _DECODER.decode(self.touched or '{}')
 
 
 def since(
-    conn: Connection, revision: int, limit: int = _MAX_CHANGES
-) -> list[tuple[int, ChangeRecord]]:
-    """Return the changes after *revision*, in order.
+    conn: Connection,
+    revision: int,
+    known: int | None = None,
+    limit: int = _MAX_CHANGES,
+) -> list[Change]:
+    """Return the change of *revision*, if there is one, and those after it.
 
-    :return: (revision, what it changed) pairs
+    :param known: the last revision of which only the lineage is wanted; None:
+        *revision*
     """
     table = schema.changes
+    known = revision if known is None else known
     query = (
-        sa.select(table.c.revision, table.c.touched)
-        .where(table.c.revision > revision)
+        sa.select(
+            table.c.revision,
+            table.c.lineage,
+            sa.case((table.c.revision > known, table.c.touched)),
+        )
+        .where(table.c.revision >= revision)
         .order_by(table.c.revision)
         .limit(limit)
     )
-    return [
-        (found, _DECODER.decode(touched))
-        for found, touched in conn.execute(query)
-    ]
+    return [Change(*row) for row in conn.execute(query)]
 
 
 def refresh(
-    conn: Connection, snapshot: Snapshot, own: Collection[int] = ()
+    conn: Connection,
+    snapshot: Snapshot,
+    own: Mapping[int, str] = _NONE,
+    on_released: Callable[[Sequence[str]], None] | None = None,
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
-    :param own: revisions that the snapshot contains already
+    :param own: revision -> lineage of changes that were made since the
+        snapshot was read, and that it contains already
+    :param on_released: called with instances whose claims callers released
+    :raises HistoryChanged: the database went back in time
     """
-    found = since(conn, snapshot.revision)
-    if not found:
+    last = known = snapshot.revision
+    while known + 1 in own:
+        known += 1
+    found = since(conn, last, known)
+    if len(found) >= _MAX_CHANGES or _is_pruned(found, snapshot):
+        return load_snapshot(conn)
+    _check_history(found, snapshot, own)
+    new = [one for one in found if one.revision > last]
+    if not new:
         return snapshot
-    gap = found[0][0] != snapshot.revision + 1
-    touched = _merge(one for number, one in found if number not in own)
-    if gap or touched.everything or len(found) >= _MAX_CHANGES:
-        # Older changes were pruned, or there are too many to apply them.
+    touched = _merge(one.record() for one in new if one.revision not in own)
+    if touched.released and on_released is not None:
+        on_released(touched.released)
+    if touched.everything:
         return load_snapshot(conn)
     table = _apply(conn, snapshot.hosts, touched)
     pools = loading.pools(conn) if touched.pools else snapshot.pools
-    return Snapshot(table, pools, found[-1][0])
+    return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
 
-def prune(conn: Connection, before: float) -> int:
-    """Delete changes made before a time; return how many.
+def _is_pruned(found: Sequence[Change], snapshot: Snapshot) -> bool:
+    """Whether changes are missing before those that were found.
+
+    The newest change is never pruned, so nothing found is another matter.
+    """
+    if not found:
+        return False
+    first = snapshot.revision + (snapshot.lineage is None)
+    return found[0].revision > first
+
+
+def _check_history(
+    found: Sequence[Change], snapshot: Snapshot, own: Mapping[int, str]
+) -> None:
+    """Check that everything that the snapshot contains is still there.
+
+    :raises HistoryChanged: it is not
+    """
+    there = {one.revision: one.lineage for one in found}
+    last = snapshot.revision
+    expected = {last: snapshot.lineage}
+    expected.update((key, own[key]) for key in own if key > last)
+    for revision, lineage in expected.items():
+        if there.get(revision) != lineage:
+            raise HistoryChanged(
+                f'revision {revision} is not the change that was read before'
+            )
+
+
+def prune(conn: Connection, older_than: float) -> int:
+    """Delete old changes, but never the newest; return how many.
 
     A reader that needs a deleted change loads everything again.
 
-    :param before: seconds since the epoch
+    :param older_than: seconds since the change, by the database's clock
     """
     table = schema.changes
     last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
     newest = conn.execute(sa.select(last)).scalar()
+    before = clock.read(conn) - older_than
     gone = conn.execute(
         sa.delete(table).where(
             table.c.created_at < before, table.c.revision < newest

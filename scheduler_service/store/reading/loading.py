@@ -26,7 +26,7 @@ from scheduler_service.model import (
     ServerGroup,
 )
 from scheduler_service.store import schema
-from scheduler_service.store.connection import in_chunks
+from scheduler_service.store.connection import REVISION, in_chunks
 
 _CHUNK = 500
 _NO_DOCUMENT = '{}'
@@ -43,14 +43,20 @@ class Load(NamedTuple):
     up: bool
 
 
-def current_revision(conn: Connection) -> int:
-    """Return the revision of the last change."""
+def newest_change(conn: Connection) -> tuple[int, str | None]:
+    """Return the revision and the lineage of the last change.
+
+    The lineage is None where that change is not stored.
+    """
+    counters, changes = schema.counters, schema.changes
     found = conn.execute(
-        sa.select(schema.counters.c.value).where(
-            schema.counters.c.name == 'revision'
+        sa.select(counters.c.value, changes.c.lineage)
+        .outerjoin_from(
+            counters, changes, changes.c.revision == counters.c.value
         )
-    )
-    return int(found.scalar_one())
+        .where(counters.c.name == REVISION)
+    ).one()
+    return int(found.value), found.lineage
 
 
 def hosts(

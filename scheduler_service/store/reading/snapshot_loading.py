@@ -18,16 +18,18 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.host_loading import HostReader
 from scheduler_service.store.reading.instance_loading import load_instances
+from scheduler_service.store.sessions import without_statement_timeout
 
 
 def load_snapshot(conn: Connection) -> Snapshot:
     """Load everything that a decision depends on.
 
-    The revision is read first. Data that is newer than it is read again when
-    its change is applied, which gives the same result.
+    No limit of statements applies to that. The revision is read first. Data
+    that is newer than it is read again when its change is applied, which
+    gives the same result.
     """
-    with _without_gc():
-        revision = loading.current_revision(conn)
+    with _without_gc(), without_statement_timeout(conn):
+        revision, lineage = loading.newest_change(conn)
         # One string object for all that name the same host.
         names: dict[str, str] = {}
         reader = HostReader(conn, names)
@@ -42,7 +44,7 @@ def load_snapshot(conn: Connection) -> Snapshot:
             index,
             loading.groups(conn).values(),
         )
-        return Snapshot(table, loading.pools(conn), revision)
+        return Snapshot(table, loading.pools(conn), revision, lineage)
 
 
 @contextlib.contextmanager

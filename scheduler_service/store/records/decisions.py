@@ -5,7 +5,6 @@ Stateless: any thread may call it with a connection of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ _COLUMNS = {
     'kind': 'text',
     'outcome': 'text',
     'document': 'text',
-    'created_at': 'float',
 }
 
 
@@ -53,9 +51,9 @@ class Decision(NamedTuple):
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     """Insert decisions."""
-    now = time.time()
-    listed = [(*one, now) for one in decisions]
-    rows.insert_packed(writer.conn, 'decisions', _COLUMNS, listed)
+    rows.insert_packed(
+        writer.conn, 'decisions', _COLUMNS, decisions, 'created_at'
+    )
 
 
 def prune(writer: Writer, keep: int) -> None:

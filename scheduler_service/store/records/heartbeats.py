@@ -12,15 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import rows, schema
+from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer, in_chunks
 
 _CHUNK = 500
-_NOW = {
-    'postgresql': 'extract(epoch FROM clock_timestamp())',
-    'mysql': 'UNIX_TIMESTAMP(NOW(6))',
-    'sqlite': "((julianday('now') - 2440587.5) * 86400.0)",
-}
 _UPSERT = {
     'postgresql': 'ON CONFLICT (host) DO UPDATE SET seen_at = '
     'excluded.seen_at',
@@ -31,16 +26,10 @@ _UPSERT = {
 _HOST = {'host': 'text'}
 
 
-def now(conn: Connection) -> float:
-    """Return the database's time, in seconds since the epoch."""
-    expression = _NOW[rows.dialect_of(conn)]
-    return float(conn.execute(sa.text(f'SELECT {expression}')).scalar_one())
-
-
 def record(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that service hosts sent a heartbeat now."""
     dialect = rows.dialect_of(writer.conn)
-    seen_at = now(writer.conn)
+    seen_at = clock.read(writer.conn)
     for part in in_chunks(sorted(set(hosts)), _CHUNK):
         packed = rows.pack(dialect, _HOST, [(host,) for host in part])
         writer.conn.execute(_upsert(dialect), {**packed, 'seen_at': seen_at})
@@ -67,7 +56,10 @@ def stale_hosts(conn: Connection, down_after: float) -> list[int]:
     query = (
         sa.select(hosts.c.id)
         .join(beats, beats.c.host == hosts.c.host)
-        .where(beats.c.seen_at < now(conn) - down_after, hosts.c.state == 'up')
+        .where(
+            beats.c.seen_at < clock.read(conn) - down_after,
+            hosts.c.state == 'up',
+        )
         .order_by(hosts.c.id)
     )
     return list(conn.execute(query).scalars())

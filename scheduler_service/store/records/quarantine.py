@@ -7,7 +7,7 @@ connection of its own.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import schema
+from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import Writer
 
 _KEPT = 1_000_000
@@ -49,7 +49,6 @@ def count_delivery(
     values = {
         'deliveries': deliveries,
         'put_aside': int(aside),
-        'changed_at': time.time(),
     }
     if row is None:
         conn.execute(
@@ -64,6 +63,18 @@ def count_delivery(
     else:
         conn.execute(sa.update(table).where(mine).values(values))
     return not aside
+
+
+def uncount(writer: Writer, message_ids: Sequence[str]) -> None:
+    """Take back one delivery of each message that is not put aside."""
+    table = schema.quarantine
+    for message_id in message_ids:
+        mine = (table.c.message_id == message_id) & (table.c.put_aside == 0)
+        writer.conn.execute(
+            sa.update(table)
+            .where(mine, table.c.deliveries > 0)
+            .values(deliveries=table.c.deliveries - 1)
+        )
 
 
 def clear(writer: Writer, message_id: str) -> None:
@@ -120,12 +131,13 @@ def drop(writer: Writer, message_id: str) -> int:
     return writer.conn.execute(sa.delete(table).where(mine)).rowcount
 
 
-def prune(writer: Writer, before: float) -> int:
-    """Delete counts of messages that were not delivered since *before*.
+def prune(writer: Writer, older_than: float) -> int:
+    """Delete counts of messages that were not delivered again lately.
 
-    :param before: seconds since the epoch
+    :param older_than: seconds since the last delivery
     :return: how many were deleted
     """
+    before = clock.read(writer.conn) - older_than
     table = schema.quarantine
     old = (table.c.changed_at < before) & (table.c.put_aside == 0)
     return writer.conn.execute(sa.delete(table).where(old)).rowcount

@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.model import Aggregate, Pool, ServerGroup
+from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, next_number
 from scheduler_service.store.reading import loading
@@ -28,7 +28,9 @@ def set_host_status(
     """Enable or disable all nodes of a service host; return how many.
 
     :raises HostNotFound: there is no such host
+    :raises InvalidRequest: the reason is too long
     """
+    documents.host_report({'host': host, 'disabled_reason': reason})
     table = schema.hosts
     ids = _host_ids(writer, host)
     writer.conn.execute(
@@ -69,7 +71,10 @@ def create_aggregate(
     metadata: Mapping[str, str],
     hosts: Sequence[str] = (),
 ) -> Aggregate:
-    """Add an aggregate with the next free id; return it."""
+    """Add an aggregate with the next free id; return it.
+
+    :raises InvalidInventory: a name is too long, or a number too large
+    """
     taken = [one.id for one in loading.aggregates(writer.conn)]
     made = Aggregate(
         id=max(taken, default=0) + 1,
@@ -77,7 +82,7 @@ def create_aggregate(
         hosts=list(hosts),
         metadata=dict(metadata),
     )
-    aggregate_rows.add(writer, [made])
+    aggregate_rows.add(writer, [documents.check_entity(made)])
     return made
 
 
@@ -88,8 +93,9 @@ def change_aggregate(
 
     :param named: the aggregate's id, name or uuid
     :raises AggregateNotFound: there is no such aggregate
+    :raises InvalidInventory: a name is too long, or a number too large
     """
-    changed = change(find_aggregate(writer, named))
+    changed = documents.check_entity(change(find_aggregate(writer, named)))
     aggregate_rows.remove(writer, [changed.id])
     aggregate_rows.add(writer, [changed])
     return changed
@@ -181,11 +187,14 @@ def set_pool(
     """Set attributes of a pool, or remove those that are None.
 
     :raises PoolNotFound: there is no such pool
+    :raises InvalidInventory: a key or value is too long
     """
     old = find_pool(writer, named)
     merged: dict[str, Any] = {**old.attributes, **pairs}
     kept = {key: value for key, value in merged.items() if value is not None}
-    changed = msgspec.structs.replace(old, attributes=kept)
+    changed = documents.check_entity(
+        msgspec.structs.replace(old, attributes=kept)
+    )
     pool_rows.remove(writer, [old.id])
     pool_rows.add(writer, [changed])
     return changed

@@ -131,6 +131,7 @@ def _held(
             included = state == 'confirmed' and host == own
             if listed is not None:
                 included = uuid in listed
+            included = included or uuid in (reports[host_id].counted or ())
             total = found[host_id]
             (total.counted if included else total.coming)[name] += amount
         counted = (

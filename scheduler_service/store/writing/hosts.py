@@ -229,10 +229,19 @@ def remove(writer: Writer, ids: Sequence[int]) -> None:
                 host=busy[0],
                 claims=busy[1],
             )
+    _forget_refusals(conn, ids)
     delete(conn, schema.traits.c.host_id, ids)
     delete(conn, schema.inventories.c.host_id, ids)
     delete(conn, schema.hosts.c.id, ids)
     writer.touched.hosts_gone += ids
+
+
+def _forget_refusals(conn: Connection, ids: Sequence[int]) -> None:
+    """Delete which reports of hosts were refused."""
+    refused, hosts = schema.refused_reports, schema.hosts
+    for part in in_chunks(ids, _CHUNK):
+        names = sa.select(hosts.c.host).where(hosts.c.id.in_(part))
+        conn.execute(sa.delete(refused).where(refused.c.host.in_(names)))
 
 
 def _host_row(store_id: int, host: Host) -> dict[str, Any]:

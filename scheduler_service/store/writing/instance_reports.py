@@ -5,7 +5,6 @@ Stateless: runs on the thread that owns the writing transaction.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -13,7 +12,11 @@ import sqlalchemy as sa
 
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.claims import (
+    lifecycle,
+    outcomes,
+    placement_records,
+)
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import instances as instance_rows
@@ -31,6 +34,8 @@ def put(writer: Writer, instances: Sequence[Instance]) -> int:
     confirmed = lifecycle.confirm(
         writer, {uuid: one.host for uuid, one in newest.items()}
     )
+    if confirmed:
+        placement_records.forget(writer.conn, confirmed)
     stored = {
         one.uuid: one
         for one, _ in loading.instance_documents(writer.conn, list(newest))
@@ -52,7 +57,7 @@ def put(writer: Writer, instances: Sequence[Instance]) -> int:
     new = [one for uuid, one in newest.items() if uuid not in stored]
     instance_rows.change(writer, differ)
     if new:
-        instance_rows.add(writer, new, time.time())
+        instance_rows.add(writer, new)
     return len({*confirmed, *(one.uuid for one in differ + new)})
 
 
@@ -87,7 +92,7 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     stored = set(writer.conn.execute(known).scalars())
     new = [Instance(uuid=uuid, host=host) for uuid in {*uuids} - stored]
     if new:
-        instance_rows.add(writer, new, time.time())
+        instance_rows.add(writer, new)
     return sorted({*changed, *(one.uuid for one in new)})
 
 
@@ -95,13 +100,15 @@ def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
     """Release what instances hold on hosts where they are not."""
     if not astray:
         return
+    placement_records.forget(writer.conn, sorted(astray))
     lifecycle.drop_moves(writer, sorted(astray))
     lifecycle.release_allocations(writer, sorted(astray))
+    outcomes.keep_placements(writer, sorted(astray), moving=False)
     table = schema.instances
     writer.conn.execute(
         sa.update(table)
         .where(table.c.uuid.in_(sorted(astray)))
-        .values(state='reported', placement=None)
+        .values(state='reported', placement=None, idempotency_key=None)
     )
 
 

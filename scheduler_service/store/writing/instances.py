@@ -19,11 +19,8 @@ from scheduler_service.store.rows import delete, document, insert
 _CHUNK = 500
 
 
-def add(writer: Writer, instances: Sequence[Instance], now: float) -> None:
-    """Add instances that hosts report.
-
-    :param now: seconds since the epoch
-    """
+def add(writer: Writer, instances: Sequence[Instance]) -> None:
+    """Add instances that hosts report."""
     rows = (
         {
             **_instance_row(one),
@@ -31,7 +28,6 @@ def add(writer: Writer, instances: Sequence[Instance], now: float) -> None:
             'state': 'reported',
             'request_id': None,
             'placement': None,
-            'created_at': now,
         }
         for one in instances
     )

@@ -9,7 +9,6 @@ the claims of the instances it lists, and no others.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -226,7 +225,7 @@ class Importer:
         instance_rows.change(self.writer, differ)
         done = 0
         for part in in_chunks(add, _MANY):
-            instance_rows.add(self.writer, part, time.time())
+            instance_rows.add(self.writer, part)
             done += len(part)
             self.progress('instances', done, len(add))
         self._count('instances', len(add), len(differ), len(gone), len(wanted))

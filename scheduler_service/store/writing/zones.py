@@ -5,7 +5,6 @@ Stateless: any thread may call it with a connection of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,13 +25,17 @@ class ZoneRow(NamedTuple):
     request_id: str | None
 
 
-def pools_of(conn: Connection, zone_ids: Sequence[str]) -> dict[str, str]:
-    """Return the pool id of each zone that has one."""
+def pools_of(
+    conn: Connection, zone_ids: Sequence[str]
+) -> dict[str, tuple[str, str | None]]:
+    """Return (pool id, project id) of each zone that has a pool."""
     table = schema.zones
-    query = sa.select(table.c.id, table.c.pool_id).where(
+    query = sa.select(table.c.id, table.c.pool_id, table.c.project_id).where(
         table.c.id.in_(zone_ids)
     )
-    return {row.id: row.pool_id for row in conn.execute(query)}
+    return {
+        row.id: (row.pool_id, row.project_id) for row in conn.execute(query)
+    }
 
 
 def listing(conn: Connection) -> list[ZoneRow]:
@@ -53,10 +56,8 @@ def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
 
     :raises DBDuplicateEntry: one has a pool already; none is added
     """
-    now = time.time()
     writer.conn.execute(
-        schema.zones.insert(),
-        [{**zone._asdict(), 'created_at': now} for zone in zones],
+        schema.zones.insert(), [zone._asdict() for zone in zones]
     )
 
 

@@ -40,6 +40,8 @@ class ServerGroupWeigher(Weigher):
         counts = Counter(
             member.host for member in members if member is not None
         )
+        for host in request.group_hosts:
+            counts.setdefault(host, 1)
         weights = np.zeros(len(table))
         for host, count in counts.items():
             weights[table.rows_of_host(host)] = self.weight_per_member * count

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import yaml
 
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import refused_reports
+from scheduler_service.store.records.refused_reports import Refusals
 from tests.support.commands import printed_json
 
 
@@ -20,6 +23,40 @@ def test_hosts_change_when_commands_are_run(run):
     for verb in (['disable'], ['remove'], ['show']):
         status, _, err = run('host', *verb, 'compute-1')
         assert (status, err.split(':')[0]) == (1, 'HostNotFound')
+
+
+def test_refused_reports_of_a_host_are_shown(run, tmp_path):
+    place = 'pci_device_pools[0].count: expected an integer'
+    refusals = {name: Refusals(2, place) for name in ('compute-1', 'new')}
+    store = Store.connect(f'sqlite:///{tmp_path}/a.sqlite')
+    for _ in range(2):
+        store.write(lambda writer: refused_reports.record(writer, refusals))
+    store.dispose()
+    (shown,) = yaml.safe_load(run('host', 'show', 'compute-1')[1])
+    assert shown['host'] == 'compute-1'
+    assert shown['refused_reports']['count'] == 4
+    assert shown['refused_reports']['last_reason'] == place
+    status, _, err = run('host', 'show', 'new')
+    assert (status, place in err) == (1, True)
+    run('host', 'remove', 'compute-1')
+    assert place not in run('host', 'show', 'compute-1')[2]
+
+
+def test_odd_metadata_and_long_texts_are_refused(run):
+    run('aggregate', 'create', 'ssd')
+    for refused in (
+        ('aggregate', 'create', 'x', '--property', 'cpu_allocation_ratio=inf'),
+        ('aggregate', 'set', 'ssd', 'ram_weight_multiplier=1e308'),
+        ('aggregate', 'add-host', 'ssd', 'x' * 256),
+        ('aggregate', 'create', 'x' * 256),
+        ('host', 'disable', 'compute-1', '--reason', 'x' * 20_000),
+        ('pool', 'set', 'gold', 'x' * 256 + '=1'),
+    ):
+        status, _, err = run(*refused)
+        assert (status, err.split(':')[0][:7]) == (1, 'Invalid')
+    listed = printed_json(run('aggregate', 'list', '-f', 'json'))
+    made = next(one for one in listed if one['name'] == 'ssd')
+    assert (made['hosts'], made['metadata']) == ([], {})
 
 
 def test_pools_change_when_commands_are_run(run):
@@ -64,3 +101,9 @@ def test_server_groups_change_when_commands_are_run(run):
     assert group['rules'] == {'max_server_per_host': 2}
     run('server-group', 'delete', group['uuid'])
     assert run('server-group', 'delete', group['uuid'])[0] == 1
+
+
+def test_a_server_group_belongs_to_a_project_when_one_is_given(run):
+    run('server-group', 'create', 'web', '--project', 'p')
+    group = printed_json(run('server-group', 'list', '-f', 'json'))[0]
+    assert group['project_id'] == 'p'

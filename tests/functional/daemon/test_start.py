@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
+import sqlite3
 
 import pytest
 
@@ -12,7 +14,9 @@ from tests.support.documents import (
     CONTEXT,
     SMALL,
 )
+from tests.support.http_client import HttpClient
 from tests.support.processes import on_topic
+from tests.support.servers import free_port
 
 
 @pytest.mark.broker
@@ -67,10 +71,50 @@ def test_start_is_refused_when_the_http_port_is_taken(launch, ready_sqlite):
         assert daemon.popen.wait(30) == 1
 
 
+def test_health_is_served_when_the_database_is_away_at_the_start(
+    launch, tmp_path
+):
+    port = free_port()
+    daemon = launch(
+        f'postgresql+psycopg://a@127.0.0.1:{free_port()}/a', 'inproc://',
+        f'[http]\nbind_port = {port}\n',
+    )  # fmt: skip
+    daemon.wait_for('Degraded: database')
+    with contextlib.closing(HttpClient(None, port)) as http:
+        assert http.send('GET', '/healthcheck') == (200, 'OK')
+        status, ready = http.send('GET', '/readyz')
+        assert (status, ready['database']) == (503, 'bad')
+        assert http.send('GET', '/metrics')[0] == 200
+        for path in ('/extender/filter', '/v1/explain'):
+            asked = {'Pod': {}, 'NodeNames': ['a'], 'request': {}}
+            asked = {'request': {}} if path == '/v1/explain' else asked
+            status, answer = http.send('POST', path, asked)
+            assert (status, answer['error']['name']) == (503, 'ServiceBusy')
+        assert http.send('GET', '/v1/decisions')[0] == 503
+    assert daemon.end(signal.SIGTERM) == 0
+
+
 def test_start_is_refused_when_no_database_is_set(launch):
     daemon = launch('', 'inproc://')
     daemon.wait_for('[database] connection is not set')
     assert daemon.popen.wait(30) == 1
+
+
+def test_start_is_refused_in_one_line_when_the_tables_are_newer(
+    launch, ready_sqlite
+):
+    path = ready_sqlite.removeprefix('sqlite:///')
+    with contextlib.closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE alembic_version SET version_num = '0999'")
+        conn.execute('DELETE FROM compatible_versions')
+    daemon = launch(ready_sqlite, 'inproc://')
+    daemon.wait_for(
+        'scheduler-service: SchemaMismatch: The tables are at version 0999, '
+        'newer than'
+    )
+    assert daemon.popen.wait(30) == 1
+    assert not daemon.count('Ready')
+    assert not daemon.count('Traceback')
 
 
 def test_missing_tables_are_logged_when_the_database_is_empty(

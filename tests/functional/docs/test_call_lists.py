@@ -30,7 +30,7 @@ GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
 DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
 # What is not called there.
 UNUSED = {
-    'inproc': ('rpc.rabbit:', 'store.claims.pg_'),
+    'inproc': ('rpc.rabbit:', 'rpc.rabbit_message:', 'store.claims.pg_'),
     'rabbit': ('store.claims.transaction:', 'store.claims.group_'),
 }
 
@@ -39,7 +39,7 @@ class Recording:
     """Which functions of the package each thread called, in order."""
 
     def __init__(self):
-        self.calls = {'poller': [], 'engine': [], 'reply': []}
+        self.calls = {'poller': [], 'engine': [], 'reply': [], 'outcome': []}
 
     def __call__(self, frame, event, arg):
         """Record a call; a function for ``threading.setprofile``."""

@@ -21,7 +21,7 @@ def test_decision_has_its_reasons_when_read_afterwards(make_service):
             CONTEXT,
             {'request_id': 'req-no', 'flavor': {'memory_mb': 10**7}},
         )
-    service.daemon.scheduler.flush()
+    service.daemon.scheduler.recorder.flush()
     with service.store.reading() as conn:
         good = decisions.show(conn, answer['request_id'])
         bad = decisions.show(conn, 'req-no')

@@ -21,7 +21,7 @@ def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
         with pytest.raises(errors.NoValidHost) as caught:
             service.select_hosts()
         assert '4 no port' in caught.value.args[0]
-        service.daemon.scheduler.flush()
+        service.daemon.scheduler.recorder.flush()
         kept = service.daemon.scheduler.decisions(5)
         assert [k['outcome'] for k in kept] == ['NoValidHost', 'chosen']
 

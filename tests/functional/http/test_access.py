@@ -43,3 +43,51 @@ def test_client_certificate_is_enough_when_a_ca_is_set(serve_http, tmp_path):
 def test_start_is_refused_when_a_public_address_is_unprotected(make_service):
     with pytest.raises(errors.ConfigurationError, match='token_file'):
         make_service(http__bind_port=1, http__bind_host='0.0.0.0')
+
+
+V1 = ('/v1/explain', '/v1/decisions', '/v1/decisions/req-1')
+
+
+def statuses(http, **headers):
+    """Return the status of each resource of /v1."""
+    body = b'{"request": {}}'
+    return [
+        http.send('POST', V1[0], body, **headers)[0],
+        *(http.send('GET', path, **headers)[0] for path in V1[1:]),
+    ]
+
+
+def test_v1_is_open_to_those_who_are_admitted_unless_roles_are_set(
+    serve_http,
+):
+    assert 403 not in statuses(serve_http())
+
+
+def test_v1_is_forbidden_when_the_roles_are_not_enough(serve_http, tmp_path):
+    (tmp_path / 'policy.yaml').write_text('"list_decisions": "role:reader"')
+    (tmp_path / 'token').write_text('s3cret\n')
+    http = serve_http(
+        http__token_file=str(tmp_path / 'token'),
+        http__roles=['reader'],
+        oslo_policy__policy_file=str(tmp_path / 'policy.yaml'),
+    )
+    assert statuses(http) == [401, 401, 401]
+    token = {'Authorization': 'Bearer s3cret'}
+    assert statuses(http, **token) == [403, 200, 403]
+
+
+def test_a_rule_may_name_a_certificate(serve_http, tmp_path):
+    certs = extenders.certificates(tmp_path)
+    (tmp_path / 'policy.yaml').write_text('"explain": "user_id:client"')
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+        http__ca_file=str(certs.ca),
+        http__roles=['reader'],
+        oslo_policy__policy_file=str(tmp_path / 'policy.yaml'),
+    )
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    context.load_cert_chain(*certs.client)
+    known = HttpClient(http.service, http.port, context=context)
+    assert statuses(known) == [200, 403, 403]
+    known.close()

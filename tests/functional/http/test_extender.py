@@ -21,6 +21,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 ZONE = 'topology.kubernetes.io/zone'
+DOMAIN = 'scheduler-service.local'
 
 
 @pytest.mark.parametrize('path', RECORDED, ids=lambda path: path.stem)
@@ -101,6 +102,34 @@ def test_nodes_are_filtered_by_their_objects_when_unknown(serve_http):
     never = answer['FailedAndUnresolvableNodes']
     assert set(never) == {'n0', 'n2'}
     assert 'disabled' in never['n2']
+
+
+@pytest.mark.parametrize(
+    'odd',
+    [
+        {'status': {'allocatable': {'cpu': 'a lot'}}},
+        {'status': {'conditions': [17]}},
+        {
+            'metadata': {
+                'annotations': {'scheduler-service.local/host-document': '{'}
+            }
+        },
+    ],
+    ids=['quantity', 'condition', 'annotation'],
+)
+def test_one_node_fails_alone_when_it_cannot_be_read(serve_http, odd):
+    http = serve_http()
+    offered = {'allocatable': {'cpu': '4', 'memory': '8Gi'}}
+    good = {'metadata': {'name': 'good'}, 'status': offered}
+    bad = {**good, **odd}
+    bad['metadata'] = {**odd.get('metadata', {}), 'name': 'bad'}
+    asked = {'Pod': pod(), 'Nodes': {'items': [bad, good]}}
+    _, answer = http.send('POST', '/extender/filter', asked)
+    assert answer['Nodes']['items'] == [good]
+    assert 'cannot be read' in answer['FailedNodes']['bad']
+    assert answer['Error'] == ''
+    _, scores = http.send('POST', '/extender/prioritize', asked)
+    assert {one['Host'] for one in scores} == {'good', 'bad'}
 
 
 def test_error_is_in_a_200_reply_when_the_pod_cannot_be_read(serve_http):

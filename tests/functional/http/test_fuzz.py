@@ -32,7 +32,7 @@ def test_replies_match_openapi_when_made_from_it(serve_http):
     http.service.client.select_destinations(
         CONTEXT, {'flavor': SMALL, 'request_id': f'req-{uuid.uuid4()}'}
     )
-    http.service.daemon.scheduler.flush()
+    http.service.daemon.scheduler.recorder.flush()
     base = f'http://127.0.0.1:{http.port}'
     schema = schemathesis.openapi.from_url(f'{base}/v1/openapi.json')
 

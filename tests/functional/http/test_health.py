@@ -34,6 +34,37 @@ def test_requests_are_counted_when_a_daemon_serves(serve_http):
         assert line in text, text
 
 
+def test_http_requests_are_counted_by_route_and_status(serve_http):
+    http = serve_http()
+    asked = {'Pod': {}, 'NodeNames': ['compute-1', 'stranger']}
+    http.send('POST', '/extender/filter', asked)
+    http.send('POST', '/extender/prioritize', asked)
+    http.send('POST', '/extender/filter', b'{"NodeNames": 5}')
+    http.send('POST', '/extender/filter', b'no')
+    http.send('GET', '/v1/decisions/none')
+    http.send('GET', '/nothing')
+    http.send('GET', '/extender/filter')
+    http.send('POST', '/v1/explain', b' ' * 1_100_000)
+    http.send('GET', '/readyz', None, Host='a, b')
+    _, text = http.send('GET', '/metrics')
+    for line in (
+        'http_requests_total{route="/extender/filter",status="200"} 2.0',
+        'http_requests_total{route="/extender/filter",status="400"} 1.0',
+        'http_requests_total{route="/v1/decisions/{request_id}",status="404"}',
+        'http_requests_total{route="other",status="404"} 1.0',
+        'http_requests_total{route="refused",status="405"} 1.0',
+        'http_requests_total{route="refused",status="413"} 1.0',
+        'http_requests_total{route="refused",status="400"} 1.0',
+        'http_request_duration_seconds_count{route="/extender/filter"} 3.0',
+        'extender_verb_nodes_total{direction="received",verb="filter"} 2.0',
+        'extender_verb_nodes_total{direction="returned",verb="filter"} 1.0',
+        'extender_verb_nodes_total{direction="received",verb="prioritize"}',
+        'extender_verb_errors_total{verb="filter"} 1.0',
+        'http_connections 1.0',
+    ):
+        assert f'scheduler_service_{line}' in text, text
+
+
 def test_readiness_is_503_when_the_database_is_away(serve_http):
     http = serve_http()
     http.service.daemon.scheduler.health.degrade('database', 'gone')

@@ -21,7 +21,7 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
     http.service.client.select_destinations(
         CONTEXT, {'flavor': SMALL, 'request_id': 'req-1'}
     )
-    http.service.daemon.scheduler.flush()
+    http.service.daemon.scheduler.recorder.flush()
     status, told = http.send('GET', '/v1/decisions?limit=5')
     assert [one['request_id'] for one in told['decisions']] == ['req-1']
     status, told = http.send('GET', '/v1/decisions/req-1')

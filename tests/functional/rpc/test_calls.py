@@ -160,3 +160,37 @@ def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
         return hosts_of(answer)
 
     wait_until(lambda: chosen() == ['compute-3'], 1.0)
+
+
+def test_a_request_is_placed_and_counted_when_its_group_is_not_known(service):
+    for group in (str(uuid.uuid4()), 'web', None):
+        asked = {'flavor': SMALL, 'instance_group': group}
+        assert service.client.select_destinations(CONTEXT, asked)
+    counters = service.client.ping(CONTEXT)['counters']
+    assert counters['requests_with_unknown_group'] == 2
+
+
+@pytest.mark.parametrize(
+    'database',
+    [
+        'sqlite',
+        pytest.param('postgresql', marks=pytest.mark.db),
+        pytest.param('mariadb', marks=pytest.mark.db),
+    ],
+)
+def test_a_long_text_is_refused_with_its_place_on_every_database(
+    make_service, database
+):
+    service = make_service(database=database)
+    long = {'project_id': 'x' * 5000}
+    for ask in (
+        lambda: service.client.select_destinations(
+            CONTEXT, {'flavor': SMALL, **long}
+        ),
+        lambda: service.client.schedule_zone(CONTEXT, {'name': 'a.', **long}),
+    ):
+        with pytest.raises(errors.InvalidRequest) as caught:
+            ask()
+        assert caught.value.facts['at'] == 'project_id'
+    fitting = {'flavor': SMALL, 'project_id': 'x' * 255}
+    assert service.client.select_destinations(CONTEXT, fitting)

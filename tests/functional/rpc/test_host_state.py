@@ -8,6 +8,8 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import host_state_writer
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import refused_reports
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import hosts_of
 from tests.support.stores import claim_state, stored_host
@@ -114,6 +116,62 @@ def test_report_is_refused_with_its_place_when_it_is_wrong(
     with pytest.raises(errors.InvalidRequest) as caught:
         service.client.call(CONTEXT, method, **args)
     assert text in str(caught.value.args[0])
+
+
+def test_a_host_keeps_what_it_had_when_its_report_is_refused(service):
+    """The whole report is, and nobody else's in the message."""
+    good = {'host': 'compute-1', 'num_io_ops': 3,
+            'pci_device_pools': [{'count': 2}]}  # fmt: skip
+    odd = {'host': 'compute-2', 'num_io_ops': 3,
+           'pci_device_pools': [{'count': 2}, {'count': 'abc'}]}  # fmt: skip
+    with pytest.raises(errors.InvalidRequest) as caught:
+        service.client.call(
+            CONTEXT, 'update_host_state', hosts=[odd, good, 'nonsense']
+        )
+    place = 'hosts[0].pci_device_pools[1].count'
+    assert caught.value.facts == {'at': place, 'taken': 1, 'refused': 2}
+    assert str(caught.value.args[0]).startswith(f'{place}: expected an int')
+    wait_until(lambda: stored_host(service.store, 'compute-1').num_io_ops == 3)
+    before = stored_host(service.store, 'compute-2')
+    assert (before.num_io_ops, before.pci_device_pools) == (0, [])
+    assert service.client.select_destinations(
+        CONTEXT, {'flavor': SMALL}, claim=False
+    )
+    counters = service.client.ping(CONTEXT)['counters']
+    assert counters['host_reports_rejected'] == 2
+
+    def refusals():
+        with service.store.reading() as conn:
+            return refused_reports.of_host(conn, 'compute-2')
+
+    wait_until(refusals)
+    service.client.cast(CONTEXT, 'update_host_state', hosts=[odd, odd])
+    wait_until(lambda: refusals().refused == 3)
+    assert refusals().reason == (
+        'pci_device_pools[1].count: expected an integer >= 0 or null, got '
+        '"abc"'
+    )
+
+
+def test_messages_with_odd_aggregates_or_instances_are_counted(service):
+    metadata = {'availability_zone': 'z', 'cpu_allocation_ratio': 'inf'}
+    for method, args, text in (
+        ('update_aggregates',
+         {'aggregates': [{'id': 5}, {'id': 6, 'metadata': metadata}]},
+         'aggregates[1].metadata.cpu_allocation_ratio: expected a number'),
+        ('update_instance_info',
+         {'host_name': 'a', 'instance_info': {
+             'uuid': str(uuid.uuid4()), 'image_meta': {'properties': 7}}},
+         'instance_info[0].image_meta.properties: expected an object'),
+    ):  # fmt: skip
+        with pytest.raises(errors.InvalidRequest) as caught:
+            service.client.call(CONTEXT, method, **args)
+        assert text in str(caught.value.args[0])
+    counters = service.client.ping(CONTEXT)['counters']
+    assert counters['aggregates_rejected'] == 1
+    assert counters['instance_reports_rejected'] == 1
+    with service.store.reading() as conn:
+        assert not {5, 6} & {one.id for one in loading.aggregates(conn)}
 
 
 def test_other_reports_are_written_when_one_cannot_be(

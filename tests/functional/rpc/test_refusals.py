@@ -11,10 +11,13 @@ from tests.support.documents import (
     ADMIN,
     CONTEXT,
     GOLD_POOL,
+    OWNER,
     SMALL,
 )
 
 import oslo_messaging  # isort: skip
+
+NOTHING = {'vcpus': 0, 'memory_mb': 0, 'extra_specs': {'resources:VCPU': '0'}}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ def test_request_is_refused_when_nested_too_deeply(service):
         )
 
 
-@pytest.mark.parametrize('context', [{}, {'roles': 'admin'}, {'user_id': 5}])
+@pytest.mark.parametrize('context', [{}, {'roles': ['admin']}, {'user_id': 5}])
 def test_request_is_refused_when_its_context_is_wrong(service, context):
     with pytest.raises(errors.InvalidRequest, match='context'):
         service.client.select_destinations(context, {'flavor': SMALL})
@@ -85,7 +88,58 @@ def test_naming_a_pool_is_forbidden_when_the_role_is_missing(make_service):
     )
     zone = {'name': 'a.', 'attributes': {'pool_id': GOLD_POOL}}
     with pytest.raises(errors.Forbidden) as caught:
-        service.client.schedule_zone(CONTEXT, zone)
+        service.client.schedule_zone(OWNER, zone)
     assert caught.value.code == 403
     answer = service.client.schedule_zone(ADMIN, zone)
     assert answer['pool_id'] == GOLD_POOL
+
+
+def test_the_text_of_an_error_is_its_sentence_once(service):
+    with pytest.raises(errors.NoValidHost) as caught:
+        service.client.select_destinations(
+            CONTEXT, {'flavor': {'memory_mb': 10**7}}
+        )
+    assert str(caught.value) == caught.value.args[0]
+    assert type(caught.value) is errors.NoValidHost
+
+
+def test_a_context_that_is_none_is_refused_by_name(service):
+    with pytest.raises(errors.InvalidRequest, match='context: expected'):
+        service.client.ping(None)
+
+
+def test_more_instances_than_uuids_are_refused(service):
+    one = '3d3fb361-4d7f-4221-adc0-f0cc2d70f05d'
+    request = {'num_instances': 3, 'instance_uuids': [one]}
+    with pytest.raises(errors.InvalidRequest, match='expected 3 instance'):
+        service.client.select_destinations(CONTEXT, request)
+
+
+@pytest.mark.parametrize('request_', [{}, {'flavor': {}}, {'flavor': NOTHING}])
+def test_a_request_that_asks_for_nothing_claims_nothing(service, request_):
+    with pytest.raises(errors.InvalidRequest, match='flavor: expected') as e:
+        service.client.select_destinations(CONTEXT, request_)
+    assert e.value.facts == {'at': 'flavor'}
+    (answer,) = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': request_}]
+    )
+    assert answer['error']['facts'] == {'at': 'flavor'}
+    # What would be selected may be asked for all the same.
+    assert service.client.select_destinations(CONTEXT, request_, claim=False)
+    assert service.client.explain(CONTEXT, request_)
+
+
+def test_a_flavor_of_custom_resources_alone_is_a_request(service):
+    specs = {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'}
+    with pytest.raises(errors.NoValidHost):
+        service.client.select_destinations(
+            CONTEXT, {'flavor': {'extra_specs': specs}}
+        )
+
+
+def test_a_context_without_a_project_is_named_where_one_is_needed(service):
+    context = {'user_id': 'u', 'roles': ['member']}
+    with pytest.raises(errors.Forbidden, match='names no project'):
+        service.client.select_destinations(context, {'flavor': SMALL})
+    operator = {'user_id': 'o', 'roles': ['admin']}
+    assert service.client.select_destinations(operator, {'flavor': SMALL})

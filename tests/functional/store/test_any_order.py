@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -140,10 +139,9 @@ class Verbs(RuleBasedStateMachine):
     def sync(self, consumers, host):
         self.store.write(lambda w: instance_reports.sync(w, host, consumers))
 
-    @rule(ahead=st.sampled_from([-60, 60]))
-    def expire(self, ahead):
-        before = time.time() + ahead
-        self.store.write(lambda w: lifecycle.expire(w, before))
+    @rule(timeout=st.sampled_from([-60, 60]))
+    def expire(self, timeout):
+        self.store.write(lambda w: lifecycle.expire(w, timeout))
 
     @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 2048),
           least=st.none() | st.integers(0, 40))  # fmt: skip

@@ -9,6 +9,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from scheduler_service.columns.metadata import least_number
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
@@ -16,6 +17,7 @@ from tests.support.stores import (
     DEFAULT_RATIOS,
     FULL_INVENTORY,
     INSTANCE,
+    claim_on,
     import_inventory,
     load_snapshot,
     new_claim,
@@ -53,6 +55,16 @@ def test_claim_may_exceed_the_total_when_a_ratio_allows_it(store):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     wide = new_claim(snapshot, 5000, ratios={'MEMORY_MB': 2.0})
+    write_claims(store, wide)
+    assert used_amounts(store)['MEMORY_MB'] == 6024
+
+
+def test_claim_is_made_when_its_ratio_is_the_largest_there_is(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    # The ratio of an aggregate that an older release stored as infinity.
+    ratio = least_number(['inf'], 1.0, float)
+    wide = new_claim(snapshot, 5000, ratios={'MEMORY_MB': ratio})
     write_claims(store, wide)
     assert used_amounts(store)['MEMORY_MB'] == 6024
 
@@ -127,6 +139,24 @@ def test_claim_is_lost_when_its_consumer_has_one(store):
     with store.reading() as conn:
         found = claims.placements(conn, [first.consumer, INSTANCE])
     assert found == {first.consumer: {'instance_uuid': 'x'}}
+
+
+def test_claim_is_lost_when_a_known_instance_was_claimed_meanwhile(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    # Two daemons know the instance as reported, and both claim for it.
+    write_claims(store, new_claim(snapshot, 1, consumer=INSTANCE, known=True))
+    second = new_claim(
+        snapshot, 0, consumer=INSTANCE, known=True, placement='{}',
+        host_id=int(snapshot.hosts.ids[1]), host='Compute-1',
+        amounts={'VCPU': 1},
+    )  # fmt: skip
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, second)
+    with store.reading() as conn:
+        found = claims.placements(conn, [INSTANCE])
+    assert found == {INSTANCE: {'instance_uuid': 'x'}}
+    assert used_amounts(store)['MEMORY_MB'] == 1025
 
 
 def test_claim_replaces_the_row_when_the_instance_is_known(store):
@@ -208,6 +238,35 @@ def test_group_policies_hold_when_members_are_claimed(
     uuids = [one.uuid for one in held.instances]
     store.write(lambda writer: lifecycle.release(writer, uuids))
     assert load_snapshot(store).hosts.groups[group].members == []
+
+
+@pytest.mark.parametrize('row', [0, 1])
+def test_anti_affinity_counts_a_member_that_moves_on_both_its_hosts(
+    store, row
+):
+    group = str(uuid.uuid4())
+    hosts = [{'host': n, 'vcpus': 8, 'memory_mb': 8192} for n in 'abc']
+    import_inventory(store, {'hosts': hosts, 'server_groups': [
+        {'uuid': group, 'policy': 'anti-affinity'}]})  # fmt: skip
+    snapshot = load_snapshot(store)
+    policies = ('anti-affinity',)
+    member = claim_on(snapshot, 0, group=group)
+    write_claims(store, member, policies=policies)
+    move = claim_on(
+        snapshot, 1, group=group, consumer=member.consumer, known=True,
+        move=True,
+    )  # fmt: skip
+    if row == 0:
+        # In one batch with the move, which leaves its host later.
+        beside = claim_on(snapshot, row, group=group)
+        with pytest.raises(claims.ClaimLost):
+            write_claims(store, move, beside, policies=policies)
+    write_claims(store, move, policies=policies)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(
+            store, claim_on(snapshot, row, group=group), policies=policies
+        )
+    write_claims(store, claim_on(snapshot, 2, group=group), policies=policies)
 
 
 def test_a_host_is_not_overcommitted_when_20_threads_claim(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,25 @@ def test_values_follow_each_other_when_columns_are_concatenated(one, two):
     assert joined.mask_where(lambda value: value == 'a').tolist() == [
         value == 'a' for value in one + two
     ]
+
+
+@given(st.lists(WORDS), st.lists(st.booleans()), st.lists(WORDS))
+def test_a_value_is_forgotten_when_no_row_has_it(items, kept, others):
+    column = DictionaryColumn.of(items)
+    rows = np.flatnonzero(kept[: len(items)])
+    joined = column.take(rows).concat(DictionaryColumn.of(others))
+    expected = [items[row] for row in rows] + others
+    assert [joined.at(row) for row in range(len(joined.codes))] == expected
+    assert sorted(map(str, joined.values)) == sorted(map(str, {*expected}))
+    assert all(joined.code(one) >= 0 for one in expected)
+
+
+def test_values_do_not_pile_up_when_one_row_changes_often():
+    column = DictionaryColumn.of(['a', 'b', 'c'])
+    for number in range(1000):
+        changed = DictionaryColumn.of([f'value {number}'])
+        column = column.take(np.array([0, 1])).concat(changed)
+    assert column.values == ('a', 'b', 'value 999')
 
 
 @given(st.lists(WORDS, min_size=1))

@@ -212,6 +212,28 @@ class TestDatabase:
             f'Database reachable again after 0 s{ending}',
         ]
 
+    def test_sessions_that_hold_locks_are_named_until_it_answers(
+        self, health, caplog
+    ):
+        error = errors.StoreTimeout('The database takes too long: locked')
+        health.database_timed_out(error)
+        health.database_blocked([])
+        health.database_blocked(['session 1 (psql)', 'session 2 (psql)'])
+        health.database_timed_out(error)
+        named = (
+            'locks in the database are held by session 1 (psql), '
+            'session 2 (psql)'
+        )
+        assert health.degraded == [named]
+        assert health.database_reachable
+        health.database_answered(0)
+        health.log_changes()
+        assert caplog.messages == [
+            'Degraded: The database takes too long: locked',
+            'Locks in the database are free again after 0 s',
+        ]
+        assert health.counters() == {'database_timeouts': 2}
+
 
 class TestThresholds:
     def test_a_queue_more_than_half_full_is_degraded(self, health):

@@ -24,6 +24,7 @@ from scheduler_service.engine.host_state_writer import (
 from scheduler_service.model import documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import refused_reports
 
 INVENTORY = {
     'hosts': [
@@ -93,6 +94,36 @@ def test_a_rejected_report_costs_no_other_report(
     assert set(hosts(store)) == {'a', 'b', 'good'}
     assert health.counters()['host_reports_rejected'] == 1
     assert caplog.messages[0].startswith('Host report rejected: bad: ')
+
+
+def test_refused_reports_are_logged_counted_and_stored(
+    store, writer, health, caplog, tmp_path
+):
+    away = Store.connect(f'sqlite:///{tmp_path}/no/such/folder/x.sqlite')
+    lost = HostStateWriter(away, HostStateWriterOptions(), health)
+    for one in (writer, lost):
+        one.refuse('a', 'vcpus: expected an integer')
+        one.refuse('a', 'stats: expected an object')
+        one.refuse('', 'host: required, but absent')
+    with pytest.raises(errors.StoreUnavailable):
+        lost.flush()
+    away.dispose()
+    # They stay buffered, and are counted together with newer ones.
+    lost._store = store
+    lost.refuse('a', 'metrics: expected a list')
+    writer.flush()
+    lost.flush()
+    with store.reading() as conn:
+        stored = refused_reports.of_host(conn, 'a')
+        assert refused_reports.of_host(conn, '') is None
+    assert (stored.refused, stored.reason) == (5, 'metrics: expected a list')
+    assert health.counters() == {
+        'host_reports_rejected': 7,
+        'reports_refused': 7,
+    }
+    assert caplog.messages[0] == (
+        'Host report rejected: a: vcpus: expected an integer'
+    )
 
 
 def test_a_heartbeat_marks_a_host_up(store, writer, health, caplog):

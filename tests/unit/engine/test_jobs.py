@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from scheduler_service.engine.jobs import BatchFuture, HostJob, Job
+from scheduler_service.engine.futures import BatchFuture, RequestReturned
+from scheduler_service.engine.jobs import DeliveredMessage, HostJob, Job
 from scheduler_service.model import documents
 
 
@@ -79,3 +80,39 @@ def test_batch_is_done_once_when_threads_finish_its_items():
         thread.join()
     assert len(batch.whole.result(0)) == 200
     assert calls == [1]
+
+
+def test_batch_is_returned_as_a_whole_when_an_item_is():
+    batch = BatchFuture(2)
+    batch.whole.returnable = True
+    first, second = batch.each
+    assert first.returnable
+    first.set_result(1)
+    second.set_exception(RequestReturned())
+    with pytest.raises(RequestReturned):
+        batch.whole.result(0)
+
+
+@pytest.mark.parametrize(
+    ('message', 'waited_s', 'looked_up_s', 'contested'),
+    [
+        (DeliveredMessage(), 100.0, 100.0, False),
+        (DeliveredMessage('m'), 1.0, 1.0, False),
+        (DeliveredMessage('m', redelivered=True), 1.0, 1.0, True),
+        (DeliveredMessage('m'), 10.0, 10.0, True),
+        # Whoever looked it up a moment ago need not do so again.
+        (DeliveredMessage('m'), 10.0, 1.0, False),
+        (DeliveredMessage('m', redelivered=True), 10.0, 1.0, True),
+        (DeliveredMessage('m', is_lost=lambda: True), 1.0, 1.0, True),
+    ],
+)
+def test_job_is_contested_when_another_daemon_may_have_its_message(
+    message, waited_s, looked_up_s, contested
+):
+    now = time.monotonic()
+    job = Job(
+        message=message,
+        queued_at=now - waited_s,
+        looked_up_at=now - looked_up_s,
+    )
+    assert job.contested is contested

@@ -94,3 +94,12 @@ def test_work_begins_when_the_database_does_not_answer(tmp_path, health):
         begin(quarantine)
     quarantine.end('m')
     store.dispose()
+
+
+def test_delivery_is_not_counted_when_the_message_was_returned(store, health):
+    quarantine = Quarantine(store, limit=1, health=health)
+    begin(quarantine, 'm')
+    quarantine.cancel('m')
+    begin(quarantine, 'm')
+    with pytest.raises(errors.RequestPutAside):
+        begin(quarantine, 'm')

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
+from typing import Any
 
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import HostJob, Job
+from scheduler_service.engine.futures import RequestReturned
+from scheduler_service.engine.jobs import (
+    ClaimsJob,
+    DeliveredMessage,
+    ExplainJob,
+    HostJob,
+    Job,
+    ZoneJob,
+)
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.model import documents
 
@@ -133,3 +143,214 @@ def test_take_returns_at_once_when_the_queue_is_closed():
     started = time.monotonic()
     assert queue.take(1, timeout=30) == []
     assert time.monotonic() - started < 10
+
+
+def test_all_jobs_are_taken_at_once():
+    jobs = [host_job(), host_job(isolated=True), host_job()]
+    queue = filled(*jobs)
+    assert queue.take_all() == jobs
+    assert len(queue) == 0
+
+
+def of(lane: str, count: int = 1, **how) -> list[HostJob]:
+    return [host_job(message=sent_by(lane), **how) for _ in range(count)]
+
+
+def sent_by(lane: str) -> DeliveredMessage:
+    return DeliveredMessage(lane=lane)
+
+
+def instances(count: int, lane: str = '') -> HostJob:
+    request = documents.request({'num_instances': count}).with_ids()
+    return HostJob(request=request, message=sent_by(lane))
+
+
+def test_a_caller_that_comes_anew_is_next_when_another_has_many_waiting():
+    many, one = of('flood', 50), of('other')[0]
+    queue = filled(*many)
+    assert queue.take(10, timeout=0) == many[:10]
+    queue.put(one)
+    assert one in queue.take(2, timeout=0)
+
+
+def test_callers_get_equal_shares_counted_in_instances():
+    """One asks for 4 instances at a time, the other for one."""
+    large = [instances(4, 'large') for _ in range(40)]
+    small = of('small', 100)
+    queue = filled(*large, *small, size=1000)
+    taken = [queue.take(1, timeout=0)[0] for _ in range(50)]
+    assert sum(one.lane == 'small' for one in taken) == pytest.approx(
+        40, abs=2
+    )
+    # Each caller's own jobs stay in their order.
+    for lane, jobs in (('large', large), ('small', small)):
+        own = [one for one in taken if one.lane == lane]
+        assert own == jobs[: len(own)]
+
+
+def test_a_job_with_many_instances_comes_in_a_batch_of_its_own():
+    first, large, last = host_job(), instances(1000), host_job()
+    queue = filled(first, large, last)
+    assert queue.take(64, timeout=0) == [first]
+    assert queue.take(64, timeout=0) == [large]
+    assert queue.take(64, timeout=0) == [last]
+
+
+def test_what_is_left_of_a_job_counts_when_it_is_put_back():
+    """Its caller goes on where it was, not behind all that others want."""
+    large = instances(1000, 'large')
+    others = of('other', 400)
+    queue = filled(large, size=1000)
+    assert queue.take(64, timeout=0) == [large]
+    uuids = large.request.instance_uuids
+    large.placed = dict.fromkeys(uuids[:100])  # type: ignore[arg-type]
+    queue.put_all(others)
+    queue.requeue([large])
+    before = 0
+    while queue.take(1, timeout=0) != [large]:
+        before += 1
+    assert before == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize('lane', ['a', 'b'])
+def test_a_job_waits_for_those_before_it_that_name_its_instance(lane):
+    """A release does not overtake the selection, whoever asks for it."""
+    selection = instances(1, 'a')
+    uuids = selection.request.instance_uuids
+    release = ClaimsJob(
+        work=lambda _: None, instances=uuids, message=sent_by(lane)
+    )
+    (behind,), (other,) = of(lane), of('c')
+    queue = filled(*of('a', 3), selection, release, behind, other)
+    taken = queue.take(99, timeout=0)
+    assert selection in taken
+    assert other in taken
+    assert release not in taken
+    assert behind not in taken
+    # It is taken, and has no result yet; then it comes back to be gone on
+    # with.
+    assert queue.take(99, timeout=0) == []
+    queue.requeue([selection])
+    assert queue.take(99, timeout=0) == [selection]
+    selection.finish(None)
+    assert queue.take(99, timeout=0) == [release, behind]
+
+
+def test_a_job_is_taken_soon_when_the_one_before_it_gets_its_result():
+    zone = documents.zone({'name': 'a.'}).with_ids()
+    caller: Any = None
+    first, second = (ZoneJob(zone=zone, caller=caller) for _ in range(2))
+    queue = filled(first, second)
+    assert queue.take(9, timeout=0) == [first]
+    threading.Timer(0.1, first.finish, [None]).start()
+    started = time.monotonic()
+    assert queue.take(9, timeout=10) == [second]
+    assert time.monotonic() - started < 5
+
+
+def test_one_explanation_is_taken_at_a_time_and_few_may_wait():
+    jobs = [ExplainJob(request=documents.request({})) for _ in range(32)]
+    queue = filled(*jobs)
+    with pytest.raises(errors.ServiceBusy):
+        queue.put(ExplainJob(request=documents.request({})))
+    other = host_job()
+    queue.put(other)
+    assert set(map(id, queue.take(9, timeout=0))) == {id(jobs[0]), id(other)}
+    assert queue.take(9, timeout=0) == []
+    jobs[0].finish(None)
+    assert queue.take(9, timeout=0) == [jobs[1]]
+
+
+def test_a_full_queue_accepts_a_caller_that_has_less_than_its_share():
+    queue = filled(*of('flood', 10), size=10)
+    with pytest.raises(errors.ServiceBusy):
+        queue.put(*of('flood'))
+    for _ in range(5):
+        queue.put(*of('other'))
+    with pytest.raises(errors.ServiceBusy):
+        queue.put(*of('other'))
+
+
+def test_others_wait_says_whether_another_caller_could_have_its_turn():
+    queue = filled(*of('a', 2))
+    (first,) = queue.take(1, timeout=0)
+    assert not queue.others_wait('a')
+    assert queue.others_wait('b')
+    queue.put(*of('b'))
+    assert queue.others_wait('a')
+    assert first.lane == 'a'
+
+
+def test_all_jobs_are_taken_at_once_from_all_lanes():
+    """Those too that wait for others; and all may be put back."""
+    first, second = instances(2, 'a'), instances(2, 'b')
+    behind = ClaimsJob(
+        work=lambda _: None,
+        instances=first.request.instance_uuids,
+        message=sent_by('c'),
+    )
+    queue = filled(first, second, behind)
+    assert queue.take(1, timeout=0) == [first]
+    assert queue.take(9, timeout=0) == [second]
+    assert queue.take(9, timeout=0) == []
+    queue.requeue([second])
+    taken = queue.take_all()
+    assert taken == [second, behind]
+    assert len(queue) == 0
+    assert not queue.others_wait('')
+    assert queue.take(9, timeout=0) == []
+    queue.requeue([first, *taken])
+    assert queue.take(9, timeout=0) == [first, second]
+    first.finish(None)
+    assert queue.take(9, timeout=0) == [behind]
+
+
+def test_a_job_that_was_returned_is_not_waited_for():
+    first = instances(1, 'a')
+    uuids = first.request.instance_uuids
+    queue = filled(first)
+    for job in queue.take_all():
+        job.fail(RequestReturned())
+    release = ClaimsJob(
+        work=lambda _: None, instances=uuids, message=sent_by('b')
+    )
+    queue.put(release)
+    assert queue.take(9, timeout=0) == [release]
+
+
+def test_a_refusal_is_waited_for_until_it_is_recorded():
+    """Its caller does not know it before, and may claim with a copy."""
+    first = instances(1)
+    first.settled = True
+    release = ClaimsJob(
+        work=lambda _: None, instances=first.request.instance_uuids
+    )
+    queue = filled(first, release)
+    assert queue.take(9, timeout=0) == [first]
+    assert queue.take(9, timeout=0) == []
+    first.future.set_exception(errors.NoValidHost())
+    assert queue.take(9, timeout=0) == [release]
+
+
+def test_callers_are_not_charged_for_what_was_taken_back():
+    large = instances(100, 'a')
+    queue = filled(large, *of('b', 3))
+    assert queue.take_all()[0] is large
+    queue.requeue([large])
+    queue.put_all(of('b', 1))
+    queue.put_all(of('a', 1))
+    assert queue.take(64, timeout=0)[0] is large
+
+
+def test_finished_jobs_are_not_kept():
+    queue = RequestQueue(10)
+    jobs = []
+    for _ in range(200):
+        job = instances(3)
+        jobs.append(weakref.ref(job.future))
+        queue.put(job)
+        for taken in queue.take(9, timeout=0):
+            taken.finish(None)
+        del job, taken
+    queue.take(1, timeout=0)
+    assert not any(one() for one in jobs)

@@ -14,11 +14,12 @@ from scheduler_service import errors, plugins
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
+from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.filters.pools import PoolFilter
-from scheduler_service.model import documents
+from scheduler_service.model import Pool, documents
 from scheduler_service.pipeline import PoolPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
@@ -33,6 +34,7 @@ INVENTORY = {
         {'id': SILVER, 'name': 'silver', 'attributes': {'level': 'silver'}},
     ]
 }
+ZONE = '22222222-0000-4000-8000-000000000001'
 WANTS_GOLD = {'level': 'gold'}
 WANTS_SILVER = {'level': 'silver'}
 
@@ -66,6 +68,7 @@ def make_scheduler(store, import_inventory, recorder, health):
             recorder,
             random.Random(1),
             health,
+            Outcomes(3600.0, health),
         )
 
     yield make
@@ -78,15 +81,22 @@ def make_job() -> Callable[..., ZoneJob]:
     """Give a function that makes a job for a zone."""
     conf = options.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
-    caller = RequestContext.of(conf, {'roles': ['member']})
+    member = {'project_id': 'p', 'roles': ['member']}
 
-    def make(keep: bool = True, explain: bool = False, **zone: Any) -> ZoneJob:
-        document = {'name': 'a.example.', **zone}
+    def make(
+        keep: bool = True,
+        explain: bool = False,
+        pools: dict[str, Pool] | None = None,
+        caller: dict[str, Any] | None = None,
+        **zone: Any,
+    ) -> ZoneJob:
+        document = {'name': 'a.example.', 'project_id': 'p', **zone}
         return ZoneJob(
-            zone=documents.zone(document).with_ids(),
-            caller=caller,
+            zone=documents.zone(document, named=keep).with_ids(),
+            caller=RequestContext.of(conf, caller or member),
             keep=keep,
             explain=explain,
+            pools=pools,
         )
 
     return make
@@ -129,7 +139,7 @@ def test_a_zone_that_was_scheduled_before_keeps_its_pool(
 ):
     zone_id = str(uuid.uuid4())
     first = make_job(id=zone_id, attributes=WANTS_GOLD)
-    again = make_job(id=zone_id, attributes=WANTS_SILVER, explain=True)
+    again = make_job(id=zone_id, explain=True)
     make_scheduler().decide([first])
     make_scheduler().decide([again])
     reply = again.future.result(0)
@@ -137,13 +147,108 @@ def test_a_zone_that_was_scheduled_before_keeps_its_pool(
     assert reply.explanation == {'pools': 2, 'kept': True, 'funnel': []}
 
 
+@pytest.mark.parametrize('zone_id', [None, ZONE])
+@pytest.mark.parametrize('filters', [['attribute'], ['attribute', 'random']])
+def test_a_stored_pool_is_refused_where_new_attributes_rule_it_out(
+    store, make_scheduler, make_job, filters, zone_id
+):
+    scheduler = make_scheduler(plugins.pool_filters(filters))
+    first = make_job(id=zone_id, attributes=WANTS_GOLD)
+    again = make_job(id=zone_id, attributes=WANTS_SILVER)
+    same = make_job(id=zone_id, attributes=WANTS_GOLD)
+    for job in (first, again, same):
+        scheduler.decide([job])
+    error = again.future.exception(0)
+    assert isinstance(error, errors.Conflict)
+    assert error.facts == {
+        'zone_id': first.zone.id, 'pool_id': GOLD, 'filter': 'attribute',
+    }  # fmt: skip
+    assert same.future.result(0).pool_id == GOLD
+    assert stored(store) == {'a.example.': GOLD}
+
+
+def test_a_stored_pool_stays_where_filters_or_pools_changed(
+    make_scheduler, make_job
+):
+    first = make_job(attributes=WANTS_GOLD)
+    make_scheduler().decide([first])
+    # Whatever the attributes, this chooses a pool that is not in the store.
+    changed = make_scheduler(plugins.pool_filters(['default_pool']))
+    again = make_job(attributes=WANTS_SILVER)
+    changed.decide([again])
+    assert again.future.result(0).pool_id == GOLD
+
+
+def test_another_pool_that_is_named_does_not_replace_the_stored_one(
+    make_scheduler, make_job
+):
+    make = plugins.pool_filters(['attribute', 'pool_id_attribute'])
+    scheduler = make_scheduler(make)
+    scheduler.decide([make_job(attributes=WANTS_GOLD)])
+    admin = {'project_id': 'p', 'roles': ['admin']}
+    for roles, expected in (
+        (admin, errors.Conflict),
+        (None, errors.Forbidden),
+    ):
+        job = make_job(caller=roles, attributes={'pool_id': SILVER})
+        scheduler.decide([job])
+        assert isinstance(job.future.exception(0), expected)
+
+
+def sent(*names: str) -> dict[str, Pool]:
+    """Return candidates by id: pools that the store does not have."""
+    return documents.candidates(
+        [
+            {'id': str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), 'name': name,
+             'attributes': {'level': name}}
+            for name in names
+        ]
+    )  # fmt: skip
+
+
+def test_candidates_that_come_along_are_chosen_from_and_nothing_is_stored(
+    store, make_scheduler, make_job, recorder
+):
+    pools = sent('gold', 'iron')
+    wants_iron = {'level': 'iron'}
+    job = make_job(False, pools=pools, name=None, attributes=wants_iron)
+    make_scheduler().decide([job])
+    assert job.future.result(0).pool_name == 'iron'
+    assert stored(store) == {}
+    recorder.flush()
+    with store.reading() as conn:
+        (decision,) = decisions.show(conn, job.zone.request_id)
+    assert decision['outcome'] == 'chosen'
+
+
+@pytest.mark.parametrize(
+    ('pools', 'filters', 'expected'),
+    [
+        ({}, ['attribute'], errors.NoValidPoolFound),
+        (sent('iron'), ['attribute'], errors.NoValidPoolFound),
+        (sent('iron'), ['default_pool'], errors.NoValidPoolFound),
+        (sent('iron', 'lead'), ['random', 'fallback'], None),
+        (sent('iron', 'lead'), ['fallback'], errors.MultiplePoolsFound),
+    ],
+)
+def test_no_pool_is_chosen_that_is_not_a_candidate(
+    make_scheduler, make_job, pools, filters, expected
+):
+    wanted = WANTS_GOLD if filters == ['attribute'] else {}
+    job = make_job(False, pools=pools, attributes=wanted)
+    make_scheduler(plugins.pool_filters(filters)).decide([job])
+    if expected is None:
+        assert job.future.result(0).pool_id in pools
+    else:
+        assert type(job.future.exception(0)) is expected
+
+
 def test_a_zone_named_twice_in_a_batch_gets_one_pool(
     store, make_scheduler, make_job
 ):
     zone_id = str(uuid.uuid4())
     jobs = [
-        make_job(id=zone_id, attributes=wanted)
-        for wanted in (WANTS_GOLD, WANTS_SILVER)
+        make_job(id=zone_id, attributes=wanted) for wanted in (WANTS_GOLD, {})
     ]
     make_scheduler().decide(jobs)
     assert [job.future.result(0).pool_id for job in jobs] == [GOLD, GOLD]
@@ -152,7 +257,7 @@ def test_a_zone_named_twice_in_a_batch_gets_one_pool(
 
 def test_another_daemon_that_was_first_wins(store, make_scheduler, make_job):
     zone_id = str(uuid.uuid4())
-    row = zones.ZoneRow(zone_id, 'a.example.', SILVER, None, None)
+    row = zones.ZoneRow(zone_id, 'a.example.', SILVER, 'p', None)
 
     class SlowFilter(PoolFilter):
         """Lets another daemon store the zone while this one chooses."""

@@ -113,12 +113,12 @@ def test_it_has_no_opinion_without_extra_specs_of_its_own(extra_specs):
     )
 
 
-def test_a_value_that_cannot_be_compared_fails_the_request():
+def test_a_requirement_that_cannot_be_compared_fails_the_request():
     with pytest.raises(errors.FilterFault):
         passing(
             AggregateInstanceExtraSpecsFilter(),
-            host({'n': 'x'}),
-            flavor(n='>= 5'),
+            host({'n': '5'}),
+            flavor(n='>= x'),
         )
 
 

@@ -195,3 +195,35 @@ def test_the_reason_gives_the_cells_of_the_instance():
     assert reason(
         NUMATopologyFilter(), inventory(a={}), request(numa_nodes='1')
     ) == ('the host reports no NUMA topology')
+
+
+@pytest.mark.parametrize(
+    ('topology', 'expected'),
+    [
+        ({'cells': [{'cpus': 2, 'memory_mb': 1024}]}, True),
+        ({'cells': [{'cpus': 2, 'memory_mb': 2048}]}, False),
+        ({'cells': [{'cpus': 2, 'memory_mb': 512}] * 2}, False),
+        # Two CPUs of a core of their own each.
+        (
+            {
+                'cells': [{'cpus': 2, 'memory_mb': 512}],
+                'pinned': True,
+                'thread_policy': 'isolate',
+            },
+            True,
+        ),
+        (
+            {
+                'cells': [{'cpus': 3, 'memory_mb': 512}],
+                'pinned': True,
+                'thread_policy': 'isolate',
+            },
+            False,
+        ),
+    ],
+)
+def test_a_topology_that_the_request_states_goes_before_the_flavor(
+    topology, expected
+):
+    asked = {**request(numa_nodes='64'), 'numa_topology': topology}
+    assert passes(host(cell(pcpuset=[0, 1, 2, 3])), asked) is expected

@@ -99,3 +99,51 @@ def test_the_reason_gives_what_is_requested_and_free():
     assert sentence == (
         'PCI devices nic:2, x710:1 requested, the host has 3 of any kind free'
     )
+
+
+@pytest.mark.parametrize(
+    ('alternatives', 'count', 'expected'),
+    [
+        ([{'vendor_id': '8086'}], 2, True),
+        ([{'vendor_id': '8086'}], 3, False),
+        ([{'vendor_id': '1af4'}], 1, False),
+        # One of them will do.
+        ([{'vendor_id': '1af4'}, {'product_id': '1572'}], 1, True),
+        # Tags are properties, too.
+        ([{'vendor_id': '8086', 'physical_network': 'p1'}], 2, True),
+        ([{'physical_network': 'p2'}], 1, False),
+        ([{'physical_network': None}], 1, False),
+        ([{'dev_type': 'type-PF'}], 1, False),
+    ],
+)
+def test_a_request_may_list_devices_itself(alternatives, count, expected):
+    document = host(
+        pool(2, tags={'physical_network': 'p1', 'dev_type': 'type-VF'})
+    )
+    request = {
+        'pci_requests': [{'count': count, 'alternatives': alternatives}]
+    }
+    hosts = passing(PciPassthroughFilter(), document, request, **SETTINGS)
+    assert (hosts == ['a']) is expected
+
+
+def test_listed_devices_go_before_the_alias_of_the_flavor():
+    request = {
+        **devices('unknown:1'),
+        'pci_requests': [{'alternatives': [{'vendor_id': '8086'}]}],
+    }
+    filter_ = PciPassthroughFilter()
+    assert passing(filter_, host(pool(1)), request, **SETTINGS) == ['a']
+    assert reason(filter_, host(), request) == (
+        'PCI devices devices:1 requested, the host has 0 of any kind free'
+    )
+
+
+def test_remote_managed_devices_are_given_to_requests_for_them():
+    document = host(pool(1, tags={'remote_managed': 'true'}))
+    request = {
+        'pci_requests': [{'alternatives': [{'remote_managed': 'True'}]}]
+    }
+    filter_ = PciPassthroughFilter()
+    assert passing(filter_, document, request, **SETTINGS) == ['a']
+    assert passing(filter_, host(pool(1)), request, **SETTINGS) == []

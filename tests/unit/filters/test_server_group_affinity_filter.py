@@ -67,3 +67,10 @@ def test_the_reason_names_the_hosts_of_the_members():
     assert reason(ServerGroupAffinityFilter(), document, REQUEST) == (
         'the members of the server group are on b, c, not on this host'
     )
+
+
+def test_a_host_that_the_request_names_has_a_member():
+    document = hosts_with(server_group('affinity'))
+    request = {**REQUEST, 'group_hosts': ['c']}
+    hosts = passing(ServerGroupAffinityFilter(), document, request)
+    assert hosts == ['c']

@@ -7,6 +7,9 @@ import pytest
 from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
     ServerGroupAntiAffinityFilter,
 )
+from scheduler_service.model import documents
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
 from tests.support.plugins import (
     GROUP,
     has_opinion,
@@ -90,3 +93,25 @@ def test_the_reason_gives_the_number_and_the_most_allowed():
     assert reason(ServerGroupAntiAffinityFilter(), document, REQUEST) == (
         'members of the server group on this host: 2, at most 1 allowed'
     )
+
+
+def test_a_member_that_moves_counts_on_both_its_hosts():
+    hosts = table(hosts_with(server_group('anti-affinity', 4)))
+    placed = hosts.instances.get(uuid(4))
+    hosts.instances.put(uuid(4), placed._replace(bound_for='c'))
+    request = documents.request(REQUEST).with_ids()
+    row_set = ServerGroupAntiAffinityFilter().row_set(
+        hosts, request, Settings()
+    )
+    assert sorted(hosts.host_at(row) for row in row_set.rows) == ['b', 'c']
+
+
+@pytest.mark.parametrize(('most', 'expected'), [(1, ['b']), (2, ['b', 'c'])])
+def test_a_host_that_the_request_names_has_one_member(most, expected):
+    group = server_group(
+        'anti-affinity', 1, 2, rules={'max_server_per_host': most}
+    )
+    document = hosts_with(group)
+    request = {**REQUEST, 'group_hosts': ['a', 'c']}
+    filter_ = ServerGroupAntiAffinityFilter()
+    assert passing(filter_, document, request) == expected

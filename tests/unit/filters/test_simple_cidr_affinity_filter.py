@@ -71,10 +71,13 @@ def test_hints_that_make_no_network_fail_the_request(request_):
 
 
 @pytest.mark.parametrize('address', [None, 'nonsense'])
-def test_a_host_without_a_valid_address_fails_the_request(address):
-    document = inventory(a={'host_ip': '10.8.1.1'}, b={'host_ip': address})
-    with pytest.raises(errors.FilterFault, match='host_ip'):
-        passing(SimpleCIDRAffinityFilter(), document, near('10.8.1.100'))
+def test_a_host_without_a_valid_address_fails_alone(address):
+    document = inventory(b={'host_ip': '10.8.1.1'}, a={'host_ip': address})
+    request = near('10.8.1.100')
+    assert passing(SimpleCIDRAffinityFilter(), document, request) == ['b']
+    assert reason(SimpleCIDRAffinityFilter(), document, request) == (
+        f'the host cannot be judged: host_ip {address} is not an address'
+    )
 
 
 def test_the_reason_names_the_address_and_the_network():

@@ -49,14 +49,88 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             {'pools': [{'id': 'x', 'name': 'a'}]},
             'pools[0].id: expected a string that is a UUID, got "x"',
         ),
+        (
+            {'hosts': [{'host': 'a'}, {'host': 'b', 'pci_device_pools': [
+                {'count': 1}, {'count': 'abc'}]}]},
+            'hosts[1].pci_device_pools[1].count: expected an integer >= 0 or '
+            'null, got "abc"',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'pci_device_pools': [{'tags': [1]}]}]},
+            'hosts[0].pci_device_pools[0].tags: expected an object or null, '
+            'got [1]',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'numa_topology': {'cells': [
+                {'mempages': [{'size_kb': 0, 'total': 1}]}]}}]},
+            'hosts[0].numa_topology.cells[0].mempages[0].size_kb: expected an '
+            'integer >= 1, got 0',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'numa_topology': {'cells': [
+                {'siblings': [1]}]}}]},
+            'hosts[0].numa_topology.cells[0].siblings[0]: expected a list, '
+            'got 1',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'metrics': [
+                {'name': 'load', 'value': 1e308}]}]},
+            'hosts[0].metrics[0].value: expected a number <= '
+            '1000000000000000.0, got 1e308',
+        ),
+        *(
+            (
+                {'aggregates': [{'id': 1, 'metadata': {key: text}}]},
+                f'aggregates[0].metadata.{key}: expected a number of '
+                f'-{limit} to {limit}, got "{text}"',
+            )
+            for key, limit in (
+                ('cpu_allocation_ratio', '1e+09'),
+                ('disk_weight_multiplier', '1e+15'),
+                ('max_instances_per_host', '1e+15'),
+            )
+            for text in ('inf', 'nan', '-1e308')
+        ),
+        (
+            {'instances': [{'uuid': UUID, 'host': 'a',
+                            'image_meta': {'properties': [1]}}]},
+            'instances[0].image_meta.properties: expected an object or null, '
+            'got [1]',
+        ),
         ([], 'expected an object, got []'),
         ({'hosts': {}}, 'hosts: expected a list, got {}'),
     ],
-)
+)  # fmt: skip
 def test_inventory_is_refused_with_its_place_when_wrong(document, message):
     with pytest.raises(errors.InvalidInventory) as caught:
         documents.inventory(document)
     assert caught.value.args[0] == message
+
+
+def test_metadata_is_free_text_when_it_is_no_number():
+    documents.inventory(
+        {
+            'aggregates': [
+                {
+                    'id': 1,
+                    'metadata': {
+                        'cpu_allocation_ratio': 'x',
+                        'ram_allocation_ratio': ' 1.5 ',
+                        'anything': 'inf',
+                    },
+                }
+            ]
+        }
+    )
+
+
+def test_nested_values_are_kept_when_they_have_more_keys():
+    pool = {'count': 1, 'vendor_id': '8086', 'address': '0000:81', 'tags': {}}
+    cell = {'id': 0, 'cpuset': [1], 'siblings': [[1, 2]], 'memory': 64}
+    host = {'pci_device_pools': [pool], 'numa_topology': {'cells': [cell]}}
+    found = documents.inventory({'hosts': [{'host': 'a', **host}]}).hosts[0]
+    assert found.pci_device_pools == [pool]
+    assert found.numa_topology == {'cells': [cell]}
 
 
 def test_defaults_are_set_when_a_host_has_only_its_name():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from scheduler_service import errors
@@ -97,3 +99,103 @@ def test_zone_has_the_same_id_each_time_when_it_has_none():
     again = documents.zone({'name': 'a.', 'project_id': 'p'}).with_ids()
     other = documents.zone({'name': 'a.', 'project_id': 'q'}).with_ids()
     assert first.id == again.id != other.id
+
+
+def test_absent_ids_are_the_same_when_the_message_is():
+    request = documents.request({'num_instances': 2})
+    made = request.with_ids('message/0')
+    assert request.with_ids('message/0') == made
+    others = request.with_ids('message/1')
+    assert {*made.instance_uuids}.isdisjoint(others.instance_uuids)
+    assert made.request_id != others.request_id
+    assert len({*made.instance_uuids}) == 2
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        {'numa_nodes': '129'},
+        {'numa_nodes': '1' + '0' * 10},
+        {'numa_nodes': '9' * 5000},
+        {'numa_cpus.0': '0-100000000'},
+        {'numa_cpus.0': '4096'},
+        {'numa_cpus.0': '0-1,' * 2000},
+        {'numa_mem.0': '1' + '0' * 30},
+        {'mem_page_size': '9' * 40},
+    ],
+)
+@pytest.mark.parametrize('where', ['flavor', 'image'])
+def test_numa_figures_out_of_bounds_are_refused(settings, where):
+    """A tenant's image may not keep the scheduler busy."""
+    if where == 'flavor':
+        specs = {f'hw:{key}': value for key, value in settings.items()}
+        document = {'flavor': {'extra_specs': specs}}
+    else:
+        properties = {f'hw_{key}': value for key, value in settings.items()}
+        document = {'image': {'properties': properties}}
+    with pytest.raises(errors.InvalidRequest, match='expected') as caught:
+        documents.request(document)
+    assert caught.value.facts['at'].startswith(where)
+
+
+@pytest.mark.parametrize('nodes', [1e7, 10**10, float('inf')])
+def test_numa_nodes_of_an_image_may_be_numbers(nodes):
+    with pytest.raises(errors.InvalidRequest, match='at most 128'):
+        documents.request({'image': {'properties': {'hw_numa_nodes': nodes}}})
+    good = documents.request({'image': {'properties': {'hw_numa_nodes': 128}}})
+    assert good.image_properties == {'hw_numa_nodes': 128}
+
+
+def test_every_instance_gets_a_random_uuid_of_its_own():
+    made = documents.request({'num_instances': 1000}).with_ids()
+    uuids = [uuid.UUID(one) for one in made.instance_uuids]
+    assert len(set(uuids)) == 1000
+    assert {one.version for one in uuids} == {4}
+    assert [str(one) for one in uuids] == made.instance_uuids
+
+
+def test_uuids_of_a_message_are_those_of_version_5():
+    """So that daemons of different releases make the same."""
+    made = documents.request({'num_instances': 3}).with_ids('message/0')
+    space = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
+    assert made.instance_uuids == [
+        str(uuid.uuid5(space, f'message/0/{number}')) for number in range(3)
+    ]
+    assert made.request_id == f'req-{uuid.uuid5(space, "message/0/request")}'
+
+
+def test_amounts_go_before_what_follows_from_the_flavor():
+    request = documents.request(
+        {
+            'flavor': {'vcpus': 2, 'extra_specs': {'resources:VGPU': '1'}},
+            'amounts': {'PCPU': 2, 'DISK_GB': 0},
+        }
+    )
+    assert request.resources == {'PCPU': 2}
+
+
+def test_traits_of_the_request_are_added_to_those_of_the_flavor():
+    request = documents.request(
+        {
+            'flavor': {'extra_specs': {'trait:A': 'required'}},
+            'traits': {'B': 'required', 'C': 'forbidden'},
+        }
+    )
+    assert request.required_traits == {'A', 'B'}
+    assert request.forbidden_traits == {'C'}
+
+
+@pytest.mark.parametrize(
+    ('document', 'place'),
+    [
+        ({'amounts': {'VCPU': -1}}, 'amounts'),
+        ({'traits': {'A': 'maybe'}}, 'traits'),
+        ({'pci_requests': [{'alternatives': []}]}, 'pci_requests[0]'),
+        ({'numa_topology': {'cells': []}}, 'numa_topology.cells'),
+        ({'ignore_nodes': [['a']]}, 'ignore_nodes[0]'),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(document, place):
+    with pytest.raises(errors.InvalidRequest) as caught:
+        documents.request(document)
+    assert caught.value.facts['at'].startswith(place)

@@ -153,6 +153,13 @@ def test_forced_hosts_skip_the_filters_but_not_the_room_for_a_claim():
         )
 
 
+def test_ignored_nodes_are_pairs_of_host_and_node():
+    ignored = [['a', 'a'], ['b', 'other'], ['gone', 'gone']]
+    assert hosts_of(choose(pipeline(), ignore_nodes=ignored)) == ['b']
+    with pytest.raises(errors.NoValidHost):
+        choose(pipeline(), force_hosts=['a'], ignore_nodes=ignored)
+
+
 def test_requested_destination_is_exact():
     choice = choose(pipeline(), requested_destination={'host': 'c'})
     assert hosts_of(choice) == ['c']

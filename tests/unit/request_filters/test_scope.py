@@ -92,3 +92,22 @@ def test_nothing_is_added_on_a_rebuild():
     hints = {'_nova_check_type': ['rebuild']}
     request = documents.request({'scheduler_hints': hints})
     assert not scope_of(request, {}, Settings())
+
+
+@pytest.mark.parametrize(
+    ('wanted', 'expected'),
+    [
+        ({'aggregates': [LICENSED]}, 'licensed'),
+        ({'aggregates': [f'{"0" * 8},{LICENSED}']}, 'licensed'),
+        ({'forbidden_aggregates': [LICENSED]}, 'plain'),
+    ],
+)
+def test_a_destination_may_be_aggregates(wanted, expected):
+    choice, _ = choose(Settings(), requested_destination=wanted)
+    assert choice.assignments[0].placement.selected.host == expected
+
+
+def test_each_entry_of_required_aggregates_has_to_hold():
+    wanted = {'aggregates': [LICENSED, '0' * 8]}
+    with pytest.raises(errors.NoValidHost):
+        choose(Settings(), requested_destination=wanted)

@@ -6,7 +6,11 @@ import pytest
 from oslo_context import context
 
 from scheduler_service import errors
-from scheduler_service.rpc.context import ContextSerializer, credentials
+from scheduler_service.rpc.context import (
+    ContextSerializer,
+    StampingSerializer,
+    credentials,
+)
 
 
 def test_context_is_a_dict_when_it_is_sent():
@@ -18,6 +22,13 @@ def test_context_is_a_dict_when_it_is_sent():
     assert ContextSerializer().serialize_context({'a': 1}) == {'a': 1}
 
 
+@pytest.mark.parametrize('given', [None, 'text', 5])
+def test_a_context_of_another_type_is_refused_before_it_is_sent(given):
+    with pytest.raises(errors.InvalidRequest, match='context: expected') as e:
+        StampingSerializer().serialize_context(given)
+    assert e.value.facts == {'at': 'context'}
+
+
 def test_credentials_have_identity_and_roles_when_read():
     read = credentials(
         {'user_id': 'u', 'project_id': 'p', 'roles': ('a', 'b'), 'x': 1}
@@ -26,6 +37,11 @@ def test_credentials_have_identity_and_roles_when_read():
     assert read['roles'] == ['a', 'b']
     assert read['is_admin'] is False
     assert 'x' not in read
+
+
+def test_a_service_on_its_own_behalf_needs_no_user():
+    made = context.RequestContext(is_admin=True)
+    assert credentials(made.to_dict())['is_admin'] is True
 
 
 def test_older_names_are_read_when_the_newer_are_absent():
@@ -47,8 +63,10 @@ def test_caller_is_no_admin_when_the_flag_is_not_a_bool(given):
         ('text', 'context: required'),
         ({'user_id': 5}, 'context.user_id'),
         ({'user_id': 'a\0'}, 'context.user_id'),
-        ({'roles': 'admin'}, 'context.roles'),
-        ({'roles': [1]}, 'context.roles'),
+        ({'user_id': 'u', 'roles': 'admin'}, 'context.roles'),
+        ({'user_id': 'u', 'roles': [1]}, 'context.roles'),
+        ({'roles': ['admin']}, 'context.user_id: required'),
+        ({'user_id': '', 'is_admin': 'yes'}, 'context.user_id: required'),
     ],
 )
 def test_context_is_refused_with_its_place_when_wrong(given, place):

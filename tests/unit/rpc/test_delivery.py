@@ -101,3 +101,41 @@ def test_an_abandoned_message_is_acknowledged_without_a_reply():
     steps: list[str] = []
     Delivery(Message(steps), 1, None).abandon()
     assert steps == ['acknowledge']
+
+
+def test_a_result_that_cannot_be_delivered_is_undone_once():
+    undone: list[object] = []
+    delivery = Delivery(Message([]), 'r', None, undo=undone.append)
+    delivery.abandon()
+    delivery.abandon()
+    assert undone == ['r']
+
+
+def test_an_error_that_cannot_be_delivered_undoes_nothing():
+    undone: list[object] = []
+    error = errors.NoValidHost()
+    Delivery(Message([]), None, error, undo=undone.append).abandon()
+    assert undone == []
+
+
+def test_a_result_that_somebody_got_by_a_cast_is_not_undone():
+    undone: list[object] = []
+
+    class Cast:
+        destination = 'queue'
+
+        def __call__(self, result, error):
+            assert result == 'r'
+
+    message = Message([], fails=True)
+    delivery = Delivery(message, 'r', None, Cast(), undo=undone.append)
+    with pytest.raises(RuntimeError):
+        delivery()
+    delivery.abandon()
+    assert undone == []
+
+
+def test_the_caller_gets_what_is_made_of_an_error():
+    message, made = Message([]), KeyError('x')
+    Delivery(message, None, errors.NoValidHost(), failure=lambda _: made)()
+    assert message.sent == [(None, (KeyError, made, None))]

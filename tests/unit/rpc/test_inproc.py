@@ -145,6 +145,27 @@ def test_calls_are_answered_when_many_threads_call(bus):
     assert sorted(answers) == list(range(20))
 
 
+def test_a_message_that_is_put_back_is_the_first_to_come_again():
+    conf = options.new_config()
+    transport.prepare(conf)
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    name = uuid.uuid4().hex
+    driver = transport.for_client(conf, f'inproc://{name}/')._driver
+    target = oslo_messaging.Target(topic='t', server='s')
+    for value in (1, 2):
+        driver.send(oslo_messaging.Target(topic='t'), {}, {'value': value})
+    listener = driver.listen(target, 1, None)._poll_style_listener
+    (first,) = listener.poll(timeout=5)
+    first.requeue()
+    (again,) = listener.poll(timeout=5)
+    (second,) = listener.poll(timeout=5)
+    assert again.message == first.message
+    assert again.unique_id == first.unique_id != second.unique_id
+    assert [m.redelivered for m in (first, again, second)] == [
+        False, True, False,
+    ]  # fmt: skip
+
+
 def drain(served: list[Endpoint], count: int) -> list[object]:
     """Return as many casts as expected, from any of some servers."""
     found: list[object] = []

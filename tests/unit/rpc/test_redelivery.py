@@ -8,6 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.rpc.redelivery import RedeliveryWorker
@@ -23,12 +24,17 @@ class Message:
         self.ctxt = {'user_id': 'u'}
         self.failures: list[object] = []
         self.acknowledged = threading.Event()
+        self.requeued = threading.Event()
+        self.unwanted = False
 
     def reply(self, result, failure) -> None:
         self.failures.append(failure[0])
 
     def acknowledge(self) -> None:
         self.acknowledged.set()
+
+    def requeue(self) -> None:
+        self.requeued.set()
 
 
 @pytest.fixture
@@ -77,5 +83,24 @@ def test_message_is_refused_when_it_was_never_done_before(worker):
 def test_message_is_dispatched_again_when_it_was_done_before(worker):
     done = threading.Event()
     worker.put(Message('a'), lambda message: None)
+    worker.put(Message('a'), lambda message: done.set())
+    assert done.wait(10)
+
+
+def test_message_goes_back_to_its_queue_when_the_daemon_pauses(worker):
+    message = Message('a')
+    message.unwanted = True
+    dispatched: list[Message] = []
+    worker.put(message, dispatched.append)
+    assert message.requeued.wait(10)
+    assert dispatched == []
+
+
+def test_message_is_not_refused_when_it_was_returned_before(worker):
+    returned: Future[None] = Future()
+    returned.set_exception(RequestReturned())
+    done = threading.Event()
+    for _ in range(3):
+        worker.put(Message('a'), lambda message: returned)
     worker.put(Message('a'), lambda message: done.set())
     assert done.wait(10)

@@ -11,22 +11,30 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import reply_publisher
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
+from tests.support.waiting import wait_until
 
 
 class Recorded:
     """A delivery that raises given errors first, then succeeds."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(
+        self, *failures: Exception, destination: str | None = None
+    ) -> None:
         self._failures = list(failures)
+        self.destination = destination
         self.attempts = 0
         self.delivered = threading.Event()
         self.abandoned = threading.Event()
+        self.acknowledged = threading.Event()
 
     def __call__(self) -> None:
         self.attempts += 1
         if self._failures:
             raise self._failures.pop(0)
         self.delivered.set()
+
+    def acknowledge(self) -> None:
+        self.acknowledged.set()
 
     def abandon(self) -> None:
         self.abandoned.set()
@@ -85,7 +93,7 @@ def test_delivery_is_abandoned_when_its_queue_stays_missing(
     publisher.put(delivery)
     assert delivery.abandoned.wait(10)
     assert not delivery.delivered.is_set()
-    assert 'its queue was missing' in caplog.text
+    assert 'was missing or full' in caplog.text
 
 
 def test_delivery_is_abandoned_when_it_raises_anything_else(publisher, caplog):
@@ -105,6 +113,50 @@ def test_others_are_delivered_when_one_is_repeated(publisher):
     assert all(one.delivered.wait(10) for one in others)
     assert not repeated.delivered.is_set()
     assert repeated.delivered.wait(10)
+
+
+def test_one_reply_is_tried_when_many_wait_for_a_queue(publisher):
+    """A queue that takes none costs one attempt now and then."""
+    failures = [missing_queue() for _ in range(3)]
+    first = Recorded(*failures, destination='full')
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    waiting = [Recorded(destination='full') for _ in range(30)]
+    for one in waiting:
+        publisher.put(one)
+    other = Recorded(destination='other')
+    publisher.put(other)
+    assert other.delivered.wait(10)
+    assert not any(one.attempts for one in waiting)
+    # Once it takes replies, all of them are sent, in their order.
+    assert first.delivered.wait(10)
+    assert all(one.delivered.wait(10) for one in waiting)
+    assert all(one.attempts == 1 for one in waiting)
+
+
+def test_few_messages_stay_unacknowledged_when_many_replies_wait(
+    publisher,
+):
+    """The daemon goes on to take messages: its prefetch is not used up."""
+    first = Recorded(*(missing_queue() for _ in range(9)), destination='full')
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    waiting = [Recorded(destination='full') for _ in range(200)]
+    for one in waiting:
+        publisher.put(one)
+    held = [
+        one
+        for one in waiting
+        if not one.acknowledged.is_set() and not one.abandoned.is_set()
+    ]
+    # One more is the first, which is tried now and then.
+    assert len(held) in (15, 16)
+    # More than a line holds are dropped.
+    assert sum(one.abandoned.is_set() for one in waiting) in (100, 101)
+    first._failures.clear()
+    assert all(
+        one.delivered.wait(10) for one in waiting if not one.abandoned.is_set()
+    )
 
 
 def test_stop_waits_until_everything_is_delivered(health):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 
+import psycopg
+import pymysql
 import pytest
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
@@ -23,7 +26,8 @@ from scheduler_service.store.reading import change_feed
 
 def changes(store: Store) -> list[tuple[int, ChangeRecord]]:
     with store.reading() as conn:
-        return list(change_feed.since(conn, 0))
+        found = change_feed.since(conn, 0)
+    return [(one.revision, one.record()) for one in found]
 
 
 def test_revision_is_taken_when_a_transaction_changes_something(store):
@@ -66,6 +70,35 @@ def test_work_is_repeated_and_counted_when_it_meets_a_deadlock(store):
     assert reasons == ['deadlock', 'deadlock']
     # What the runs before did is undone.
     assert changes(store) == [(1, ChangeRecord(instances=['a']))]
+
+
+def test_a_second_transaction_starts_when_the_first_has_ended(store):
+    """SQLite would refuse the second one's writes after it has read."""
+    steps, started = [], threading.Event()
+
+    def work(name):
+        def write(writer):
+            steps.append(f'{name} starts')
+            count = changes_in(writer)
+            started.set()
+            time.sleep(0.2)
+            writer.touched.instances.append(name)
+            steps.append(f'{name} ends after {count}')
+
+        store.write(write)
+
+    def changes_in(writer):
+        return len(list(change_feed.since(writer.conn, 0)))
+
+    first = threading.Thread(target=work, args=('first',))
+    first.start()
+    started.wait()
+    work('second')
+    first.join()
+    assert steps == [
+        'first starts', 'first ends after 0',
+        'second starts', 'second ends after 1',
+    ]  # fmt: skip
 
 
 def test_revisions_have_no_gap_when_threads_write(store):
@@ -121,3 +154,44 @@ def test_counter_is_advanced_by_as_many_as_asked_for(store):
 def test_last_chunk_is_smaller_when_items_do_not_fill_it():
     assert list(in_chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(in_chunks([], 2)) == []
+
+
+@pytest.mark.parametrize(
+    'fault',
+    [
+        sa.exc.OperationalError(
+            'x', {}, pymysql.err.OperationalError(1205, 'Lock wait timeout')
+        ),
+        sa.exc.OperationalError(
+            'x', {}, pymysql.err.OperationalError(1969, 'max_statement_time')
+        ),
+        sa.exc.OperationalError('x', {}, psycopg.errors.LockNotAvailable()),
+        sa.exc.OperationalError('x', {}, psycopg.errors.QueryCanceled()),
+        sa.exc.OperationalError(
+            'x', {}, sqlite3.OperationalError('database is locked')
+        ),
+        # Deadlocks, and conflicts on Galera, that no repetition ended.
+        db_exception.DBDeadlock(),
+    ],
+)
+def test_store_takes_too_long_when_a_lock_cannot_be_had(fault):
+    with pytest.raises(errors.StoreTimeout), translate_errors():
+        raise fault
+
+
+def test_lock_timeout_is_not_repeated_when_oslo_takes_it_for_a_deadlock(
+    store,
+):
+    runs = []
+
+    def work(writer):
+        runs.append(1)
+        raise db_exception.DBDeadlock(
+            sa.exc.OperationalError(
+                'x', {}, pymysql.err.OperationalError(1205, 'Lock wait')
+            )
+        )
+
+    with pytest.raises(errors.StoreTimeout):
+        store.write(work)
+    assert len(runs) == 1

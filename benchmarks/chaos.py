@@ -1,0 +1,61 @@
+"""Daemons under attack: callers, faults, and an audit straight from SQL.
+
+``python -m benchmarks.chaos`` runs 3 daemons and 12 callers for 10 minutes on
+PostgreSQL, then on MariaDB, while daemons are killed, stopped and cut off
+and servers restart. It prints what happened and every row that is not what
+a caller was told, and fails where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from benchmarks import common
+from tests.support import chaos, clouds, servers
+
+DATABASES = {'postgresql': servers.postgresql, 'mariadb': servers.mariadb}
+
+
+def run(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Run it on one database."""
+    with (
+        servers.rabbitmq() as (broker, bus),
+        DATABASES[name]() as (database, base),
+        clouds.cloud(base, bus, daemons=args.daemons) as cloud,
+    ):
+        return chaos.run(
+            cloud,
+            broker,
+            database,
+            args.callers,
+            args.seconds,
+            args.every,
+            args.seed,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        'database', nargs='*', choices=[*DATABASES, []], default=[]
+    )
+    parser.add_argument('--daemons', type=int, default=3)
+    parser.add_argument('--callers', type=int, default=12)
+    parser.add_argument('--seconds', type=float, default=600)
+    parser.add_argument(
+        '--every', type=float, default=3, help='seconds between faults'
+    )
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    wrong = False
+    for name in args.database or DATABASES:
+        figures = run(name, args)
+        wrong |= any(figures[one] for one in ('wrong', 'untrue', 'books'))
+        common.show({name: figures}, args.json)
+    raise SystemExit(wrong)
+
+
+if __name__ == '__main__':
+    main()

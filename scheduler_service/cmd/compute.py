@@ -1,0 +1,77 @@
+"""The compute service's interface as the options say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.compute.changes import Changes
+from scheduler_service.engine.factory import host_orderer
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.rpc import transport
+from scheduler_service.rpc.compute import ComputeEndpoint
+
+
+def check(conf: Any) -> None:
+    """Check that both interfaces have queues of their own.
+
+    A queue is named by its topic alone: on one virtual host, each interface
+    would get a share of the other one's requests.
+
+    :raises ConfigurationError: they would share one
+    """
+    group = conf.compute
+    if not group.enabled or group.transport_url:
+        return
+    if group.topic == conf.scheduler.topic:
+        raise errors.ConfigurationError(
+            f'[scheduler] topic and [compute] topic are both {group.topic}: '
+            'set [scheduler] topic to another one, or [compute] transport_url'
+        )
+
+
+def transport_of(conf: Any, own: Any) -> Any:
+    """Return the transport of the compute service.
+
+    :param own: of our own interface, which is used where none is configured
+    """
+    url = conf.compute.transport_url
+    if not conf.compute.enabled or not url:
+        return own
+    return transport.for_server(conf, url)
+
+
+def target(conf: Any, name: str) -> Any:
+    """Return what the daemon of a name consumes from."""
+    group = conf.compute
+    return transport.target(
+        group.control_exchange, group.topic, name, fanout=True
+    )
+
+
+def endpoint(
+    conf: Any, scheduler: Scheduler, changes: Changes
+) -> ComputeEndpoint:
+    """Return the methods of the interface."""
+    return ComputeEndpoint(
+        scheduler,
+        changes,
+        conf.compute.reason == 'full',
+        conf.scheduler.request_max_bytes,
+    )
+
+
+def routes(conf: Any, scheduler: Scheduler) -> tuple[list[Any], list[str]]:
+    """Return the routes of the HTTP server, and those that need no token.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    group = conf.compute
+    if not group.external_scheduler:
+        return [], []
+    from scheduler_service.http import external
+
+    orderer = host_orderer(conf, scheduler)
+    found = external.routes(orderer, conf.http.max_body_bytes)
+    needs_none = not group.external_scheduler_authentication
+    return found, [*external.PATHS] if needs_none else []

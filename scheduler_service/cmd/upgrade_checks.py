@@ -1,0 +1,169 @@
+"""The checks of ``scheduler-status upgrade check``.
+
+Each looks at one thing that an operator has to do something about. Called by
+the main thread; the broker is used on a thread that is not waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterable
+from concurrent import futures
+from typing import Any
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_upgradecheck import common_checks
+from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
+
+from scheduler_service import conf as options
+from scheduler_service import errors, policies
+from scheduler_service.cmd import daemon
+from scheduler_service.cmd.threads import run_within
+from scheduler_service.rpc import queue_check, transport
+from scheduler_service.store import schema, version
+
+# How long the broker may take for all that is asked of it, in seconds.
+_BROKER_S = 20.0
+_CLOSE_S = 2.0
+
+
+class Checks(UpgradeCommands):  # type: ignore[misc]
+    """The checks, in the order in which they are printed.
+
+    :param conf: options, parsed when the checks are run
+    """
+
+    display_title = 'Upgrade check of scheduler-service'
+
+    def __init__(self, conf: Any) -> None:
+        super().__init__()
+        self._conf = conf
+
+    def check_tables(self) -> Any:
+        """Check that this release can use the tables of the database."""
+        try:
+            store = daemon.open_store(self._conf)
+            try:
+                with store.reading() as conn:
+                    found = version.check(conn)
+            finally:
+                store.dispose()
+        except errors.SchedulerError as error:
+            return Result(Code.FAILURE, f'{error.name}: {error}')
+        newer = '' if found == schema.VERSION else ', which is newer'
+        return Result(Code.SUCCESS, f'Tables at version {found}{newer}')
+
+    def check_queues(self) -> Any:
+        """Check that the queues of the broker are of the kind asked for."""
+        group = self._conf.scheduler
+        bus = transport.for_command(self._conf)
+        try:
+            found = run_within(
+                _BROKER_S,
+                lambda: queue_check.look(bus, group.exchange, group.topic),
+                'look',
+            )
+        except errors.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
+        except (futures.TimeoutError, oslo_messaging.MessagingException):
+            return Result(Code.FAILURE, 'The broker does not answer')
+        finally:
+            with contextlib.suppress(futures.TimeoutError):
+                run_within(_CLOSE_S, bus.cleanup, 'close')
+        if found and not self._is_set('scheduler', 'topic'):
+            return Result(
+                Code.WARNING,
+                f'The queue {queue_check.OLD_TOPIC} of the topic that was the '
+                f'default is there, with {found.messages} messages and '
+                f'{found.consumers} consumers. The default is {group.topic} '
+                f'now: set [scheduler] topic = {queue_check.OLD_TOPIC} to '
+                'keep it, unless another service owns that queue',
+            )
+        return Result(Code.SUCCESS)
+
+    def check_options(self) -> Any:
+        """Check for options with an older name, and for unknown ones."""
+        try:
+            found = list(self._odd_options())
+        except (cfg.ParseError, OSError) as fault:
+            return Result(Code.FAILURE, str(fault))
+        if found:
+            return Result(Code.WARNING, '; '.join(found))
+        return Result(Code.SUCCESS)
+
+    def check_policy(self) -> Any:
+        """Check that the policy files can be used."""
+        try:
+            unknown = policies.Enforcer(self._conf).unknown_rules()
+        except errors.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
+        if unknown:
+            listed = ', '.join(unknown)
+            return Result(Code.WARNING, f'There are no such rules: {listed}')
+        return Result(Code.SUCCESS)
+
+    _upgrade_checks: tuple[tuple[str, Any], ...] = (
+        ('Tables of the database', check_tables),
+        ('Queues of the broker', check_queues),
+        ('Names of options', check_options),
+        ('Policy', check_policy),
+        (
+            'Format of the policy file',
+            lambda self: common_checks.check_policy_json(self, self._conf),
+        ),
+    )
+
+    def _odd_options(self) -> Iterable[str]:
+        """Yield a sentence for each option that needs a look."""
+        renamed = _renamed()
+        for group, name in self._set_options():
+            place = f'[{group}] {name}'
+            if (group, name) in renamed:
+                yield f'{place} is named {renamed[group, name]} now'
+            elif not self._is_known(group, name):
+                yield f'{place} is not an option, or not any more'
+        exchange = self._conf.scheduler.exchange
+        control = self._conf.control_exchange
+        if self._is_set('DEFAULT', 'control_exchange') and control != exchange:
+            yield (
+                f'[DEFAULT] control_exchange = {control} does not count for '
+                f'requests any more; [scheduler] exchange is {exchange}'
+            )
+
+    def _is_known(self, group: str, name: str) -> bool:
+        """Whether an option exists; sections of others are not ours."""
+        if group == 'DEFAULT':
+            return name in self._conf
+        return group not in self._conf or name in self._conf[group]
+
+    def _is_set(self, group: str, name: str) -> bool:
+        return (group, name) in self._set_options()
+
+    def _set_options(self) -> list[tuple[str, str]]:
+        """Return (group, name) of all options in the configuration files."""
+        transport.for_notifications(self._conf)
+        found: dict[tuple[str, str], None] = {}
+        paths = list(self._conf.config_file or ())
+        for folder in self._conf.config_dir or ():
+            paths += sorted(map(str, pathlib.Path(folder).glob('*.conf')))
+        for path in paths:
+            sections: dict[str, dict[str, Any]] = {}
+            cfg.ConfigParser(path, sections).parse()
+            for group, values in sections.items():
+                for name in values:
+                    found[group, name.replace('-', '_')] = None
+        return list(found)
+
+
+def _renamed() -> dict[tuple[str, str], str]:
+    """Return the older (group, name) of options -> the place they have now."""
+    return {
+        (old.group or group or 'DEFAULT', old.name.replace('-', '_')): (
+            f'[{group or "DEFAULT"}] {option.name}'
+        )
+        for group, opts in options.list_opts()
+        for option in opts
+        for old in option.deprecated_opts
+    }

@@ -1,0 +1,90 @@
+"""What the engine answers as the compute service expects it.
+
+Stateless; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler_service.compute import objects
+from scheduler_service.model import HostsAnswer, Selection
+
+# Of the API of the placement service that the allocation request is for.
+ALLOCATION_REQUEST_VERSION = '1.36'
+
+
+def selections(
+    answer: HostsAnswer, amounts: Mapping[str, int], alternates: bool
+) -> list[list[dict[str, Any]]]:
+    """Return, for each instance, its Selection, then its alternates.
+
+    :param amounts: resource class -> what each instance takes
+    :param alternates: whether alternates are wanted
+    """
+    # Alternates are the same for all instances of a cell.
+    made: dict[str, dict[str, Any]] = {}
+    return [
+        [
+            made.setdefault(each.uuid, _selection(each, amounts))
+            for each in (
+                one.selected,
+                *(one.alternates if alternates else ()),
+            )
+        ]
+        for one in answer.placements
+    ]
+
+
+def plain(answer: HostsAnswer) -> list[dict[str, Any]]:
+    """Return host, node and limits of each instance, no objects."""
+    return [
+        {
+            'host': one.selected.host,
+            'nodename': one.selected.node,
+            'limits': dict(one.selected.limits),
+        }
+        for one in answer.placements
+    ]
+
+
+def _selection(
+    selected: Selection, amounts: Mapping[str, int]
+) -> dict[str, Any]:
+    limits = selected.limits
+    return objects.wrap(
+        'Selection',
+        '1.1',
+        {
+            'compute_node_uuid': selected.uuid,
+            'service_host': selected.host,
+            'nodename': selected.node,
+            'cell_uuid': selected.cell,
+            'limits': objects.wrap(
+                'SchedulerLimits',
+                '1.0',
+                {
+                    'numa_topology': None,
+                    'vcpu': limits.get('vcpu'),
+                    'disk_gb': limits.get('disk_gb'),
+                    'memory_mb': limits.get('memory_mb'),
+                },
+            ),
+            'allocation_request': _allocation_request(selected.uuid, amounts),
+            'allocation_request_version': ALLOCATION_REQUEST_VERSION,
+            'availability_zone': selected.zone,
+        },
+    )
+
+
+def _allocation_request(provider: str, amounts: Mapping[str, int]) -> str:
+    """Return what a claim of these amounts on a provider asks for."""
+    resources = {name: amounts[name] for name in sorted(amounts)}
+    return json.dumps(
+        {
+            'allocations': {provider: {'resources': resources}},
+            'mappings': {'': [provider]},
+        }
+    )

@@ -1,0 +1,52 @@
+"""Options of the [placement] group: how the placement service is reached.
+
+They are those of every client of it. They are registered only where it is
+used, since the library behind them takes long to import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_service import errors
+
+GROUP = 'placement'
+_SERVICE_TYPE = 'placement'
+_TIMEOUT_S = 10
+
+
+def options() -> list[Any]:
+    """Return the options, for the sample file."""
+    from keystoneauth1 import loading
+
+    return [
+        *loading.get_session_conf_options(),
+        *loading.get_auth_common_conf_options(),
+        *loading.get_auth_plugin_conf_options('password'),
+        *loading.get_adapter_conf_options(),
+    ]
+
+
+def new_adapter(conf: Any) -> Any:
+    """Return an adapter of keystoneauth1 for the placement service.
+
+    :raises ConfigurationError: an option cannot be used
+    """
+    from keystoneauth1 import exceptions, loading
+
+    try:
+        loading.register_session_conf_options(conf, GROUP)
+        loading.register_auth_conf_options(conf, GROUP)
+        loading.register_adapter_conf_options(conf, GROUP)
+        conf.set_default('service_type', _SERVICE_TYPE, GROUP)
+        if conf[GROUP].timeout is None:
+            conf.set_default('timeout', _TIMEOUT_S, GROUP)
+        auth = loading.load_auth_from_conf_options(conf, GROUP)
+        session = loading.load_session_from_conf_options(
+            conf, GROUP, auth=auth
+        )
+        return loading.load_adapter_from_conf_options(
+            conf, GROUP, session=session, auth=auth
+        )
+    except exceptions.ClientException as fault:
+        raise errors.ConfigurationError(f'[placement] {fault}') from None

@@ -1,0 +1,78 @@
+"""Where claims are confirmed before their callers know: one interface.
+
+A claim in the store keeps the daemons that share it from colliding. What it
+takes besides, a claimer does: nothing, or allocations in the placement
+service. The engine does not know which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from scheduler_service import errors
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.model import Placement, Request
+
+# Replies to a job with an error, and records why.
+Refuse = Callable[[HostJob, errors.SchedulerError], None]
+
+
+class Claimer(Protocol):
+    """Completes claims that were made in the store."""
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether claims are being completed."""
+        ...
+
+    def check(self, request: Request) -> None:
+        """Check that claims for a request can be completed.
+
+        :raises InvalidRequest: they cannot; it says what is not supported
+        """
+        ...
+
+    def complete(
+        self,
+        job: HostJob,
+        placements: Sequence[Placement],
+        repeated: bool,
+        on_done: Callable[[], None],
+        on_failure: Callable[[errors.SchedulerError], None],
+    ) -> None:
+        """Complete the claims of a job; call one of the two functions.
+
+        Before *on_failure*, a host that turned out to have no room is added
+        to ``job.excluded_hosts``.
+
+        :param repeated: they may be complete from an earlier delivery
+        """
+        ...
+
+    def stop(self) -> None:
+        """Complete nothing more."""
+        ...
+
+
+class EmbeddedClaimer:
+    """Claims are complete once they are in the store."""
+
+    has_pending = False
+
+    def check(self, request: Request) -> None:
+        """Accept any request."""
+
+    def complete(
+        self,
+        job: HostJob,
+        placements: Sequence[Placement],
+        repeated: bool,
+        on_done: Callable[[], None],
+        on_failure: Callable[[errors.SchedulerError], None],
+    ) -> None:
+        """Call *on_done*."""
+        on_done()
+
+    def stop(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,89 @@
+"""Explains requests on a thread of its own: which filter says what, and why.
+
+The engine's thread hands over a job with a copy of the host table; from then
+on both belong to the explainer's thread. The queue gives out one explanation
+after the other, so that there is one copy at a time, and callers who ask why
+take little from those who ask for hosts.
+"""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.topology import Topology
+from scheduler_service.engine.jobs import ExplainJob
+from scheduler_service.pipeline import HostPipeline, explain
+
+
+class Explainer:
+    """Explains requests; nothing is claimed.
+
+    :param pipeline: of the engine, whose filters and weighers are used
+    """
+
+    def __init__(self, pipeline: HostPipeline, rng: random.Random) -> None:
+        self._pipeline = pipeline.for_another_thread()
+        self._rng = rng
+        self._thread = ThreadPoolExecutor(1, 'explain')
+        self._running: Future[None] | None = None
+        # The topology that was copied last, and the copies' own.
+        self._topologies: tuple[Topology, Topology] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is being explained."""
+        return self._running is not None and not self._running.done()
+
+    def submit(self, job: ExplainJob, table: HostTable) -> None:
+        """Have a job explained.
+
+        :param table: the newest; it is copied before this returns
+        """
+        copied = table.copy(self._topology_for(table))
+        self._running = self._thread.submit(self._explain, job, copied)
+
+    def stop(self) -> None:
+        """Explain nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _topology_for(self, table: HostTable) -> Topology:
+        """Return the topology of copies, which memoizes for this thread."""
+        known = self._topologies
+        if known is None or known[0] is not table.topology:
+            copied = Topology(table.topology.aggregates)
+            known = self._topologies = table.topology, copied
+        return known[1]
+
+    def _explain(self, job: ExplainJob, table: HostTable) -> None:
+        try:
+            job.finish(self._explanation(table, job))
+        except errors.SchedulerError as error:
+            job.fail(error)
+        except Exception as fault:
+            job.fail(errors.as_scheduler_error(fault))
+
+    def _explanation(
+        self, table: HostTable, job: ExplainJob
+    ) -> dict[str, Any]:
+        request = job.request.with_ids()
+        results = self._pipeline.filter_results(table, request)
+        subject = explain.Subject(table, request, self._pipeline.settings)
+        report: dict[str, Any] = {
+            'request_id': request.request_id,
+            'filters': explain.rejections(results, subject),
+        }
+        if job.host is not None:
+            report['nodes'] = explain.host_report(results, subject, job.host)
+        try:
+            result = self._pipeline.select(Overlay(table), request, self._rng)
+        except errors.NoValidHost as error:
+            return {**report, 'error': error.to_dict()}
+        return {
+            **report,
+            **result.explanation(),
+            'placements': [one.placement for one in result.assignments],
+        }

@@ -1,0 +1,234 @@
+"""What became of requests that may have been processed before.
+
+A redelivered message, and a job that waited for long, may have an outcome
+already, by this daemon or another. It is looked up before anything is done
+for it, and given again. Stateless but for counters: the engine's thread and
+the thread of ``outcome_writer`` call it, each with a connection of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
+from scheduler_service.engine.snapshot_cache import RecentReleases
+from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
+from scheduler_service.store import claims, clock
+from scheduler_service.store.claims import outcomes
+from scheduler_service.store.connection import Writer
+
+_decode = msgspec.json.decode
+_encode = functools.partial(msgspec.json.encode, enc_hook=str)
+
+
+class Recalled(NamedTuple):
+    """The recorded outcome of a request: a result or an error.
+
+    :ivar held: whether all that the result places is claimed still
+    """
+
+    result: Any = None
+    error: errors.SchedulerError | None = None
+    held: bool = False
+
+    def settle(self, job: Job) -> None:
+        """Set it on a job's future; nothing is recorded anew."""
+        if self.error is not None:
+            job.future.set_exception(self.error)
+        else:
+            job.future.set_result(self.result)
+
+
+def outcome_of(
+    key: str, result: Any, error: errors.SchedulerError | None
+) -> outcomes.Outcome:
+    """Return what the store records of a request."""
+    if error is not None:
+        kind, document = outcomes.REFUSED, _encode(error.to_dict())
+    else:
+        kind, document = outcomes.RESULT, _encode(result)
+    return outcomes.Outcome(key, kind, document.decode())
+
+
+class Outcomes:
+    """Looks up outcomes by the idempotency keys of jobs.
+
+    :param retention: seconds for which outcomes are kept
+    """
+
+    def __init__(self, retention: float, health: Health) -> None:
+        self._retention = retention
+        self._health = health
+
+    @staticmethod
+    def may_exist(job: HostJob, releases: RecentReleases) -> bool:
+        """Whether a job has to be looked up before it is scheduled."""
+        if not job.claim or not job.message.id:
+            return False
+        return (
+            job.contested
+            or job.extender_rounds > 0
+            or releases.any_of(job.request.instance_uuids)
+        )
+
+    def recall(self, conn: Connection, job: Job) -> Recalled | None:
+        """Return the outcome of a job's request; None: it has none yet.
+
+        :raises RequestCancelled: it has none, and one of its instances was
+            released since the request was sent
+        """
+        assert job.key is not None
+        started = time.monotonic()
+        if isinstance(job, HostJob):
+            recalled = self._recall_hosts(conn, job, job.key)
+        else:
+            recorded = outcomes.find(conn, job.key)
+            recalled = self._recall_whole(recorded, job)
+        if recalled is None and self._is_too_old(conn, job):
+            recalled = _expired(job)
+        if recalled is None:
+            if isinstance(job, HostJob):
+                _check_released(conn, job)
+            job.looked_up_at = started
+            return None
+        self._count(recalled)
+        return recalled
+
+    def change_claims(self, writer: Writer, job: ClaimsJob) -> Recalled:
+        """Run a change of claims in the transaction that records its outcome.
+
+        :raises DBDuplicateEntry: another copy of its message was faster; the
+            outcome is to be recalled
+        """
+        if job.key is None:
+            return Recalled(job.work(writer))
+        if job.redelivered:
+            recalled = self.recall(writer.conn, job)
+            if recalled is not None:
+                return recalled
+        result = job.work(writer)
+        outcomes.add(writer.conn, [outcome_of(job.key, result, None)])
+        return Recalled(result)
+
+    def _recall_hosts(
+        self, conn: Connection, job: HostJob, key: str
+    ) -> Recalled | None:
+        uuids = {*job.request.instance_uuids}
+        # Claims first: what they lose meanwhile is found in the outcomes.
+        held = outcomes.placements(conn, key, uuids)
+        recorded = outcomes.find(conn, key)
+        whole = self._recall_whole(recorded, job)
+        if whole is not None and not (held and _is_expired(whole)):
+            return whole
+        if not held and not recorded:
+            return None
+        texts = {
+            one.instance: one.document
+            for one in recorded
+            if one.kind == outcomes.PLACEMENT
+        }
+        found = {
+            uuid: _decode(text or '', type=Placement)
+            for uuid, text in {**texts, **held}.items()
+        }
+        found.update(_of_others(conn, job, uuids - found.keys()))
+        if uuids - found.keys():
+            return _expired(job)
+        answer = HostsAnswer(
+            request_id=str(job.request.request_id),
+            placements=[found[uuid] for uuid in job.request.instance_uuids],
+        )
+        return Recalled(answer, held=held.keys() >= uuids)
+
+    def _recall_whole(
+        self, recorded: Collection[outcomes.Outcome], job: Job
+    ) -> Recalled | None:
+        """Return an outcome that one record holds alone."""
+        for one in recorded:
+            if one.kind == outcomes.REFUSED:
+                return Recalled(
+                    error=errors.from_dict(_decode(one.document or ''))
+                )
+            if one.kind == outcomes.RESULT:
+                kind: Any = _RESULTS.get(type(job), Any)
+                return Recalled(_decode(one.document or '', type=kind))
+        if any(one.kind == outcomes.EXPIRED for one in recorded):
+            return _expired(job)
+        return None
+
+    def _is_too_old(self, conn: Connection, job: Job) -> bool:
+        """Whether an outcome of its message would be deleted by now."""
+        message = job.message
+        if not message.redelivered or message.sent_at is None:
+            return False
+        return clock.read(conn) - message.sent_at > self._retention
+
+    def _count(self, recalled: Recalled) -> None:
+        if _is_expired(recalled):
+            self._health.count('outcomes_expired')
+        else:
+            self._health.count('outcomes_repeated')
+
+
+_RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}
+
+
+def _is_expired(recalled: Recalled) -> bool:
+    return isinstance(recalled.error, errors.OutcomeExpired)
+
+
+def _expired(job: Job) -> Recalled:
+    return Recalled(
+        error=errors.OutcomeExpired(
+            'The request was redelivered after its outcome was deleted; it is '
+            'not processed again',
+            message_id=job.message.id,
+        )
+    )
+
+
+def _of_others(
+    conn: Connection, job: HostJob, uuids: Collection[str]
+) -> dict[str, Placement]:
+    """Return placements that the request got, but other requests claimed."""
+    if not uuids:
+        return {}
+    found = claims.placements(conn, sorted(uuids), job.move)
+    return msgspec.convert(found, dict[str, Placement])
+
+
+def _check_released(conn: Connection, job: HostJob) -> None:
+    """Check that a request's instances were not released since it was sent.
+
+    :raises RequestCancelled: one was, or may have been
+    """
+    message = job.message
+    waited = time.monotonic() - job.queued_at
+    for release in outcomes.releases(conn, job.request.instance_uuids):
+        if release.kind == outcomes.MOVE and not job.move:
+            since = False
+        elif message.sent_at and release.sent_at:
+            since = release.sent_at >= message.sent_at
+        elif not message.redelivered:
+            since = release.age < waited
+        elif message.sent_at:
+            since = release.released_at >= message.sent_at
+        else:
+            # It may have been sent before: the safe side.
+            since = True
+        job.releases_seen = max(job.releases_seen, release.released_at)
+        if since:
+            raise errors.RequestCancelled(
+                'An instance of the request was released after the request '
+                'was sent',
+                request_id=job.request.request_id,
+                instance_uuid=release.instance,
+            )

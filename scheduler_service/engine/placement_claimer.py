@@ -1,0 +1,323 @@
+"""Completes claims by allocations in the placement service.
+
+The engine's thread hands claims over and goes on. Threads of
+:class:`PlacementClaimer` take as many waiting claims as fit into one call. No
+two of them work at the same provider at once, since calls that do so fail
+each other. The queue is guarded by a condition.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+from oslo_db import exception as db_exception
+
+from scheduler_service import errors
+from scheduler_service.engine.claimers import Refuse
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.model import Placement, Request
+from scheduler_service.placement import claims
+from scheduler_service.placement.claims import Outcome, Wanted
+from scheduler_service.placement.client import PlacementClient
+from scheduler_service.store.claims import placement_records
+from scheduler_service.store.connection import Store
+
+LOG = logging.getLogger(__name__)
+# How many consumers go in one call.
+MOST_AT_ONCE = 16
+_THREADS = 4
+_TRIES = 3
+_GOOD = (Outcome.MADE, Outcome.THERE)
+# Extra specs that the compute service turns into more than an amount of the
+# host's own provider.
+_UNSUPPORTED = re.compile(
+    r'(resources|trait|member_of|in_tree)[^:]+:.*'
+    r'|group_policy|same_subtree.*|accel:.*|hw:pmem|hw:mem_encryption'
+    r'|hw:tpm_.*|member_of|in_tree'
+)
+_PINNED = ('dedicated', 'mixed')
+_PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
+
+
+class _Task(msgspec.Struct, eq=False):
+    """The claims of a job.
+
+    :ivar hosts: uuid of a provider -> service host
+    :ivar repeated: whether they may be complete already
+    """
+
+    job: HostJob
+    wanted: list[Wanted]
+    hosts: dict[str, str]
+    repeated: bool
+    on_done: Callable[[], None]
+    on_failure: Callable[[errors.SchedulerError], None]
+
+
+class PlacementClaimer:
+    """Threads that make allocations.
+
+    :param refuse: replies to a job with an error
+    :param on_misfit: called with a service host that has less room than the
+        store says
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        store: Store,
+        health: Health,
+        refuse: Refuse,
+        on_misfit: Callable[[str], None],
+    ) -> None:
+        self._on_misfit = on_misfit
+        self._client = client
+        self._store = store
+        self._health = health
+        self._refuse = refuse
+        self._changed = threading.Condition()
+        self._waiting: deque[_Task] = deque()
+        self._busy: set[str] = set()
+        self._pending = 0
+        self._stopping = False
+        self._threads = [
+            threading.Thread(
+                target=self._run, name=f'placement-{number}', daemon=True
+            )
+            for number in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether claims are being completed."""
+        return self._pending > 0
+
+    def check(self, request: Request) -> None:
+        """Check that a request only asks the host's own provider.
+
+        :raises InvalidRequest: it asks for more
+        """
+        specs = request.flavor.extra_specs
+        for name in specs:
+            if _UNSUPPORTED.fullmatch(name):
+                raise _unsupported(name)
+        for name, value in (*specs.items(), *request.image_properties.items()):
+            if name in _PINNING and value in _PINNED:
+                raise _unsupported(f'{name}={value}')
+
+    def complete(
+        self,
+        job: HostJob,
+        placements: Sequence[Placement],
+        repeated: bool,
+        on_done: Callable[[], None],
+        on_failure: Callable[[errors.SchedulerError], None],
+    ) -> None:
+        """Hand claims over to the threads."""
+        request = job.request
+        user = request.user_id
+        if user is None and job.caller is not None:
+            user = job.caller.credentials.get('user_id')
+        wanted = [
+            Wanted(
+                one.instance_uuid,
+                one.selected.uuid,
+                request.resources,
+                request.project_id,
+                user,
+                beside=job.move,
+            )
+            for one in placements
+        ]
+        hosts = {one.selected.uuid: one.selected.host for one in placements}
+        task = _Task(job, wanted, hosts, repeated, on_done, on_failure)
+        with self._changed:
+            self._pending += 1
+            self._waiting.append(task)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End the threads once they have done what they are at."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while tasks := self._take():
+            try:
+                self._complete(list(tasks))
+            finally:
+                with self._changed:
+                    for task in tasks:
+                        self._busy -= task.hosts.keys()
+                    self._pending -= len(tasks)
+                    self._changed.notify_all()
+
+    def _take(self) -> list[_Task]:
+        """Wait for tasks whose providers nobody works at; none: the end."""
+        with self._changed:
+            while True:
+                taken = self._free_tasks()
+                if taken or self._stopping:
+                    return taken
+                self._changed.wait()
+
+    def _free_tasks(self) -> list[_Task]:
+        taken: list[_Task] = []
+        count = 0
+        for task in list(self._waiting):
+            if taken and count + len(task.wanted) > MOST_AT_ONCE:
+                break
+            if self._busy.isdisjoint(task.hosts):
+                taken.append(task)
+                count += len(task.wanted)
+        for task in taken:
+            self._waiting.remove(task)
+            self._busy.update(task.hosts)
+        return taken
+
+    def _complete(self, tasks: list[_Task]) -> None:
+        """Complete tasks together; each by itself where that fails."""
+        for task in [one for one in tasks if one.job.expired()]:
+            tasks.remove(task)
+            self._fail(task, errors.TooLate())
+        if not tasks:
+            return
+        try:
+            self._record(tasks)
+            found = self._make(tasks)
+            self._note_made(found)
+        except errors.PlacementUnavailable as fault:
+            for task in tasks:
+                self._fail(task, fault)
+            return
+        except Exception as fault:
+            if len(tasks) > 1:
+                for task in tasks:
+                    self._complete([task])
+            else:
+                self._fail(tasks[0], fault)
+            return
+        for task in tasks:
+            try:
+                self._settle(task, found)
+            except Exception as fault:
+                self._fail(task, fault)
+
+    def _record(self, tasks: Sequence[_Task]) -> None:
+        wanted = [
+            (one.consumer, one.provider, one.resources)
+            for task in tasks
+            for one in task.wanted
+        ]
+        for tries in range(1, _TRIES + 1):
+            try:
+                self._store.write(
+                    lambda writer: placement_records.intend(
+                        writer.conn, wanted
+                    )
+                )
+            except db_exception.DBDuplicateEntry:
+                if tries == _TRIES:
+                    raise
+            else:
+                return
+
+    def _make(self, tasks: Sequence[_Task]) -> dict[str, Outcome]:
+        """Return what became of the allocations, by instance."""
+        found: dict[str, Outcome] = {}
+        fresh: list[Wanted] = []
+        for task in tasks:
+            # Those that were there before would make a whole POST fail.
+            if task.repeated or task.job.move:
+                for one in task.wanted:
+                    found |= claims.make(self._client, [one])
+            else:
+                fresh += task.wanted
+        for start in range(0, len(fresh), MOST_AT_ONCE):
+            part = fresh[start : start + MOST_AT_ONCE]
+            self._health.size('placement', len(part))
+            found |= claims.make(self._client, part)
+        return found
+
+    def _note_made(self, found: dict[str, Outcome]) -> None:
+        made = [uuid for uuid, outcome in found.items() if outcome in _GOOD]
+        if made:
+            self._store.write(
+                lambda writer: placement_records.mark_made(writer.conn, made)
+            )
+
+    def _settle(self, task: _Task, found: dict[str, Outcome]) -> None:
+        """Finish a job whose allocations are all made; undo others."""
+        bad = [one for one in task.wanted if found[one.consumer] not in _GOOD]
+        if not bad:
+            self._health.count('placement_claims', by=len(task.wanted))
+            task.on_done()
+            return
+        self._health.count('placement_claims_lost', by=len(task.wanted))
+        self._undo(task, [one for one in task.wanted if one not in bad])
+        worst = bad[0]
+        if found[worst.consumer] is Outcome.CONFLICT:
+            task.on_failure(
+                errors.Conflict(
+                    f'Instance {worst.consumer} has other allocations in the '
+                    'placement service',
+                    instance=worst.consumer,
+                ),
+            )
+            return
+        for one in bad:
+            host = task.hosts[one.provider]
+            if found[one.consumer] is Outcome.NO_ROOM:
+                task.job.excluded_hosts.add(host)
+            self._on_misfit(host)
+        task.on_failure(
+            errors.NoValidHost(
+                'The placement service has no room on '
+                f'{", ".join(sorted(task.hosts[one.provider] for one in bad))}'
+            )
+        )
+
+    def _fail(self, task: _Task, fault: Exception) -> None:
+        """Refuse a job, and release its claims.
+
+        What may have been made for it is undone by its records, once the
+        placement service answers.
+        """
+        if not isinstance(fault, errors.SchedulerError):
+            LOG.error('Claiming in placement failed', exc_info=fault)
+        self._health.count('placement_failures')
+        try:
+            task.on_failure(errors.as_scheduler_error(fault))
+        except Exception as error:
+            LOG.exception('A claim could not be released')
+            self._refuse(task.job, errors.as_scheduler_error(error))
+
+    def _undo(self, task: _Task, wanted: Sequence[Wanted]) -> None:
+        if task.repeated:
+            # An earlier answer may have given them to the caller.
+            return
+        for one in wanted:
+            claims.undo(
+                self._client, one.consumer, one.provider, one.resources
+            )
+        uuids = [one.consumer for one in task.wanted]
+        self._store.write(
+            lambda writer: placement_records.forget(writer.conn, uuids)
+        )
+
+
+def _unsupported(what: str) -> errors.InvalidRequest:
+    return errors.InvalidRequest(
+        f'{what} is not supported with claims in the placement service: only '
+        "amounts of the host's own provider are",
+        at=what,
+    )

@@ -1,0 +1,110 @@
+"""Watches the database, and has the daemon stop work while it is away.
+
+Owns a thread that asks the database for signs of life over a connection of
+its own: the engine's thread may wait for an answer that never comes. The
+engine's thread reports what it meets itself. Both may call any method.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.store.connection import Store
+from scheduler_service.store.probe import Probe
+
+LOG = logging.getLogger(__name__)
+# How often the database is asked, in seconds.
+_INTERVAL_S = 0.5
+# After how long a wait the database is asked what it waits for, in seconds.
+_LONG_WAIT_S = 1.5
+
+
+def _do_nothing() -> None:
+    """Do nothing: nobody consumes requests."""
+
+
+class StoreMonitor:
+    """Tells the rest of the daemon when the database is lost and back.
+
+    :param retry_s: seconds after which the engine asks the database again
+    :ivar pause: called when it is lost, by any thread: consume nothing more
+    :ivar resume: called when it is back, by the engine's thread
+    """
+
+    def __init__(self, store: Store, health: Health, retry_s: float) -> None:
+        self.pause: Callable[[], None] = _do_nothing
+        self.resume: Callable[[], None] = _do_nothing
+        self._store = store
+        self._health = health
+        self._retry_s = retry_s
+        self._answered_at = time.monotonic()
+        # Pausing belongs to recording the loss, and resuming to its end.
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name='store-monitor', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread; SQLite has no server to watch."""
+        if self._store.dialect != 'sqlite':
+            self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread.
+
+        :param timeout: seconds to wait for it
+        """
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def lost(self, error: errors.StoreUnavailable) -> None:
+        """Record that the database does not answer, and stop consuming."""
+        with self._lock:
+            self._health.database_failed(error, self._retry_s)
+            self.pause()
+
+    def answered(self, waiting: int) -> None:
+        """Record that the database answers the engine, and consume again.
+
+        :param waiting: requests that waited for it
+        """
+        self._answered_at = time.monotonic()
+        if self._health.database_reachable:
+            self._health.database_answered(waiting)
+            return
+        with self._lock:
+            self._health.database_answered(waiting)
+            self.resume()
+
+    def _run(self) -> None:
+        probe = Probe(self._store)
+        try:
+            while not self._stopping.wait(_INTERVAL_S):
+                try:
+                    self._check(probe)
+                except Exception:
+                    LOG.exception('Watching the database failed')
+        finally:
+            probe.close()
+
+    def _check(self, probe: Probe) -> None:
+        started = time.monotonic()
+        try:
+            probe.ask()
+            if self._store.waits(_LONG_WAIT_S):
+                self._health.database_blocked(probe.blockers())
+                for wait in probe.cut_off(_LONG_WAIT_S):
+                    wait.abort()
+        except errors.StoreUnavailable as error:
+            if self._answered_at > started:
+                # The engine got an answer meanwhile: only the probe failed.
+                return
+            self.lost(error)
+            self._store.abort_waits()

@@ -1,0 +1,163 @@
+"""Requests and replies of the HTTP server, and how a reply is written.
+
+Stateless; any thread may use it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.extender import wire
+
+JSON = 'application/json'
+TEXT = 'text/plain; charset=utf-8'
+_STATUS_LINES = {
+    status.value: f'HTTP/1.1 {status.value} {status.phrase}\r\n'.encode()
+    for status in http.HTTPStatus
+}
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request, of which the body may not have arrived yet.
+
+    :ivar path: without the query, percent-encoded as it was sent
+    :ivar headers: by name in lower case; repeated ones joined with commas
+    :ivar client: address of the client
+    :ivar certificate: the name (CN) of the client's certificate, empty where
+        it has none; None: the client has no certificate of our CA
+    :ivar body: as it was sent, perhaps compressed
+    """
+
+    method: str
+    path: str
+    query: str
+    version: str
+    headers: Mapping[bytes, bytes]
+    client: str
+    certificate: str | None
+    body: bytes = b''
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the body has a content coding."""
+        return b'content-encoding' in self.headers
+
+    def content(self, max_bytes: int) -> bytes:
+        """Return the body without its content coding.
+
+        :raises PayloadTooLarge: it is longer than *max_bytes*
+        :raises UnsupportedEncoding: its coding is none that is supported
+        :raises InvalidRequest: it is not what its coding says
+        """
+        coding = self.headers.get(b'content-encoding', b'').strip().lower()
+        if coding in (b'', b'identity'):
+            return self.body
+        if coding not in (b'gzip', b'x-gzip'):
+            raise errors.UnsupportedEncoding(
+                'Content-Encoding: only gzip and identity are supported'
+            )
+        return _decompressed(self.body, max_bytes)
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Reply:
+    """A reply with all of its body.
+
+    :ivar headers: further headers, name and value
+    """
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def written(self, connection: bytes, date: bytes, head_only: bool) -> Any:
+        """Return the bytes of the reply.
+
+        :param connection: value of the header Connection; empty: none
+        :param date: value of the header Date
+        :param head_only: the request was HEAD, so the body is left out
+        """
+        head = (
+            b'%sContent-Type: %s\r\nContent-Length: %d\r\nDate: %s\r\n'
+            % (
+                _STATUS_LINES[self.status],
+                self.content_type.encode('latin-1'),
+                len(self.body),
+                date,
+            )
+        )  # fmt: skip
+        for name, value in self.headers:
+            head += f'{name}: {value}\r\n'.encode('latin-1')
+        if connection:
+            head += b'Connection: %s\r\n' % connection
+        return head + b'\r\n' + (b'' if head_only else self.body)
+
+
+def error_reply(error: errors.SchedulerError, *headers: Any) -> Reply:
+    """Return the reply to a request that failed.
+
+    :param headers: further headers, pairs of name and value
+    """
+    body = wire.encode({'error': error.to_dict()})
+    return Reply(error.code, body, headers=headers)
+
+
+def refusal(status: int, message: str, *headers: Any) -> Reply:
+    """Return the reply to a request that no route takes.
+
+    :param headers: further headers, pairs of name and value
+    """
+    phrase = http.HTTPStatus(status).phrase
+    error = {
+        'name': phrase.replace(' ', '').replace('-', ''),
+        'message': message,
+        'code': status,
+        'facts': {},
+    }
+    return Reply(status, wire.encode({'error': error}), headers=headers)
+
+
+def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
+    """Return the error of a body that is too long.
+
+    :param size: in bytes, if it is known
+    :param limit: in bytes
+    """
+    if size is None:
+        return errors.PayloadTooLarge(f'more than {limit} bytes', limit=limit)
+    return errors.PayloadTooLarge(
+        f'{size} bytes, at most {limit} are allowed', size=size, limit=limit
+    )
+
+
+def _decompressed(body: bytes, max_bytes: int) -> bytes:
+    """Return what was compressed with gzip, which may be in several members.
+
+    :raises PayloadTooLarge: it is longer than *max_bytes*
+    :raises InvalidRequest: it is not valid
+    """
+    parts: list[bytes] = []
+    left = max_bytes
+    while body:
+        decoder = zlib.decompressobj(_GZIP)
+        try:
+            parts.append(decoder.decompress(body, left + 1))
+        except zlib.error as fault:
+            raise errors.InvalidRequest(
+                f'the body is not valid gzip: {fault}'
+            ) from None
+        left -= len(parts[-1])
+        if left < 0:
+            raise too_large(None, max_bytes)
+        if not decoder.eof:
+            raise errors.InvalidRequest('the body ends within its gzip data')
+        body = decoder.unused_data
+    return b''.join(parts)

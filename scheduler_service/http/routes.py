@@ -1,0 +1,190 @@
+"""Where requests go: which code answers a path, and on which thread.
+
+The thread of the server calls :class:`Router`; it answers health checks and
+short calls of a kube-scheduler itself, one between two looks at the
+connections. Longer ones of these share one thread, since they share one lock.
+Everything that waits for the engine, the database or another server has
+threads of its own, apart from those of readiness and metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent import futures
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.extender import wire
+from scheduler_service.http.access import Guard
+from scheduler_service.http.message import (
+    TEXT,
+    Reply,
+    Request,
+    error_reply,
+    refusal,
+)
+
+LOG = logging.getLogger(__name__)
+# A longer body is handled on another thread than the server's: evaluating
+# 10,000 nodes by their names takes a few milliseconds.
+_INLINE_BYTES = 256 * 1024
+Done = Callable[[Reply], None]
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Route:
+    """One path, or all those that are in no other route.
+
+    :ivar name: the path, as it is counted
+    :ivar serve: from the request and its body without content coding
+    :ivar threads: where it runs: none are ``inline``, else a name
+    :ivar max_bytes: the most that a body may have
+    :ivar methods: those accepted; empty: *serve* decides
+    :ivar needs_hosts: whether it is refused before the hosts are loaded
+    """
+
+    name: str
+    serve: Callable[[Request, bytes], Reply]
+    threads: str
+    max_bytes: int
+    methods: tuple[str, ...] = ()
+    needs_hosts: bool = False
+
+
+def healthcheck(request: Request, content: bytes) -> Reply:
+    """Say that the process is alive."""
+    return Reply(200, b'OK', TEXT)
+
+
+HEALTH = Route('/healthcheck', healthcheck, 'inline', 0, ('GET', 'HEAD'))
+
+
+class Router:
+    """Admits requests, and has them handled.
+
+    :param routes: by their names; others go to *fallback*
+    :param fallback: returns the route of any other path
+    :param are_hosts_loaded: whether there is a snapshot
+    :param threads: name -> how many threads at most
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        fallback: Callable[[str], Route],
+        guard: Guard,
+        health: Health,
+        are_hosts_loaded: Callable[[], bool],
+        threads: dict[str, int],
+    ) -> None:
+        self._routes = {route.name: route for route in (HEALTH, *routes)}
+        self._fallback = fallback
+        self._guard = guard
+        self._health = health
+        self._are_hosts_loaded = are_hosts_loaded
+        self._pools = {
+            name: futures.ThreadPoolExecutor(count, f'http-{name}')
+            for name, count in threads.items()
+        }
+        # Requests to be answered on the server's thread, one at a time.
+        self._inline: collections.deque[tuple[Route, Request, Done]] = (
+            collections.deque()
+        )
+        # How many requests a thread of evaluation has or will get.
+        self._evaluating = 0
+
+    def close(self) -> None:
+        """Start nothing more; what runs is not waited for."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, request: Request) -> Route:
+        path = request.path.rstrip('/')
+        return self._routes.get(path) or self._fallback(path)
+
+    def admit(self, request: Request) -> int | Reply:
+        """Return the most bytes that a body may have, or a refusal."""
+        if not self._guard.admits(request):
+            return refusal(
+                401,
+                'a bearer token or a client certificate is required',
+                ('WWW-Authenticate', 'Bearer'),
+            )
+        route = self._find(request)
+        if not route.methods or request.method in route.methods:
+            return route.max_bytes
+        allowed = ', '.join(route.methods)
+        return refusal(405, f'only {allowed} is supported', ('Allow', allowed))
+
+    def count_refused(self, status: int) -> None:
+        """Count a request that was refused before it came to a route."""
+        self._health.count('http_requests', f'refused {status}')
+
+    def handle(self, request: Request, done: Done) -> None:
+        """Answer a request by *done*, called on the server's thread."""
+        route = self._find(request)
+        if route is HEALTH:
+            done(self._answer(route, request))
+        elif route.threads != 'inline':
+            self._run_elsewhere(route.threads, route, request, done)
+        elif (
+            self._evaluating
+            or request.is_compressed
+            or len(request.body) > _INLINE_BYTES
+        ):
+            self._evaluating += 1
+
+            def evaluated(reply: Reply) -> None:
+                self._evaluating -= 1
+                done(reply)
+
+            self._run_elsewhere('evaluate', route, request, evaluated)
+        else:
+            if not self._inline:
+                asyncio.get_running_loop().call_soon(self._run_inline)
+            self._inline.append((route, request, done))
+
+    def _run_inline(self) -> None:
+        """Answer one request, so that connections are looked at meanwhile."""
+        route, request, done = self._inline.popleft()
+        if self._inline:
+            asyncio.get_running_loop().call_soon(self._run_inline)
+        done(self._answer(route, request))
+
+    def _run_elsewhere(
+        self, threads: str, route: Route, request: Request, done: Done
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            reply = self._answer(route, request)
+            # The server may have ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(done, reply)
+
+        self._pools[threads].submit(run)
+
+    def _answer(self, route: Route, request: Request) -> Reply:
+        """Return the reply of a route, whatever happens."""
+        start = time.perf_counter()
+        try:
+            if route.needs_hosts and not self._are_hosts_loaded():
+                raise errors.ServiceBusy('The hosts are not loaded yet')
+            content = request.content(route.max_bytes)
+            reply = route.serve(request, content)
+        except errors.SchedulerError as error:
+            reply = error_reply(error)
+        except wire.WireError as fault:
+            reply = error_reply(errors.InvalidRequest(str(fault)))
+        except Exception:
+            LOG.exception('%s %s failed', request.method, route.name)
+            reply = error_reply(errors.SchedulerError('Internal error'))
+        self._health.count('http_requests', f'{route.name} {reply.status}')
+        self._health.served(route.name, time.perf_counter() - start)
+        return reply

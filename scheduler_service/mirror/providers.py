@@ -1,0 +1,311 @@
+"""Follows the placement service: what hosts have, and what is used of it.
+
+Owns a thread, so that a slow answer holds up nobody. Any thread may call
+:meth:`ProviderFollower.touch`. All providers are read with one call now and
+then, those whose hosts changed one by one. The same thread undoes allocations
+of claims that are held no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.engine.health import Health
+from scheduler_service.model import STANDARD_FIELDS, HostReport, Resource
+from scheduler_service.placement import claims
+from scheduler_service.placement.client import PlacementClient, Provider
+from scheduler_service.store import clock, schema
+from scheduler_service.store.claims import lifecycle, placement_records
+from scheduler_service.store.claims.placement_records import Record
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.writing import host_reports
+
+LOG = logging.getLogger(__name__)
+_CAUSE = 'placement'
+_IDLE_S = 1.0
+_HOSTS_AT_ONCE = 500
+# So many hosts are read one by one in a turn; if more changed, all are read.
+_ONE_BY_ONE = 40
+# All are read again at the earliest after this time, in seconds.
+_PAUSE_S = 5.0
+_SWEEP_S = 10.0
+_SWEPT_AT_ONCE = 50
+# A claim without a confirmation is looked at after this time, in seconds.
+_UNCONFIRMED_S = 60.0
+
+
+class _Node(NamedTuple):
+    id: int
+    host: str
+    node: str
+    uuid: str
+
+
+class ProviderFollower:
+    """A thread that keeps hosts' capacity like that of their providers.
+
+    :param interval: seconds after which all providers are read again
+    :param leading: whether this daemon is the one that reads all
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        client: PlacementClient,
+        health: Health,
+        interval: float,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._health = health
+        self._interval = interval
+        self._leading = leading
+        self._changed = threading.Condition()
+        self._touched: set[str] = set()
+        self._stopping = False
+        self._checked = False
+        self._read_all_at = self._swept_at = -1e9
+        # Hash of what was last written of each provider.
+        self._written: dict[str, int] = {}
+        self._thread = threading.Thread(
+            target=self._run, name='providers', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread.
+
+        :param timeout: seconds to wait for it
+        """
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def touch(self, hosts: Iterable[str]) -> None:
+        """Read the providers of service hosts again, soon."""
+        with self._changed:
+            self._touched.update(hosts)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self.poll()
+                self._health.recover(_CAUSE)
+            except errors.PlacementUnavailable as error:
+                self._checked = False
+                self._health.degrade(
+                    _CAUSE, str(error), 'The placement service answers again'
+                )
+            except errors.StoreUnavailable:
+                LOG.debug('Providers wait until the database is reachable')
+            except Exception:
+                LOG.exception('Providers could not be mirrored')
+            with self._changed:
+                if not self._touched and not self._stopping:
+                    self._changed.wait(_IDLE_S)
+            # Several hosts that change together are read together.
+            time.sleep(0.05)
+
+    def poll(self) -> None:
+        """Read what is due, and undo what is to be undone.
+
+        :raises PlacementUnavailable: the service does not answer
+        :raises StoreUnavailable: our database does not answer
+        """
+        if not self._checked:
+            self._client.check()
+            self._checked = True
+        if not self._leading():
+            self._read_all_at = -1e9
+            self._read_touched()
+            return
+        age = time.monotonic() - self._read_all_at
+        many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
+        if many or age > self._interval:
+            self._read_all()
+        else:
+            self._read_touched()
+        self._undo_orphans()
+        if time.monotonic() - self._swept_at > _SWEEP_S:
+            self._release_forgotten()
+            self._swept_at = time.monotonic()
+
+    def _read_all(self) -> None:
+        with self._changed:
+            self._touched.clear()
+        since = self._now()
+        known = self._client.provider_uuids()
+        found = self._client.providers()
+        nodes = self._nodes()
+        self._write(
+            {
+                node: found.get(node.uuid) or Provider(node.uuid, {}, {}, [])
+                for node in nodes
+                if node.uuid in found or node.uuid not in known
+            },
+            since,
+        )
+        # Those that have no processor left are not in the answer.
+        full = [node.host for node in nodes
+                if node.uuid in known and node.uuid not in found]  # fmt: skip
+        self._read_all_at = time.monotonic()
+        for part in in_chunks(full, _ONE_BY_ONE):
+            self._read_some(part)
+
+    def _read_touched(self) -> None:
+        with self._changed:
+            some = [self._touched.pop() for _ in range(
+                min(len(self._touched), _ONE_BY_ONE)
+            )]  # fmt: skip
+        try:
+            self._read_some(some)
+        except (errors.PlacementUnavailable, errors.StoreUnavailable):
+            with self._changed:
+                self._touched.update(some)
+            raise
+
+    def _read_some(self, hosts: Sequence[str]) -> None:
+        if not hosts:
+            return
+        since = self._now()
+        found = {}
+        for node in self._nodes(hosts):
+            provider = self._client.provider(node.uuid)
+            found[node] = provider or Provider(node.uuid, {}, {}, [])
+        self._write(found, since)
+
+    def _now(self) -> float:
+        """Return the time of the store's database."""
+        with self._store.reading() as conn:
+            return clock.read(conn)
+
+    def _nodes(self, hosts: Sequence[str] | None = None) -> list[_Node]:
+        table = schema.hosts
+        query = sa.select(
+            table.c.id, table.c.host, table.c.node, table.c.uuid
+        ).where(table.c.cell_uuid.is_not(None))
+        if hosts is not None:
+            query = query.where(table.c.host.in_(hosts))
+        with self._store.reading() as conn:
+            return [_Node(*row) for row in conn.execute(query)]
+
+    def _write(
+        self, providers: Mapping[_Node, Provider], since: float
+    ) -> None:
+        """Write what providers have.
+
+        :param since: time by the database's clock before they were read:
+            claims that were made until then are in their use
+        """
+        for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
+            ids = [node.id for node, _ in part]
+            with self._store.reading() as conn:
+                counted = placement_records.counted(conn, ids, since)
+            reports = []
+            for node, provider in part:
+                listed = sorted(counted.get(node.id, ()))
+                mark = hash((str(provider), *listed))
+                if self._written.get(node.uuid) != mark or listed:
+                    reports.append(report(node, provider, listed))
+                self._written[node.uuid] = mark
+            if reports:
+                self._write_reports(reports)
+
+    def _write_reports(self, reports: Sequence[HostReport]) -> None:
+        try:
+            self._store.write(
+                lambda writer: host_reports.write(writer, reports)
+            )
+        except Exception:
+            self._written.clear()
+            raise
+
+    def _undo_orphans(self) -> None:
+        """Undo the allocations of claims that were released."""
+        with self._store.reading() as conn:
+            found = placement_records.orphans(conn, _SWEPT_AT_ONCE)
+        for record in found:
+            self._undo_orphan(record)
+
+    def _undo_orphan(self, record: Record) -> None:
+        def work(writer: Writer) -> bool:
+            # The call is inside the transaction: whoever claims the same
+            # again waits for the row, and so for the end of it.
+            if not placement_records.take_orphan(writer.conn, record):
+                return False
+            return claims.undo(
+                self._client,
+                record.instance_uuid,
+                record.host_uuid,
+                msgspec.json.decode(record.resources),
+            )
+
+        if self._store.write(work):
+            self._health.count('placement_claims_undone')
+
+    def _release_forgotten(self) -> None:
+        """Release claims whose allocations the compute service deleted.
+
+        It does so for an instance that could not be built.
+        """
+        with self._store.reading() as conn:
+            found = placement_records.unconfirmed(
+                conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
+            )
+        gone = [
+            record.instance_uuid
+            for record in found
+            if record.host_uuid
+            not in self._client.allocations(record.instance_uuid)[
+                'allocations'
+            ]
+        ]
+        if not gone:
+            return
+
+        def work(writer: Writer) -> None:
+            lifecycle.drop_moves(writer, gone)
+            lifecycle.release(writer, gone)
+            placement_records.forget(writer.conn, gone)
+
+        self._store.write(work)
+        self._health.count('placement_claims_forgotten', by=len(gone))
+
+
+def report(
+    node: Any, provider: Provider, counted: list[str] | None = None
+) -> HostReport:
+    """Return what a provider says of a host.
+
+    Capacity is what is left of the total after what is reserved, times the
+    ratio; so the ratio is 1.
+
+    :param counted: instances whose claims its use includes
+    """
+    changes: dict[str, Any] = {}
+    for name, (total, used, ratio) in STANDARD_FIELDS.items():
+        changes[total] = max(provider.capacity.get(name, 0), 0)
+        changes[used] = provider.used.get(name, 0)
+        changes[ratio] = 1.0
+    changes['resources'] = {
+        name: Resource(total=max(capacity, 0), used=provider.used.get(name, 0))
+        for name, capacity in provider.capacity.items()
+        if name not in STANDARD_FIELDS
+    }
+    changes['traits'] = provider.traits
+    return HostReport(node.host, node.node, changes, counted=counted)

@@ -1,0 +1,291 @@
+"""What is read of the compute service's tables; one function for a query.
+
+Stateless: each runs on the thread that owns the connection. Only the columns
+that are needed are named, so that releases that have others will do.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from scheduler_service.store.connection import in_chunks
+
+CELL0 = '00000000-0000-0000-0000-000000000000'
+COMPUTE = 'nova-compute'
+_CHUNK = 500
+_STAMPS = {
+    'created_at': sa.DateTime,
+    'updated_at': sa.DateTime,
+}
+
+
+def _table(named: str, /, **columns: Any) -> Any:
+    return sa.table(
+        named, *(sa.column(key, kind) for key, kind in columns.items())
+    )
+
+
+_TEXT, _INT = sa.Text, sa.Integer
+_CELLS = _table(
+    'cell_mappings',
+    id=_INT,
+    uuid=_TEXT,
+    name=_TEXT,
+    database_connection=_TEXT,
+    disabled=sa.Boolean,
+)
+_HOST_MAPPINGS = _table(
+    'host_mappings', id=_INT, host=_TEXT, cell_id=_INT, **_STAMPS
+)
+_FLAVORS = _table('flavors', id=_INT, flavorid=_TEXT, **_STAMPS)
+_AGGREGATES = _table('aggregates', id=_INT, uuid=_TEXT, name=_TEXT, **_STAMPS)
+_MEMBERS = _table(
+    'aggregate_hosts', id=_INT, host=_TEXT, aggregate_id=_INT, **_STAMPS
+)
+_METADATA = _table(
+    'aggregate_metadata',
+    id=_INT,
+    key=_TEXT,
+    value=_TEXT,
+    aggregate_id=_INT,
+    **_STAMPS,
+)
+_NODES = _table(
+    'compute_nodes',
+    id=_INT,
+    deleted=_INT,
+    deleted_at=sa.DateTime,
+    uuid=_TEXT,
+    host=_TEXT,
+    hypervisor_hostname=_TEXT,
+    vcpus=_INT,
+    memory_mb=_INT,
+    local_gb=_INT,
+    vcpus_used=_INT,
+    memory_mb_used=_INT,
+    local_gb_used=_INT,
+    free_disk_gb=_INT,
+    disk_available_least=_INT,
+    hypervisor_type=_TEXT,
+    hypervisor_version=_INT,
+    host_ip=sa.types.NullType,
+    cpu_info=_TEXT,
+    supported_instances=_TEXT,
+    stats=_TEXT,
+    metrics=_TEXT,
+    pci_stats=_TEXT,
+    numa_topology=_TEXT,
+    cpu_allocation_ratio=sa.Float,
+    ram_allocation_ratio=sa.Float,
+    disk_allocation_ratio=sa.Float,
+    **_STAMPS,
+)
+_SERVICES = _table(
+    'services',
+    host=_TEXT,
+    binary=_TEXT,
+    deleted=_INT,
+    disabled=sa.Boolean,
+    disabled_reason=_TEXT,
+    forced_down=sa.Boolean,
+    last_seen_up=sa.DateTime,
+    created_at=sa.DateTime,
+)
+_INSTANCES = _table(
+    'instances',
+    uuid=_TEXT,
+    host=_TEXT,
+    node=_TEXT,
+    deleted=_INT,
+    project_id=_TEXT,
+    image_ref=_TEXT,
+    availability_zone=_TEXT,
+    task_state=_TEXT,
+    vm_state=_TEXT,
+    instance_type_id=_INT,
+    **_STAMPS,
+)
+
+
+class Cell(NamedTuple):
+    """A cell as its mapping says.
+
+    :ivar url: of its database; may be a template
+    """
+
+    id: int
+    uuid: str
+    name: str
+    url: str
+
+
+class Fingerprint(NamedTuple):
+    """What moves with nearly every change of a table.
+
+    :ivar newest: the latest time of a change; None: no row has one
+    """
+
+    rows: int
+    highest_id: int
+    newest: datetime.datetime | None
+
+
+def cells(conn: Connection) -> list[Cell]:
+    """Return the cells that can have hosts: not cell0, and not disabled."""
+    rows = conn.execute(sa.select(_CELLS).order_by(_CELLS.c.id))
+    return [
+        Cell(row.id, row.uuid, row.name or row.uuid, row.database_connection)
+        for row in rows
+        if row.uuid != CELL0 and not row.disabled
+    ]
+
+
+def fingerprints(conn: Connection) -> dict[str, Fingerprint]:
+    """Return the fingerprints of the API database's tables, by name."""
+    return {
+        table.name: _fingerprint(conn, table)
+        for table in (
+            _HOST_MAPPINGS,
+            _FLAVORS,
+            _AGGREGATES,
+            _MEMBERS,
+            _METADATA,
+        )
+    }
+
+
+def _fingerprint(conn: Connection, table: Any) -> Fingerprint:
+    stamp = sa.func.coalesce(table.c.updated_at, table.c.created_at)
+    count, highest, newest = conn.execute(
+        sa.select(
+            sa.func.count(), sa.func.max(table.c.id), sa.func.max(stamp)
+        ).select_from(table)
+    ).one()
+    return Fingerprint(count, highest or 0, _as_datetime(newest))
+
+
+def _as_datetime(value: Any) -> datetime.datetime | None:
+    """Return a time that a function gave, which SQLite gives as text."""
+    if isinstance(value, str):
+        return datetime.datetime.fromisoformat(value)
+    return None if value is None else value
+
+
+def host_mappings(conn: Connection) -> dict[str, int]:
+    """Return the cell id of each service host."""
+    query = sa.select(_HOST_MAPPINGS.c.host, _HOST_MAPPINGS.c.cell_id)
+    return dict(tuple(row) for row in conn.execute(query))
+
+
+def flavor_ids(conn: Connection) -> dict[int, str]:
+    """Return the flavor ids that users know, by the internal number."""
+    query = sa.select(_FLAVORS.c.id, _FLAVORS.c.flavorid)
+    return dict(tuple(row) for row in conn.execute(query))
+
+
+def aggregates(
+    conn: Connection,
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """Return the rows of aggregates, of their hosts and of their metadata."""
+    return (
+        conn.execute(sa.select(_AGGREGATES)).all(),
+        conn.execute(sa.select(_MEMBERS)).all(),
+        conn.execute(sa.select(_METADATA)).all(),
+    )
+
+
+def services(conn: Connection) -> dict[str, Row[Any]]:
+    """Return the rows of the compute services, by host."""
+    query = sa.select(_SERVICES).where(
+        _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0
+    )
+    return {row.host: row for row in conn.execute(query)}
+
+
+def nodes(
+    conn: Connection, hosts: Iterable[str] | None = None
+) -> Iterator[Row[Any]]:
+    """Yield the rows of compute nodes.
+
+    :param hosts: only of these service hosts; None: of all
+    """
+    table = _NODES
+    query = sa.select(table).where(table.c.deleted == 0)
+    for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
+        if part is not None:
+            yield from conn.execute(query.where(table.c.host.in_(part)))
+        else:
+            yield from conn.execute(query)
+
+
+def newest_changes(conn: Connection) -> list[datetime.datetime | None]:
+    """Return the times of the last changes of instances and of nodes."""
+    columns = _INSTANCES.c.updated_at, _NODES.c.updated_at
+    return [
+        _as_datetime(conn.execute(sa.select(sa.func.max(column))).scalar())
+        for column in columns
+    ]
+
+
+def changed_nodes(
+    conn: Connection, since: datetime.datetime
+) -> dict[int, tuple[Any, ...]]:
+    """Return what moves of the compute nodes that changed since, by id.
+
+    The first value is the service host.
+    """
+    table = _NODES
+    query = sa.select(
+        table.c.id,
+        table.c.host,
+        table.c.uuid,
+        table.c.deleted,
+        table.c.updated_at,
+        table.c.vcpus_used,
+        table.c.memory_mb_used,
+        table.c.local_gb_used,
+        table.c.disk_available_least,
+        table.c.free_disk_gb,
+        table.c.stats,
+    ).where(
+        (table.c.updated_at >= since)
+        | (table.c.created_at >= since)
+        | (table.c.deleted_at >= since)
+    )
+    return {row.id: tuple(row)[1:] for row in conn.execute(query)}
+
+
+def instances(
+    conn: Connection, hosts: Iterable[str] | None = None
+) -> Iterator[Row[Any]]:
+    """Yield the rows of instances that are on a host and not deleted.
+
+    :param hosts: only on these service hosts; None: on any
+    """
+    table = _INSTANCES
+    query = sa.select(table).where(
+        table.c.deleted == 0, table.c.host.is_not(None)
+    )
+    for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
+        if part is not None:
+            yield from conn.execute(query.where(table.c.host.in_(part)))
+        else:
+            yield from conn.execute(query)
+
+
+def changed_instances(
+    conn: Connection, since: datetime.datetime
+) -> dict[str, Row[Any]]:
+    """Return the rows of instances that changed since, deleted ones too.
+
+    A row that is deleted keeps the time of its last change, which is a moment
+    before, so *since* has to leave room for that.
+    """
+    table = _INSTANCES
+    query = sa.select(table).where(table.c.updated_at >= since)
+    return {row.uuid: row for row in conn.execute(query)}

@@ -1,0 +1,252 @@
+"""From rows of the compute service's tables to our documents.
+
+Stateless: any thread may call it. A text that cannot be read counts as empty,
+as it does for the compute service; a row that no document can be made of
+raises, and the caller leaves it out.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.model import (
+    Aggregate,
+    HostReport,
+    Instance,
+    documents,
+)
+from scheduler_service.model.limits import NAME_LENGTH
+
+# Fields that placement knows better, where there is one.
+CAPACITY_FIELDS = (
+    'vcpus',
+    'memory_mb',
+    'local_gb',
+    'vcpus_used',
+    'memory_mb_used',
+    'local_gb_used',
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+)
+_RATIOS = frozenset(name for name in CAPACITY_FIELDS if 'ratio' in name)
+_DATA = 'nova_object.data'
+_LARGEST = 2**53
+
+
+class ServiceState(NamedTuple):
+    """What the compute service on a host is like.
+
+    :ivar up: whether it gave a sign of life in time and is not forced down
+    """
+
+    disabled: bool
+    reason: str | None
+    up: bool
+
+
+def service_state(
+    row: Any, now: datetime.datetime, down_time: float
+) -> ServiceState:
+    """Return the state of a service.
+
+    :param now: in UTC, without a time zone, as the rows have it
+    :param down_time: seconds
+    """
+    seen = row.last_seen_up or row.created_at
+    silent = abs((now - seen).total_seconds()) if seen else down_time + 1
+    return ServiceState(
+        bool(row.disabled),
+        row.disabled_reason,
+        not row.forced_down and silent <= down_time,
+    )
+
+
+def host_report(
+    row: Any,
+    service: ServiceState,
+    cell_uuid: str,
+    with_capacity: bool = True,
+) -> HostReport:
+    """Return what a compute node's row says of a host.
+
+    :param with_capacity: false: placement gives totals, use and ratios
+    :raises InvalidRequest: a value is out of bounds
+    """
+    stats = _dict(row.stats)
+    document = {
+        'host': row.host,
+        'hypervisor_hostname': row.hypervisor_hostname,
+        'uuid': row.uuid,
+        'status': 'disabled' if service.disabled else 'enabled',
+        'disabled_reason': service.reason if service.disabled else None,
+        'state': 'up' if service.up else 'down',
+        'disk_available_least': row.disk_available_least,
+        'hypervisor_type': _short(row.hypervisor_type),
+        'hypervisor_version': row.hypervisor_version,
+        'host_ip': None if row.host_ip is None else str(row.host_ip),
+        'supported_instances': _list(row.supported_instances),
+        'cpu_info': _dict(row.cpu_info),
+        'stats': {
+            key: value
+            for key, value in stats.items()
+            if not isinstance(value, dict | list)
+        },
+        'metrics': _metrics(row.metrics),
+        'num_io_ops': _count(stats.get('io_workload')),
+        'failed_builds': _count(stats.get('failed_builds')),
+        'pci_device_pools': _pci_pools(row.pci_stats),
+        'numa_topology': _numa_topology(row.numa_topology),
+        'cell_uuid': cell_uuid,
+    }
+    if with_capacity:
+        for name in CAPACITY_FIELDS:
+            value = getattr(row, name)
+            # A ratio of 0 or none: the configured default applies.
+            document[name] = (
+                value or None if name in _RATIOS else max(value, 0)
+            )
+    return documents.host_report(document)
+
+
+def is_initialized(row: Any) -> bool:
+    """Whether a compute node has said yet what it has."""
+    return row.free_disk_gb is not None and bool(row.host and row.uuid)
+
+
+def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
+    """Return the document of an instance that is on a host.
+
+    :param flavors: internal number -> the id that users know
+    :raises InvalidRequest: a value is out of bounds
+    """
+    flavorid = flavors.get(row.instance_type_id)
+    return documents.instance(
+        {
+            'uuid': row.uuid,
+            'host': row.host,
+            'hypervisor_hostname': row.node or row.host,
+            'project_id': row.project_id,
+            'image_id': row.image_ref or None,
+            'availability_zone': row.availability_zone,
+            'task_state': row.task_state,
+            'flavor': {'flavorid': flavorid} if flavorid else {},
+        }
+    )
+
+
+def aggregates(
+    heads: Sequence[Any], members: Sequence[Any], pairs: Sequence[Any]
+) -> tuple[list[Aggregate], list[str]]:
+    """Return aggregates with their hosts and metadata, by id.
+
+    :return: and why others are left out, a few words each
+    """
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for row in members:
+        hosts[row.aggregate_id].add(row.host)
+    metadata: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in pairs:
+        metadata[row.aggregate_id][row.key] = row.value
+    made: list[Aggregate] = []
+    left_out: list[str] = []
+    for row in sorted(heads, key=lambda row: int(row.id)):
+        document = {
+            'id': row.id,
+            'name': row.name,
+            'hosts': sorted(hosts[row.id]),
+            'metadata': metadata[row.id],
+            **({'uuid': row.uuid} if row.uuid else {}),
+        }
+        try:
+            made.append(documents.aggregate(document))
+        except errors.InvalidRequest as error:
+            left_out.append(f'aggregate {row.id}: {error}')
+    return made, left_out
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str | bytes) or not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _dict(text: Any) -> dict[str, Any]:
+    found = _decoded(text)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(text: Any) -> list[Any]:
+    found = _decoded(text)
+    return found if isinstance(found, list) else []
+
+
+def _short(text: str | None) -> str | None:
+    return text[:NAME_LENGTH] if text else None
+
+
+def _count(value: Any) -> int:
+    """Return a count, which the compute service keeps as text."""
+    try:
+        return min(max(int(value), 0), _LARGEST)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _metrics(text: Any) -> list[dict[str, Any]]:
+    """Return metrics, without those that have no name or no number."""
+    return [
+        {
+            'name': one['name'],
+            'value': one.get('value'),
+            'source': one.get('source'),
+            'timestamp': one.get('timestamp'),
+        }
+        for one in _list(text)
+        if isinstance(one, dict)
+        and isinstance(one.get('name'), str)
+        and isinstance(one.get('value'), int | float | None)
+    ]
+
+
+def _bare(value: Any) -> Any:
+    """Return a versioned object, and those inside it, as plain values."""
+    if isinstance(value, dict):
+        if isinstance(value.get(_DATA), dict):
+            value = value[_DATA]
+        return {key: _bare(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_bare(one) for one in value]
+    return value
+
+
+def _pci_pools(text: Any) -> list[dict[str, Any]]:
+    found = _bare(_decoded(text))
+    if isinstance(found, dict):
+        found = found.get('objects')
+    if not isinstance(found, list):
+        return []
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _numa_topology(text: Any) -> dict[str, Any] | None:
+    """Return a NUMA topology; None where the host reports no cells."""
+    found = _bare(_decoded(text))
+    if not isinstance(found, dict) or not isinstance(found.get('cells'), list):
+        return None
+    return {
+        'cells': [
+            {key: value for key, value in cell.items() if value is not None}
+            for cell in found['cells']
+            if isinstance(cell, dict)
+        ]
+    }

@@ -1,0 +1,127 @@
+"""Words what is wrong with a document: the place, what was expected there.
+
+The parser's texts name types of Python; these name the path in the document,
+and the value that was found. Stateless.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+_AT = re.compile(
+    r'^(?P<what>.*?)(?: - at (?:`key` in )?`\$?\.?(?P<path>.*)`)?$', re.S
+)
+_UUID = re.compile(r"matching regex '\^\[0-9a-fA-F\].*'")
+_STEP = re.compile(r'\[(\d+)\]|\[\.\.\.\]|\.?([^.\[\]]+)')
+_KINDS = {
+    'int': 'an integer',
+    'str': 'a string',
+    'float': 'a number',
+    'bool': 'true or false',
+    'array': 'a list',
+    'object': 'an object',
+    'null': 'null',
+}
+
+
+def explain(message: str, document: Any, kind: Any) -> tuple[str, str]:
+    """Return the path, and what was expected and found, of a parser's text."""
+    match = _AT.match(message)
+    assert match is not None
+    what, path = match['what'], match['path'] or ''
+    place, value = _locate(path, document)
+    if what.startswith('Object contains unknown field'):
+        field = what.split('`')[1]
+        return join(place, field), 'unknown key'
+    if what.startswith('Object missing required field'):
+        field = what.split('`')[1]
+        return join(place, field), 'required, but absent'
+    if what.startswith('Expected'):
+        return place, f'expected {_expected(what)}, got {shown(value)}'
+    if what.startswith('Invalid enum value'):
+        return place, _not_accepted(place, value, kind)
+    return place, what
+
+
+def _not_accepted(place: str, value: Any, kind: Any) -> str:
+    """Return that a value is not one of those that its field accepts."""
+    accepted = _accepted(inspect.type_info(kind), _STEP.findall(place))
+    if not accepted:
+        return f'not an accepted value, got {shown(value)}'
+    listed = ', '.join(accepted)
+    if isinstance(value, dict):
+        return f'expected the keys {listed} only, got {shown(value)}'
+    return f'{shown(value)} is not one of {listed}'
+
+
+def _accepted(kind: Any, path: list[tuple[str, str]]) -> list[str]:
+    """Return the values of the enumeration at a path within a type."""
+    if isinstance(kind, inspect.UnionType):
+        kind = next((each for each in kind.types if not _is_null(each)), kind)
+    if isinstance(kind, inspect.LiteralType):
+        return [str(value) for value in kind.values]
+    if isinstance(kind, inspect.DictType):
+        return _accepted(kind.key_type, path)
+    if not path:
+        return []
+    if isinstance(kind, inspect.ListType):
+        return _accepted(kind.item_type, path[1:])
+    if isinstance(kind, inspect.StructType):
+        fields = {field.name: field.type for field in kind.fields}
+        return _accepted(fields.get(path[0][1]), path[1:])
+    return []
+
+
+def _is_null(kind: Any) -> bool:
+    return isinstance(kind, inspect.NoneType)
+
+
+def _expected(what: str) -> str:
+    """Return in words what ``Expected `int | null`, got `str``` expects."""
+    body = what.removeprefix('Expected ').split(', got ')[0]
+    for kind, words in _KINDS.items():
+        body = re.sub(rf'\b{kind}\b', words, body)
+    body = body.replace('`', '').replace(' | ', ' or ')
+    if body == 'an integer' or body == 'an integer or null':
+        body = body.replace('an integer', 'an integer >= 0')
+    body = _UUID.sub('that is a UUID', body)
+    return body.replace(
+        r"matching regex '^[A-Z0-9_]{1,255}\\Z'", 'of A-Z, 0-9 and _'
+    )
+
+
+def _locate(path: str, document: Any) -> tuple[str, Any]:
+    """Follow a parser's path; return it in our form, and the value there.
+
+    The parser does not name keys of a map, so in a map the path ends there.
+    """
+    value, steps = document, []
+    for index, key in _STEP.findall(path):
+        if not index and not key:
+            break
+        step: Any = int(index) if index else key
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            break
+        steps.append(f'[{step}]' if index else f'.{step}')
+    return ''.join(steps).lstrip('.'), value
+
+
+def join(place: str, key: str) -> str:
+    if not place or not key or key.startswith('['):
+        return f'{place}{key}'
+    return f'{place}.{key}'
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 60 else text[:57] + '...'

@@ -1,0 +1,164 @@
+"""Makes allocations for claims in as few calls as can be, and undoes them.
+
+Stateless but for the client: any thread may call it. Several consumers go in
+one POST, which the service does for all or for none. Where it refuses, the
+batch is halved until those that do not fit are alone; where others changed a
+provider at the same time, each goes in a PUT of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scheduler_service.placement.client import Answer, PlacementClient
+
+# What the service itself uses for consumers without a project or a user.
+UNKNOWN = '00000000-0000-0000-0000-000000000000'
+_TRIES = 5
+_GENERATION = 'consumer generation conflict'
+
+
+class Wanted(NamedTuple):
+    """Allocations that a consumer is to have.
+
+    :ivar beside: whether it may have others, that it keeps
+    """
+
+    consumer: str
+    provider: str
+    resources: Mapping[str, int]
+    project_id: str | None
+    user_id: str | None
+    beside: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent for a consumer that has none yet."""
+        return {
+            'allocations': {self.provider: {'resources': self.resources}},
+            'mappings': {'': [self.provider]},
+            'project_id': self.project_id or UNKNOWN,
+            'user_id': self.user_id or UNKNOWN,
+            'consumer_generation': None,
+        }
+
+
+class Outcome(enum.Enum):
+    """What became of the allocations of one consumer."""
+
+    MADE = 'made'
+    # It had exactly these: an earlier call made them.
+    THERE = 'there'
+    # The provider has no room, or is not there.
+    NO_ROOM = 'no room'
+    # It has others, and may not have any beside them.
+    CONFLICT = 'conflict'
+    # Others changed the same again and again.
+    CONTENDED = 'contended'
+
+
+def make(
+    client: PlacementClient, wanted: Sequence[Wanted]
+) -> dict[str, Outcome]:
+    """Make allocations; return what became of each consumer's.
+
+    :raises PlacementUnavailable: some may be made
+    """
+    if len(wanted) == 1:
+        return {wanted[0].consumer: _make_one(client, wanted[0])}
+    answer = client.post_allocations(
+        {one.consumer: one.body for one in wanted}
+    )
+    if answer.done:
+        return dict.fromkeys((one.consumer for one in wanted), Outcome.MADE)
+    if answer.concurrent:
+        return {one.consumer: _make_one(client, one) for one in wanted}
+    half = len(wanted) // 2
+    return {**make(client, wanted[:half]), **make(client, wanted[half:])}
+
+
+def _make_one(client: PlacementClient, wanted: Wanted) -> Outcome:
+    body = wanted.body
+    for _ in range(_TRIES):
+        answer = client.put_allocations(wanted.consumer, body)
+        if answer.done:
+            return Outcome.MADE
+        if _has_others(answer):
+            found = client.allocations(wanted.consumer)
+            if is_there(found, wanted):
+                return Outcome.THERE
+            if not wanted.beside:
+                return Outcome.CONFLICT
+            body = _together(found, wanted)
+        elif not answer.concurrent:
+            return Outcome.NO_ROOM
+    return Outcome.CONTENDED
+
+
+def _has_others(answer: Answer) -> bool:
+    return answer.status == 409 and _GENERATION in answer.detail
+
+
+def is_there(found: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Whether a consumer's allocations have what is wanted of a provider.
+
+    :param found: the consumer's allocations, as the service gives them
+    """
+    held = found['allocations'].get(wanted.provider)
+    if held is None or held['resources'] != dict(wanted.resources):
+        return False
+    return wanted.beside or len(found['allocations']) == 1
+
+
+def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """Return what is sent for a consumer that keeps what it has."""
+    allocations = {
+        uuid: {'resources': held['resources']}
+        for uuid, held in found['allocations'].items()
+    }
+    allocations[wanted.provider] = {'resources': dict(wanted.resources)}
+    return {
+        'allocations': allocations,
+        'project_id': found.get('project_id') or wanted.project_id or UNKNOWN,
+        'user_id': found.get('user_id') or wanted.user_id or UNKNOWN,
+        'consumer_generation': found.get('consumer_generation'),
+    }
+
+
+def undo(
+    client: PlacementClient,
+    consumer: str,
+    provider: str,
+    resources: Mapping[str, int],
+) -> bool:
+    """Take away what a consumer has of a provider; keep all else.
+
+    :param resources: what was made; anything else is not ours, and stays
+    :return: whether it had this
+    :raises PlacementUnavailable: it may still be there
+    """
+    for _ in range(_TRIES):
+        found = client.allocations(consumer)
+        held = found['allocations'].get(provider)
+        if held is None or held['resources'] != dict(resources):
+            return False
+        kept = {
+            uuid: {'resources': other['resources']}
+            for uuid, other in found['allocations'].items()
+            if uuid != provider
+        }
+        # Without any left, the service forgets the consumer.
+        answer = client.put_allocations(
+            consumer,
+            {
+                'allocations': kept,
+                'project_id': found.get('project_id') or UNKNOWN,
+                'user_id': found.get('user_id') or UNKNOWN,
+                'consumer_generation': found.get('consumer_generation'),
+            },
+        )
+        if answer.done:
+            return True
+    return False

@@ -1,0 +1,228 @@
+"""Calls of the placement service's API.
+
+A :class:`PlacementClient` may be used by any thread; connections are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from keystoneauth1 import exceptions
+
+from scheduler_service import errors
+
+# Mappings and the generation of consumers are in it.
+MICROVERSION = '1.36'
+SERVICE_TYPE = 'placement'
+_MISFIT = 409
+_GONE = 404
+_TOO_OLD = 406
+CONCURRENT_UPDATE = 'placement.concurrent_update'
+
+
+class Answer(NamedTuple):
+    """What a call that writes got.
+
+    :ivar code: of the error, as the service names it; empty: none
+    :ivar detail: of the error
+    """
+
+    status: int
+    code: str = ''
+    detail: str = ''
+
+    @property
+    def done(self) -> bool:
+        """Whether it was done."""
+        return self.status < 300
+
+    @property
+    def gone(self) -> bool:
+        """Whether there was nothing that it could change."""
+        return self.status == _GONE
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether others changed the same at the same time."""
+        return self.status == _MISFIT and self.code == CONCURRENT_UPDATE
+
+
+class Provider(NamedTuple):
+    """A resource provider's capacity and use.
+
+    :ivar capacity: resource class -> (total - reserved) x ratio
+    :ivar used: resource class -> amount
+    """
+
+    uuid: str
+    capacity: dict[str, int]
+    used: dict[str, int]
+    traits: list[str]
+
+
+class PlacementClient:
+    """A client of one placement service.
+
+    :param adapter: of keystoneauth1, with authentication and endpoint
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+
+    def check(self) -> None:
+        """Check that the service is there, and new enough.
+
+        :raises PlacementUnavailable: it is not
+        """
+        newest = self._newest()
+        if _number(newest) < _number(MICROVERSION):
+            raise errors.PlacementUnavailable(
+                'The placement service is too old: it has microversion '
+                f'{newest}, and {MICROVERSION} is needed'
+            )
+
+    def _newest(self) -> str:
+        found = self._call('GET', '/', microversion=None).json()
+        versions = found.get('versions') or [{}]
+        return str(versions[0].get('max_version') or '0.0')
+
+    def provider_uuids(self) -> set[str]:
+        """Return the uuids of all root providers.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        found = self._call('GET', '/resource_providers').json()
+        return {
+            one['uuid']
+            for one in found['resource_providers']
+            if one['root_provider_uuid'] == one['uuid']
+        }
+
+    def providers(self) -> dict[str, Provider]:
+        """Return all root providers that have room for a VCPU, by uuid.
+
+        One call gives them all, but leaves out those that are full.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        path = '/allocation_candidates?resources=VCPU:1'
+        found = self._call('GET', path).json()['provider_summaries']
+        return {
+            uuid: Provider(
+                uuid,
+                {name: one['capacity'] for name, one in own.items()},
+                {name: one['used'] for name, one in own.items()},
+                sorted(summary['traits']),
+            )
+            for uuid, summary in found.items()
+            if summary['root_provider_uuid'] == uuid
+            and (own := summary['resources'])
+        }
+
+    def provider(self, uuid: str) -> Provider | None:
+        """Return one provider; None: there is none of this uuid.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        path = f'/resource_providers/{uuid}'
+        answer = self._call('GET', f'{path}/inventories', (_GONE,))
+        if answer.status_code == _GONE:
+            return None
+        capacity = {
+            name: int((one['total'] - one['reserved'])
+                      * one['allocation_ratio'])
+            for name, one in answer.json()['inventories'].items()
+        }  # fmt: skip
+        usages = self._call('GET', f'{path}/usages').json()['usages']
+        traits = self._call('GET', f'{path}/traits').json()['traits']
+        return Provider(uuid, capacity, usages, sorted(traits))
+
+    def allocations(self, consumer: str) -> dict[str, Any]:
+        """Return a consumer's allocations, as the service gives them.
+
+        Those of a consumer that has none are ``{'allocations': {}}``.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        found = self._call('GET', f'/allocations/{consumer}').json()
+        return dict(found)
+
+    def put_allocations(
+        self, consumer: str, body: Mapping[str, Any]
+    ) -> Answer:
+        """Replace a consumer's allocations.
+
+        :raises PlacementUnavailable: it is not known whether that was done
+        """
+        return self._write('PUT', f'/allocations/{consumer}', body)
+
+    def post_allocations(self, bodies: Mapping[str, Any]) -> Answer:
+        """Replace the allocations of consumers, of all or of none.
+
+        :raises PlacementUnavailable: it is not known whether that was done
+        """
+        return self._write('POST', '/allocations', bodies)
+
+    def delete_allocations(self, consumer: str) -> Answer:
+        """Delete all allocations of a consumer.
+
+        :raises PlacementUnavailable: it is not known whether that was done
+        """
+        return self._write('DELETE', f'/allocations/{consumer}', None)
+
+    def _write(self, method: str, path: str, body: Any) -> Answer:
+        answer = self._call(method, path, (400, _GONE, _MISFIT), body)
+        if answer.status_code < 300:
+            return Answer(answer.status_code)
+        try:
+            fault = answer.json()['errors'][0]
+        except (ValueError, LookupError, TypeError):
+            fault = {}
+        return Answer(
+            answer.status_code,
+            str(fault.get('code', '')),
+            str(fault.get('detail', '')).strip(),
+        )
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        expected: tuple[int, ...] = (),
+        body: Any = None,
+        microversion: str | None = MICROVERSION,
+    ) -> Any:
+        """Return the response of a call.
+
+        :param expected: statuses besides those of success
+        :raises PlacementUnavailable: it does not answer, or with another
+        """
+        more = {} if body is None else {'json': body}
+        try:
+            answer = self._adapter.request(
+                path,
+                method,
+                raise_exc=False,
+                microversion=microversion,
+                microversion_service_type=SERVICE_TYPE,
+                headers={'Accept': 'application/json'},
+                **more,
+            )
+        except exceptions.ClientException as fault:
+            raise errors.PlacementUnavailable(
+                f'The placement service does not answer: {fault}'
+            ) from fault
+        status = answer.status_code
+        if status < 300 or status in expected:
+            return answer
+        if status == _TOO_OLD:
+            self.check()
+        raise errors.PlacementUnavailable(
+            f'The placement service answered {method} {path} with {status}',
+            status=status,
+        )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split('.'))

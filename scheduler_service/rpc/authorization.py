@@ -1,0 +1,85 @@
+"""Checks what a caller asks for by the policy, before anything is queued.
+
+Whose instances, groups and zones a request names is checked where they are
+read: by the engine, which has their rows. Stateless; used by the polling
+thread and by the redelivery thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.model import Request, ZoneRequest
+from scheduler_service.policies import Enforcer
+from scheduler_service.rpc.context import credentials
+
+
+def caller(enforcer: Enforcer, ctxt: Any, rule: str) -> RequestContext:
+    """Return the caller of a method.
+
+    :param rule: of the method
+    :raises InvalidRequest: the context does not name a caller
+    :raises Forbidden: the policy does not let the caller use the method, not
+        even for its own project
+    """
+    found = RequestContext(enforcer, credentials(ctxt))
+    try:
+        found.authorize(rule, {'project_id': found.project_id})
+    except errors.Forbidden as error:
+        if found.project_id:
+            raise
+        raise errors.Forbidden(
+            f'{error}: the context names no project (context.project_id)',
+            **error.facts,
+        ) from None
+    return found
+
+
+def own(caller: RequestContext, document: Request | ZoneRequest) -> None:
+    """Let a document that names no project belong to its caller's."""
+    if not document.project_id:
+        document.project_id = caller.project_id
+
+
+def select(
+    caller: RequestContext, request: Request, claim: bool = True
+) -> None:
+    """Check a request; it belongs to the caller's project if it names none.
+
+    :raises Forbidden: the policy does not allow it for this project, or not
+        with these hosts, or not without a claim
+    """
+    rule = 'select_destinations'
+    own(caller, request)
+    project_id = request.project_id
+    if project_id != caller.project_id:
+        caller.authorize_project(rule, project_id, f'project {project_id}')
+    if _names_host(request):
+        caller.authorize(f'{rule}:forced_host', {'project_id': project_id})
+    if not claim:
+        caller.authorize(f'{rule}:dry_run', {'project_id': project_id})
+
+
+def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
+    """Check a zone; it belongs to the caller's project if it names none.
+
+    :param zone: with its id, which may derive from the project it names
+    :param keep: false: it asks about the stored pools, and stores nothing
+    :raises Forbidden: the policy does not allow it for this project, or not
+        without storing the pool
+    """
+    rule = 'schedule_zone'
+    own(caller, zone)
+    project_id = zone.project_id
+    if project_id != caller.project_id:
+        caller.authorize_project(rule, project_id, f'project {project_id}')
+    if not keep:
+        caller.authorize(f'{rule}:dry_run', {'project_id': project_id})
+
+
+def _names_host(request: Request) -> bool:
+    """Whether the caller chooses the host or the node itself."""
+    wanted = request.requested_destination
+    return request.forced or bool(wanted and (wanted.host or wanted.node))

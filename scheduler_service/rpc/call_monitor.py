@@ -1,0 +1,110 @@
+"""Tells callers that wait that their requests are still worked on.
+
+A caller may say with its call after how many seconds of silence it gives up,
+which is less than it is ready to wait in all. Such a caller gets a heartbeat
+after every half of that time, until it has its reply or its deadline has
+passed.
+
+The monitor owns its thread, which waits for the bus, and its heap. Any thread
+may have a message watched. The message itself is not kept: it is gone when it
+has its reply.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+import weakref
+from typing import Any
+
+from scheduler_service.engine.health import Health
+from scheduler_service.rpc.incoming import is_late
+
+LOG = logging.getLogger(__name__)
+# A caller that wants them more often gets them this often, in seconds.
+_SHORTEST_S = 0.5
+# And one that wants them more seldom, since no thread can wait for ever.
+_LONGEST_S = 3600.0
+
+
+class CallMonitor:
+    """A thread that sends heartbeats."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        # (when, order, seconds between two, the message): a heap.
+        self._due: list[tuple[float, int, float, Any]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(
+            target=self._run, name='call-monitor', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more; the thread ends by itself."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def watch(self, message: Any) -> None:
+        """Send heartbeats to the caller of a message, if it wants them."""
+        timeout = getattr(message, 'client_timeout', None)
+        if isinstance(timeout, int | float) and timeout > 0:
+            interval = max(_SHORTEST_S, min(timeout, 2 * _LONGEST_S) / 2)
+            self._schedule(interval, weakref.ref(message))
+
+    def _schedule(self, interval: float, reference: Any) -> None:
+        due = time.monotonic() + interval
+        with self._changed:
+            first = not self._due or due < self._due[0][0]
+            entry = due, next(self._numbers), interval, reference
+            heapq.heappush(self._due, entry)
+            if first:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            _, _, interval, reference = entry
+            if self._beat(reference()):
+                self._schedule(interval, reference)
+
+    def _next(self) -> Any:
+        """Wait for the next that is due; return None at the end."""
+        with self._changed:
+            while not self._stopping:
+                if not self._due:
+                    self._changed.wait()
+                    continue
+                left = self._due[0][0] - time.monotonic()
+                if left <= 0:
+                    return heapq.heappop(self._due)
+                self._changed.wait(left)
+        return None
+
+    def _beat(self, message: Any) -> bool:
+        """Send a heartbeat; return whether another is to follow.
+
+        :param message: None: it is gone
+        """
+        # Other drivers than ours do not say whether it has its reply.
+        if message is None or getattr(message, 'settled', False):
+            return False
+        if is_late(message):
+            return False
+        try:
+            message.heartbeat()
+        except Exception as fault:
+            # The next one may arrive; the caller's time goes on meanwhile.
+            LOG.info('A heartbeat was not delivered: %s', fault)
+            self._health.count('call_heartbeats', 'failed')
+        else:
+            self._health.count('call_heartbeats', 'sent')
+        return True

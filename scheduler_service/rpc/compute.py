@@ -1,0 +1,293 @@
+"""The scheduler interface of the compute service, versions 4.4 and 4.5.
+
+All of it runs on the polling thread, or on the redelivery thread; nothing here
+waits. Callers come with the roles of their tenants, so it is not our policy
+but the permissions of the broker that say who may call.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.compute import failures, reply, request, state
+from scheduler_service.compute.changes import Change, Changes
+from scheduler_service.compute.request import ComputeRequest
+from scheduler_service.engine import claim_changes, events
+from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.model import HostsAnswer, Request
+from scheduler_service.model.inventory import Document, Uuid
+from scheduler_service.model.limits import Name
+from scheduler_service.pipeline.naming import has_node
+from scheduler_service.rpc.arguments import ArgumentParser
+from scheduler_service.rpc.incoming import deadline, delivered, is_call
+from scheduler_service.rpc.server import Dispatcher, Pending
+from scheduler_service.rpc.undo import undo_of
+
+LOG = logging.getLogger(__name__)
+VERSION = '4.5'
+# The first one in which a request names its instances and wants a reply of
+# the present form.
+_FIRST = (4, 4)
+# Objects repeat the names of their fields, so they are larger than requests
+# of ours that say the same.
+_SIZE_FACTOR = 4
+
+
+class _SelectArgs(Document):
+    spec_obj: dict[str, Any]
+    instance_uuids: list[Uuid]
+    return_objects: bool = False
+    return_alternates: bool = False
+
+
+class _AggregatesArgs(Document):
+    aggregates: list[Any] | dict[str, Any]
+
+
+class _AggregateArgs(Document):
+    aggregate: dict[str, Any]
+
+
+class _InstanceInfoArgs(Document):
+    host_name: Name
+    instance_info: list[Any] | dict[str, Any]
+
+
+class _DeleteInfoArgs(Document):
+    host_name: Name
+    instance_uuid: Uuid
+
+
+class _SyncArgs(Document):
+    host_name: Name
+    instance_uuids: list[Uuid]
+
+
+class ComputeEndpoint:
+    """Selecting hosts, and being told what changed.
+
+    :param changes: those who mirror the compute service's databases
+    :param full_reasons: callers get every reason why there is no host
+    :param max_bytes: the most that a request of ours may take
+    """
+
+    METHODS = frozenset(
+        (
+            'select_destinations',
+            'update_aggregates',
+            'delete_aggregate',
+            'update_instance_info',
+            'delete_instance_info',
+            'sync_instance_info',
+        )
+    )
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        changes: Changes,
+        full_reasons: bool,
+        max_bytes: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._changes = changes
+        self._full_reasons = full_reasons
+        self._parse = ArgumentParser(_SIZE_FACTOR * max_bytes).parse
+
+    def dispatcher(self) -> Dispatcher:
+        """Return what finds the method of a message."""
+        return Dispatcher([self], VERSION, self.failure)
+
+    def failure(self, error: errors.SchedulerError) -> Exception:
+        """Return what a caller gets of an error."""
+        return failures.translate(error, self._full_reasons)
+
+    def select_destinations(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Select hosts for the instances of a RequestSpec, and claim them.
+
+        The result is a list for each instance: its Selection, and those of
+        its alternates.
+
+        :raises InvalidRequest: it is cast, so that nobody would know of the
+            claim; or as of the arguments
+        """
+        if not is_call(incoming):
+            raise errors.InvalidRequest('expected a call, got a cast')
+        _check_version(incoming.message.get('version'))
+        parsed = self._parse(args, _SelectArgs)
+        if not parsed.instance_uuids:
+            raise errors.InvalidRequest(
+                'instance_uuids: expected at least one'
+            )
+        context = ctxt if isinstance(ctxt, dict) else {}
+        made = request.translate(
+            parsed.spec_obj, parsed.instance_uuids, context, self._offered()
+        )
+        message = delivered(context, incoming)
+        wanted = made.request
+        amounts = wanted.resources
+
+        def serialize(answer: HostsAnswer) -> Any:
+            if not parsed.return_objects:
+                return reply.plain(answer)
+            return reply.selections(answer, amounts, parsed.return_alternates)
+
+        return Pending(
+            self._submit(made, deadline(incoming), message),
+            serialize,
+            failure=partial(self._refusal, wanted),
+            undo=None
+            if wanted.is_rebuild
+            else undo_of(self._scheduler, message),
+        )
+
+    def _submit(
+        self,
+        made: ComputeRequest,
+        until: float | None,
+        message: DeliveredMessage,
+    ) -> Future[Any]:
+        """Have a request scheduled, after what it tells is stored.
+
+        Jobs that name the same instances are done in their order.
+        """
+        wanted = made.request
+        if made.group is not None and not self._is_stored(made):
+            job = claim_changes.store_group(
+                made.group, wanted.instance_uuids, message
+            )
+            self._scheduler.put(job)
+        present = not wanted.is_rebuild and self._are_known(wanted)
+        if present:
+            # Nobody builds it there any more, or it does not move there.
+            job = claim_changes.supersede(wanted.instance_uuids, message)
+            self._scheduler.put(job)
+        return self._scheduler.select_destinations(
+            wanted,
+            claim=not wanted.is_rebuild,
+            deadline=until,
+            move=None if present else False,
+            message=message,
+        )
+
+    def _are_known(self, wanted: Request) -> bool:
+        """Whether one of the instances has a place already."""
+        snapshot = self._scheduler.snapshot()
+        return snapshot is not None and any(
+            snapshot.hosts.instances.get(uuid) is not None
+            for uuid in wanted.instance_uuids
+        )
+
+    def _is_stored(self, made: ComputeRequest) -> bool:
+        """Whether the server group is stored as it came with the request.
+
+        The instances themselves become members with their claims.
+        """
+        snapshot, group = self._scheduler.snapshot(), made.group
+        assert group is not None
+        stored = snapshot and snapshot.hosts.groups.get(group.uuid)
+        if not stored:
+            return False
+        others = {*group.members} - {*made.request.instance_uuids}
+        return (
+            stored.policy == group.policy
+            and stored.rules == group.rules
+            and others <= {*stored.members}
+        )
+
+    def _offered(self) -> frozenset[str]:
+        """Return the resource classes that some host offers."""
+        snapshot = self._scheduler.snapshot()
+        return frozenset(snapshot.hosts.resources if snapshot else ())
+
+    def _refusal(
+        self, wanted: Request, error: errors.SchedulerError
+    ) -> Exception:
+        """Return what a caller gets where its request is refused."""
+        if isinstance(error, errors.NoValidHost):
+            unknown = self._unknown_target(wanted)
+            if unknown is not None:
+                return failures.no_such_host(*unknown)
+        return self.failure(error)
+
+    def _unknown_target(
+        self, wanted: Request
+    ) -> tuple[str | None, str | None] | None:
+        """Return (host, node) that are asked for, if there are none such."""
+        found = wanted.requested_destination
+        hosts = [found.host if found else None, *(wanted.force_hosts or ())]
+        nodes = [found.node if found else None, *(wanted.force_nodes or ())]
+        host = next(filter(None, hosts), None)
+        node = next(filter(None, nodes), None)
+        snapshot = self._scheduler.snapshot()
+        if snapshot is None:
+            return None
+        return None if has_node(snapshot.hosts, host, node) else (host, node)
+
+    def update_aggregates(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Store aggregates as they are now."""
+        parsed = self._parse(args, _AggregatesArgs)
+        event = state.aggregates(parsed.aggregates)
+        return self._tell('update_aggregates', event)
+
+    def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
+        """Remove an aggregate."""
+        parsed = self._parse(args, _AggregateArgs)
+        event = state.no_aggregate(parsed.aggregate)
+        return self._tell('delete_aggregate', event)
+
+    def update_instance_info(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Store instances that a host has."""
+        parsed = self._parse(args, _InstanceInfoArgs)
+        event = state.instances(parsed.host_name, parsed.instance_info)
+        return self._tell('update_instance_info', event, parsed.host_name)
+
+    def delete_instance_info(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Remove an instance that a host does not have any more."""
+        parsed = self._parse(args, _DeleteInfoArgs)
+        event = state.no_instance(parsed.host_name, parsed.instance_uuid)
+        return self._tell('delete_instance_info', event, parsed.host_name)
+
+    def sync_instance_info(
+        self, ctxt: Any, args: Any, incoming: Any
+    ) -> Pending:
+        """Store that a host has these instances and no others."""
+        parsed = self._parse(args, _SyncArgs)
+        event = state.all_instances(parsed.host_name, parsed.instance_uuids)
+        return self._tell('sync_instance_info', event, parsed.host_name)
+
+    def _tell(
+        self, method: str, event: events.Event, host: str | None = None
+    ) -> Pending:
+        """Have an event written, and a mirror told of it."""
+        self._changes.notify(Change(method, host))
+        return Pending(self._scheduler.host_state_writer.submit(event))
+
+
+def _check_version(version: Any) -> None:
+    """Check the version in which hosts are asked for.
+
+    :raises InvalidRequest: it is older than what is served
+    """
+    major, _, minor = str(version).partition('.')
+    if (int(major), int(minor)) < _FIRST:
+        served = f'{_FIRST[0]}.{_FIRST[1]}'
+        raise errors.InvalidRequest(
+            f'version {version} of select_destinations is not served, only '
+            f'{served} to {VERSION}: upgrade the conductors first',
+            version=version,
+            served=VERSION,
+        )

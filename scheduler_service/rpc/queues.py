@@ -1,0 +1,137 @@
+"""The queues of a daemon on RabbitMQ: the one that is shared, and its own.
+
+The shared queue has the name of the topic and stays for ever. The daemon's
+own queue takes what is sent to this server alone. Its name is new with each
+start, and the broker deletes it when nobody has consumed from it for
+``[oslo_messaging_rabbit] rabbit_transient_queues_ttl`` seconds: a restart
+leaves nothing behind. An orderly stop deletes it at once.
+
+A listener's queues are declared by the main thread, before the polling thread
+has the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import oslo_messaging
+from amqp.exceptions import PreconditionFailed
+from oslo_messaging._drivers import impl_rabbit as stock
+
+from scheduler_service import errors
+
+LOG = logging.getLogger(__name__)
+
+
+def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
+    """Declare what a server consumes from.
+
+    A fanout exchange is declared for a target with ``fanout`` alone: its name
+    has no part of *exchange* in it, so that another service on the virtual
+    host may use one of the same name.
+
+    :param conn: oslo.messaging's connection of a listener
+    :return: the name of the daemon's own queue
+    :raises ConfigurationError: the queues or the exchange exist already, and
+        are of another kind
+    """
+    with _kinds_checked():
+        conn.declare_consumer(
+            shared_consumer(conn, exchange, target.topic, callback)
+        )
+        own = _own_consumer(conn, exchange, target, callback)
+        conn.declare_consumer(own)
+        if target.fanout:
+            conn.declare_fanout_consumer(target.topic, callback)
+    name: str = own.queue_name
+    return name
+
+
+def delete(conn: Any, name: str) -> None:
+    """Delete a daemon's own queue, if the broker can be reached.
+
+    Else the broker does so, after its time. Its consumer is cancelled first:
+    the broker would tell it of the deletion, and the connection, which is
+    closed next, takes that for an error and stays open.
+    """
+    if conn.channel is None or not conn.connection.connected:
+        return
+    try:
+        for consumer, tag in conn._consumers.items():
+            if consumer.queue_name == name:
+                consumer.cancel(tag)
+        conn.channel.queue_delete(name)
+    except Exception as error:
+        LOG.info('The queue %s was not deleted: %s', name, error)
+
+
+def of_another_kind(
+    refusal: PreconditionFailed,
+) -> errors.ConfigurationError:
+    """Return the error on a queue or an exchange with other arguments."""
+    return errors.ConfigurationError(
+        'RabbitMQ has a queue or an exchange of this name already, of '
+        f'another kind ({refusal.reply_text}): set the options of '
+        '[oslo_messaging_rabbit] on queues as they were when it was '
+        'made, choose another [scheduler] topic or exchange, or delete '
+        'it when nothing uses it'
+    )
+
+
+def shared_consumer(
+    conn: Any, exchange: str, topic: str, callback: Any = None
+) -> Any:
+    """Return the consumer of the queue that daemons share."""
+    return stock.Consumer(
+        exchange_name=exchange,
+        queue_name=topic,
+        routing_key=topic,
+        callback=callback,
+        **_arguments(conn),
+    )
+
+
+def _arguments(conn: Any) -> dict[str, Any]:
+    """Return what both queues have by the options of the driver."""
+    return {
+        'type': 'topic',
+        'durable': conn.durable,
+        'exchange_auto_delete': conn.amqp_auto_delete,
+        'queue_auto_delete': conn.amqp_auto_delete,
+        'rabbit_ha_queues': conn.rabbit_ha_queues,
+        'enable_cancel_on_failover': conn.enable_cancel_on_failover,
+        'rabbit_quorum_queue': conn.rabbit_quorum_queue,
+        'rabbit_quorum_queue_config': conn.rabbit_quorum_queue_config,
+    }
+
+
+def _own_consumer(conn: Any, exchange: str, target: Any, callback: Any) -> Any:
+    """Return the consumer of what is sent to one server alone."""
+    topic = f'{target.topic}.{target.server}'
+    return stock.Consumer(
+        exchange_name=exchange,
+        queue_name=f'{topic}.{uuid.uuid4().hex}',
+        routing_key=topic,
+        callback=callback,
+        rabbit_queue_ttl=conn.rabbit_transient_queues_ttl,
+        **_arguments(conn),
+    )
+
+
+@contextlib.contextmanager
+def _kinds_checked() -> Iterator[None]:
+    """Say what to do where a queue exists with other arguments.
+
+    :raises ConfigurationError: with what the broker says
+    """
+    try:
+        yield
+    except oslo_messaging.MessageDeliveryFailure as fault:
+        refusal = fault.__context__
+        if not isinstance(refusal, PreconditionFailed):
+            raise
+        raise of_another_kind(refusal) from None

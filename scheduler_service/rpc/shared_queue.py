@@ -1,0 +1,165 @@
+"""The queue of a topic, which daemons share, and one that cannot work.
+
+A daemon that has lost its database stops consuming from the queue and
+returns what it has to it, for the others. Where there is no other, somebody
+still has to answer ``ping``: while the queue has no consumer at all, the
+daemon fetches messages one by one, answers those, and holds the rest
+unacknowledged. It never returns a held message while nobody else would take
+it, so that messages do not circle.
+
+Any thread may pause and resume it; everything else belongs to the polling
+thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+LOG = logging.getLogger(__name__)
+# Methods that need no database.
+_ALWAYS = frozenset(('ping',))
+# How often a paused daemon looks whether others consume, in seconds.
+_LOOK_S = 0.5
+
+
+class SharedQueue:
+    """The consumer of one queue, which can be paused.
+
+    :param conn: oslo.messaging's connection that the consumer belongs to
+    :param name: of the queue
+    :param most: how many messages may be held
+    :ivar paused: whether nothing is to be consumed
+    """
+
+    def __init__(self, conn: Any, name: str, most: int) -> None:
+        self.paused = False
+        self._conn = conn
+        self._name = name
+        self._most = most
+        # (consumer, tag) of oslo.messaging while it is cancelled.
+        self._cancelled: tuple[Any, int] | None = None
+        self._held: list[Any] = []
+        self._look_at = 0.0
+
+    def delivered(self, message: Any) -> bool:
+        """Whether a message that arrived came from this queue."""
+        info = message._raw_message.delivery_info or {}
+        tag = info.get('consumer_tag')
+        # One that was fetched has no consumer's tag.
+        return tag is None or tag == self._tag()
+
+    def follow(self) -> list[Any]:
+        """Stop or start consuming, as it was asked for.
+
+        :return: messages that were held, and are to be processed now
+        """
+        if not self.paused:
+            return self._start() if self._cancelled else []
+        if self._cancelled is None:
+            self._stop()
+        elif time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_S
+            self._look()
+        return []
+
+    def admit(self, messages: list[Any]) -> list[Any]:
+        """Return the messages that are to be processed now.
+
+        While it is paused the others are held if they were fetched, and
+        returned to the queue if they were delivered.
+        """
+        if not self.paused:
+            return messages
+        admitted = []
+        for message in messages:
+            if not message.shared or _method(message) in _ALWAYS:
+                admitted.append(message)
+            elif message.fetched:
+                self._held.append(message)
+            else:
+                message.requeue()
+        return admitted
+
+    def _consumer(self) -> tuple[Any, int] | None:
+        for consumer, tag in self._conn._consumers.items():
+            if consumer.queue_name == self._name:
+                return consumer, tag
+        return None
+
+    def _tag(self) -> str | None:
+        found = self._cancelled or self._consumer()
+        return str(found[1]) if found else None
+
+    def _stop(self) -> None:
+        """Cancel the consumer; the connection is not to revive it."""
+        found = self._consumer()
+        if found is None or found[0].queue_auto_delete:
+            # The broker deletes such a queue together with its messages.
+            return
+        consumer, tag = self._cancelled = found
+        del self._conn._consumers[consumer]
+        self._conn._new_tags.discard(tag)
+        try:
+            consumer.cancel(tag)
+        except Exception as error:
+            self._reconnect(error)
+        LOG.info('Stopped consuming from %s', self._name)
+
+    def _start(self) -> list[Any]:
+        assert self._cancelled is not None
+        consumer, tag = self._cancelled
+        self._conn._consumers[consumer] = tag
+        # The connection consumes for it before it next waits for messages.
+        self._conn._new_tags.add(tag)
+        self._cancelled = None
+        LOG.info('Consuming from %s again', self._name)
+        held, self._held = self._held, []
+        return held
+
+    def _look(self) -> None:
+        """Fetch messages where nobody consumes, else return what is held."""
+        channel = self._conn.channel
+        if channel is None or not self._conn.connection.connected:
+            self._forget_held()
+            return
+        try:
+            if self._has_consumers(channel):
+                for message in self._held:
+                    message.requeue()
+                self._held.clear()
+            else:
+                self._fetch(channel)
+        except Exception as error:
+            self._reconnect(error)
+
+    def _has_consumers(self, channel: Any) -> bool:
+        found = channel.queue_declare(self._name, passive=True)
+        return bool(found.consumer_count)
+
+    def _fetch(self, channel: Any) -> None:
+        assert self._cancelled is not None
+        consumer = self._cancelled[0]
+        for _ in range(self._most - len(self._held)):
+            message = channel.basic_get(self._name)
+            if message is None:
+                return
+            consumer._callback(message)
+
+    def _forget_held(self) -> None:
+        """Forget messages that the broker took back with the connection."""
+        for message in self._held:
+            message.listener.settled(None)
+        self._held.clear()
+
+    def _reconnect(self, error: Exception) -> None:
+        """Have oslo.messaging look after a connection that failed."""
+        LOG.info('The queue %s could not be used: %s', self._name, error)
+        self._forget_held()
+        self._conn._new_tags = set(self._conn._consumers.values())
+
+
+def _method(message: Any) -> Any:
+    body = message.message
+    return body.get('method') if isinstance(body, dict) else None

@@ -1,0 +1,79 @@
+"""Takes back what was claimed for a caller that cannot get the answer.
+
+Any thread may call it; the engine's thread does the work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.engine import claim_changes
+from scheduler_service.engine.futures import BatchItem
+from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.model import HostsAnswer
+
+LOG = logging.getLogger(__name__)
+
+
+def undo_of(
+    scheduler: Scheduler, message: DeliveredMessage
+) -> Callable[[HostsAnswer], None] | None:
+    """Return what takes back the claims of a message, given its result.
+
+    :return: None for a message that is not known by an id
+    """
+    return partial(_undo, scheduler, message) if message.id else None
+
+
+def undo_each_of(
+    scheduler: Scheduler, message: DeliveredMessage
+) -> Callable[[Sequence[BatchItem]], None] | None:
+    """Return the same for a message of many entries."""
+    return partial(_undo_each, scheduler, message) if message.id else None
+
+
+def _undo_each(
+    scheduler: Scheduler, message: DeliveredMessage, items: Sequence[BatchItem]
+) -> None:
+    for number, item in enumerate(items):
+        if item.exception() is None and isinstance(item.result(), HostsAnswer):
+            _undo(scheduler, message, item.result(), number)
+
+
+def _undo(
+    scheduler: Scheduler,
+    message: DeliveredMessage,
+    answer: HostsAnswer,
+    entry: int = 0,
+) -> None:
+    uuids = [one.instance_uuid for one in answer.placements]
+    LOG.warning(
+        'The answer on %d instances did not reach its caller, what it claimed '
+        'is released: %s',
+        len(uuids),
+        ', '.join(uuids[:5]),
+    )
+    try:
+        done = scheduler.put(claim_changes.undo(uuids, message, entry))
+    except errors.ServiceBusy as error:
+        LOG.warning('Claims of a lost answer stay: %s', error)
+        scheduler.health.count('answers_undone', 'failed')
+        return
+    done.add_done_callback(partial(_count, scheduler))
+
+
+def _count(scheduler: Scheduler, done: Future[Any]) -> None:
+    """Count what was taken back."""
+    fault = done.exception()
+    if fault is not None:
+        LOG.warning('Claims of a lost answer stay: %s', fault)
+        scheduler.health.count('answers_undone', 'failed')
+    else:
+        kept = 'released' if done.result() else 'kept'
+        scheduler.health.count('answers_undone', kept)

@@ -1,0 +1,310 @@
+"""What became of each request, so that none is processed twice.
+
+A request that reaches the daemons once more has the same idempotency key: the
+id of its message and the index of its entry. A claim is its own outcome: its
+row has the key and the placement. When the row goes, or gets another place,
+the placement is kept here (:func:`keep_placements`), in the same transaction.
+Everything else is recorded here from the start.
+
+``releases`` is kept per instance: requests that were sent before a release
+must not claim afterwards, even those that no daemon has processed yet.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.connection import Writer, in_chunks
+
+_CHUNK = 500
+# A request was refused: the document is its error.
+REFUSED = 'refused'
+# The document is the whole result.
+RESULT = 'result'
+# The request claimed: the placements are in the rows of its claims.
+CLAIMED = 'claimed'
+# The document is the placement of one instance, which was released since.
+PLACEMENT = 'placement'
+# There was an outcome, whose document was deleted after its retention.
+EXPIRED = 'expired'
+# Kinds of releases: of everything, and of the second claim of a move alone.
+ALL, MOVE = 'all', 'move'
+# For so many times the retention it stays known that there was an outcome.
+_EXPIRED_KEPT = 7
+_OUTCOME = {
+    'idempotency_key': 'text',
+    'instance_uuid': 'text',
+    'kind': 'text',
+    'document': 'text',
+}
+_RELEASE = {'instance_uuid': 'text'}
+_UPSERT = {
+    'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    'released_at = excluded.released_at, sent_at = excluded.sent_at',
+    'mysql': 'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at), '
+    'sent_at = VALUES(sent_at)',
+    'sqlite': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    'released_at = excluded.released_at, sent_at = excluded.sent_at',
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a request, or of one instance of it.
+
+    :ivar instance: of a placement; empty: the whole request
+    :ivar document: JSON
+    """
+
+    key: str
+    kind: str
+    document: str | None = None
+    instance: str = ''
+
+
+class Release(NamedTuple):
+    """The last release of an instance's claims.
+
+    :ivar instance: its uuid
+    :ivar kind: :data:`ALL` or :data:`MOVE`
+    :ivar age: seconds since then
+    :ivar released_at: seconds since the epoch, by the database's clock
+    :ivar sent_at: the same when it was sent, by its caller's clock
+    """
+
+    instance: str
+    kind: str
+    age: float
+    released_at: float
+    sent_at: float | None
+
+
+def add(conn: Connection, outcomes: Sequence[Outcome]) -> None:
+    """Record outcomes; none: no statement.
+
+    :raises DBDuplicateEntry: a request has an outcome already
+    """
+    if not outcomes:
+        return
+    dialect = rows.dialect_of(conn)
+    packed = rows.pack(
+        dialect,
+        _OUTCOME,
+        [
+            (one.key, one.instance, one.kind, one.document)
+            for one in sorted(outcomes)
+        ],
+    )
+    conn.execute(_adding(dialect), packed)
+
+
+def complete(conn: Connection, outcome: Outcome) -> bool:
+    """Give a request that claimed its whole result; return whether it had.
+
+    For a result that is not in the rows of its claims alone.
+    """
+    table = schema.outcomes
+    found = conn.execute(
+        sa.update(table)
+        .where(
+            table.c.idempotency_key == outcome.key,
+            table.c.instance_uuid == '',
+            table.c.kind == CLAIMED,
+        )
+        .values(kind=outcome.kind, document=outcome.document)
+    )
+    return bool(found.rowcount)
+
+
+@functools.cache
+def _adding(dialect: str) -> Any:
+    names = ', '.join(_OUTCOME)
+    return sa.text(
+        f'INSERT INTO outcomes ({names}, created_at) '  # noqa: S608
+        f'SELECT {names}, {clock.sql(dialect)} '
+        f'FROM {rows.source(dialect, _OUTCOME)}'
+    )
+
+
+def find(conn: Connection, key: str) -> list[Outcome]:
+    """Return what is recorded of a request."""
+    table = schema.outcomes
+    query = sa.select(
+        table.c.idempotency_key,
+        table.c.kind,
+        table.c.document,
+        table.c.instance_uuid,
+    ).where(table.c.idempotency_key == key)
+    return [Outcome(*row) for row in conn.execute(query)]
+
+
+def placements(
+    conn: Connection, key: str, instances: Collection[str]
+) -> dict[str, str]:
+    """Return the placements that a request's claims still hold, as JSON.
+
+    :param instances: those of the request
+    """
+    held: dict[str, str] = {}
+    # A move that is completed goes from ``moves`` to ``instances``.
+    for table, uuid in (
+        (schema.moves, schema.moves.c.instance_uuid),
+        (schema.instances, schema.instances.c.uuid),
+    ):
+        for part in in_chunks(instances, _CHUNK):
+            query = sa.select(uuid, table.c.placement).where(
+                uuid.in_(part), table.c.idempotency_key == key
+            )
+            held.update((row[0], row[1]) for row in conn.execute(query))
+    return held
+
+
+def keep_placements(
+    writer: Writer, instances: Sequence[str], moving: bool
+) -> None:
+    """Keep the placements of claims whose rows are about to go.
+
+    :param moving: of claims for moves, not of those for present places
+    """
+    if not instances:
+        return
+    table: Any = schema.moves if moving else schema.instances
+    uuid = table.c.instance_uuid if moving else table.c.uuid
+    kept = schema.outcomes
+    query = sa.select(
+        table.c.idempotency_key,
+        uuid,
+        sa.literal(PLACEMENT),
+        table.c.placement,
+        clock.NOW,
+    ).where(
+        uuid.in_(instances),
+        table.c.idempotency_key.is_not(None),
+        table.c.placement.is_not(None),
+    )
+    names = [
+        kept.c.idempotency_key,
+        kept.c.instance_uuid,
+        kept.c.kind,
+        kept.c.document,
+        kept.c.created_at,
+    ]
+    writer.conn.execute(sa.insert(kept).from_select(names, query))
+
+
+def record_release(
+    writer: Writer,
+    instances: Iterable[str],
+    kind: str,
+    sent_at: float | None = None,
+) -> None:
+    """Record that claims of instances are released now.
+
+    :param kind: :data:`ALL` or :data:`MOVE`
+    :param sent_at: when the caller sent it, by the caller's clock
+    """
+    dialect = rows.dialect_of(writer.conn)
+    writer.touched.released += sorted(set(instances))
+    for part in in_chunks(sorted(set(instances)), _CHUNK):
+        packed = rows.pack(dialect, _RELEASE, [(uuid,) for uuid in part])
+        writer.conn.execute(
+            _releasing(dialect), {**packed, 'kind': kind, 'sent_at': sent_at}
+        )
+
+
+@functools.cache
+def _releasing(dialect: str) -> Any:
+    kind, sent_at = ':kind', ':sent_at'
+    if dialect == 'postgresql':
+        kind = 'CAST(:kind AS text)'
+        sent_at = 'CAST(:sent_at AS double precision)'
+    return sa.text(
+        'INSERT INTO releases '  # noqa: S608
+        '(instance_uuid, kind, released_at, sent_at) '
+        f'SELECT a.instance_uuid, {kind}, {clock.sql(dialect)}, {sent_at} '
+        f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 '
+        f'{_UPSERT[dialect]}'
+    )
+
+
+def lock_releases(conn: Connection, instances: Iterable[str]) -> float:
+    """Let no release of instances begin until the transaction ends.
+
+    A release that is under way ends first.
+
+    :return: when the last release was, by the database's clock; 0: never
+    """
+    dialect = rows.dialect_of(conn)
+    table = schema.releases
+    last = 0.0
+    for part in in_chunks(sorted(set(instances)), _CHUNK):
+        for kind in (ALL, MOVE):
+            packed = rows.pack(dialect, _RELEASE, [(uuid,) for uuid in part])
+            conn.execute(_locking(dialect), {**packed, 'kind': kind})
+        mine = table.c.instance_uuid.in_(part)
+        found = conn.execute(
+            sa.select(sa.func.max(table.c.released_at)).where(mine)
+        )
+        last = max(last, found.scalar() or 0.0)
+        # Those that were added for their locks alone.
+        conn.execute(sa.delete(table).where(mine, table.c.released_at == 0))
+    return last
+
+
+@functools.cache
+def _locking(dialect: str) -> Any:
+    kind = 'CAST(:kind AS text)' if dialect == 'postgresql' else ':kind'
+    conflict = 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    same = 'released_at = releases.released_at'
+    if dialect == 'mysql':
+        conflict = 'ON DUPLICATE KEY UPDATE '
+    return sa.text(
+        'INSERT INTO releases (instance_uuid, kind, released_at) '  # noqa: S608
+        f'SELECT a.instance_uuid, {kind}, 0 '
+        f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 {conflict}{same}'
+    )
+
+
+def releases(conn: Connection, instances: Collection[str]) -> list[Release]:
+    """Return the releases of instances of a request."""
+    table = schema.releases
+    found: list[Release] = []
+    for part in in_chunks(instances, _CHUNK):
+        query = sa.select(
+            table.c.instance_uuid,
+            table.c.kind,
+            clock.NOW - table.c.released_at,
+            table.c.released_at,
+            table.c.sent_at,
+        ).where(table.c.instance_uuid.in_(part))
+        found += (
+            Release(uuid, kind, float(age), released_at, sent_at)
+            for uuid, kind, age, released_at, sent_at in conn.execute(query)
+        )
+    return found
+
+
+def prune(writer: Writer, retention: float) -> None:
+    """Delete what is older than the retention, by the database's clock.
+
+    That a request had an outcome stays known for longer, without it.
+
+    :param retention: in seconds
+    """
+    conn, table, gone = writer.conn, schema.outcomes, schema.releases
+    at = clock.read(conn)
+    conn.execute(
+        sa.update(table)
+        .where(table.c.created_at < at - retention, table.c.kind != EXPIRED)
+        .values(kind=EXPIRED, document=None)
+    )
+    before = at - _EXPIRED_KEPT * retention
+    conn.execute(sa.delete(table).where(table.c.created_at < before))
+    conn.execute(sa.delete(gone).where(gone.c.released_at < before))

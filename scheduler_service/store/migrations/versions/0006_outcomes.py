@@ -1,0 +1,55 @@
+"""Remember the outcome of each message, and which instances were released"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import mysql
+
+revision = '0006'
+down_revision = '0005'
+branch_labels = None
+depends_on = None
+# They neither write outcomes nor read them.
+safe_for_older_releases = True
+
+_TABLE: Any = {
+    'mysql_charset': 'utf8mb4',
+    'mysql_collate': 'utf8mb4_bin',
+    'mysql_engine': 'InnoDB',
+}
+_DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
+
+
+def upgrade() -> None:
+    for table in ('instances', 'moves'):
+        op.add_column(table, sa.Column('idempotency_key', sa.String(96)))
+    op.create_table(
+        'outcomes',
+        sa.Column('idempotency_key', sa.String(length=96), nullable=False),
+        sa.Column('instance_uuid', sa.String(length=36), nullable=False),
+        sa.Column('kind', sa.String(length=16), nullable=False),
+        sa.Column('document', _DOCUMENT),
+        sa.Column('created_at', sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint(
+            'idempotency_key', 'instance_uuid', name=op.f('pk_outcomes')
+        ),
+        **_TABLE,
+    )
+    op.create_index(op.f('ix_outcomes_created_at'), 'outcomes', ['created_at'])
+    op.create_table(
+        'releases',
+        sa.Column('instance_uuid', sa.String(length=36), nullable=False),
+        sa.Column('kind', sa.String(length=16), nullable=False),
+        sa.Column('released_at', sa.Double(), nullable=False),
+        sa.Column('sent_at', sa.Double()),
+        sa.PrimaryKeyConstraint(
+            'instance_uuid', 'kind', name=op.f('pk_releases')
+        ),
+        **_TABLE,
+    )
+    op.create_index(
+        op.f('ix_releases_released_at'), 'releases', ['released_at']
+    )
+    if op.get_bind().dialect.name == 'postgresql':
+        op.execute('ALTER TABLE outcomes SET (toast_tuple_target = 8160)')

@@ -1,0 +1,128 @@
+"""Sessions of MariaDB and MySQL: their settings, time limits and waits.
+
+A connection belongs to one thread at a time; any thread may abort its wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from typing import Any
+
+import pymysql
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from scheduler_service.store.timeouts import APPLICATION, KEEPALIVES, Timeouts
+
+
+class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
+    """A connection to MariaDB or MySQL whose waits another thread can end.
+
+    :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar server_id: the server's number of the session; None: not known
+    :ivar waits_since: monotonic time since when it waits; None: it does not
+    """
+
+    statement_timeout = 0.0
+    server_id: int | None = None
+    waits_since: float | None = None
+
+    def _read_query_result(self, *args: Any, **kwargs: Any) -> Any:
+        self.waits_since = time.monotonic()
+        try:
+            return super()._read_query_result(*args, **kwargs)
+        finally:
+            self.waits_since = None
+
+    def _read_ok_packet(self) -> Any:
+        self.waits_since = time.monotonic()
+        try:
+            return super()._read_ok_packet()
+        finally:
+            self.waits_since = None
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server is MariaDB, which has more limits than MySQL."""
+        return 'MariaDB' in self.get_server_info()
+
+    def limit_statements(self, seconds: float) -> None:
+        """Have the server end statements that take longer; 0: no limit."""
+        if self.is_mariadb:
+            with self.cursor() as cursor:
+                cursor.execute(f'SET SESSION max_statement_time = {seconds}')
+
+    @property
+    def read_timeout(self) -> float | None:
+        """Seconds that one read may take; None: no limit."""
+        limit: float | None = self._read_timeout
+        return limit
+
+    @read_timeout.setter
+    def read_timeout(self, value: float | None) -> None:
+        self._read_timeout = value
+
+    def abort(self) -> None:
+        """Make a wait that is under way fail; the connection is of no use."""
+        sock = self._sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def limit_silence(self, seconds: float) -> None:
+        """Have the kernel give up a peer that acknowledges nothing."""
+        values = {
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): max(1, int(seconds)),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 1,
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): KEEPALIVES,
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): int(seconds * 1000),
+        }
+        # A local socket has none of these.
+        with contextlib.suppress(OSError):
+            for (level, name), value in values.items():
+                self._sock.setsockopt(level, name, value)
+
+
+def prepare(engine: Engine, timeouts: Timeouts) -> None:
+    """Set up each new connection to MariaDB or MySQL."""
+
+    @sa.event.listens_for(engine, 'do_connect')
+    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        defaults = {
+            'program_name': APPLICATION,
+            'connect_timeout': timeouts.connect or None,
+            # The greeting of the server is read within this.
+            'read_timeout': timeouts.connect or None,
+            'write_timeout': timeouts.response or None,
+        }
+        return MySQLSession(*args, **{**defaults, **kwargs})
+
+    @sa.event.listens_for(engine, 'connect')
+    def _settings(dbapi_conn: Any, record: Any) -> None:
+        dbapi_conn.read_timeout = timeouts.read
+        dbapi_conn.statement_timeout = timeouts.statement
+        if timeouts.response:
+            dbapi_conn.limit_silence(timeouts.response)
+        settings: dict[str, float] = {}
+        if timeouts.lock:
+            # Whole seconds, at least one.
+            seconds = max(1, round(timeouts.lock))
+            settings['innodb_lock_wait_timeout'] = seconds
+            settings['lock_wait_timeout'] = seconds
+        if dbapi_conn.is_mariadb:
+            settings['max_statement_time'] = timeouts.statement
+            if timeouts.idle_transaction:
+                seconds = max(1, round(timeouts.idle_transaction))
+                settings['idle_transaction_timeout'] = seconds
+        listed = ', '.join(f'{n} = {v}' for n, v in settings.items())
+        with dbapi_conn.cursor() as cursor:
+            if listed:
+                cursor.execute(f'SET SESSION {listed}')
+            cursor.execute('SELECT CONNECTION_ID()')
+            (found,) = cursor.fetchone()
+            if found == dbapi_conn.thread_id():
+                # Else there is a proxy in between.
+                dbapi_conn.server_id = found

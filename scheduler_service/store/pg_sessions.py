@@ -1,0 +1,122 @@
+"""Sessions of PostgreSQL: their settings, time limits and waits.
+
+A connection belongs to one thread at a time; any thread may abort its wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from scheduler_service.store import pg_arrays
+from scheduler_service.store.timeouts import APPLICATION, KEEPALIVES, Timeouts
+
+
+class PostgreSQLSession(psycopg.Connection[Any]):
+    """A connection whose waits end.
+
+    :ivar read_timeout: seconds that one wait may take; None: no limit
+    :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar aborted: whether the next wait that is not over at once fails; an
+        answer of the server shows that the connection works
+    :ivar server_id: the server's number of the session; None: not known
+    :ivar waits_since: monotonic time since when it waits; None: it does not
+    """
+
+    read_timeout: float | None = None
+    statement_timeout = 0.0
+    aborted = False
+    server_id: int | None = None
+    waits_since: float | None = None
+
+    def limit_statements(self, seconds: float) -> None:
+        """Have the server end statements that take longer; 0: no limit."""
+        self.execute(f'SET statement_timeout = {_ms(seconds)}')
+
+    def abort(self) -> None:
+        """Make a wait fail soon: the one that is under way, or the next."""
+        self.aborted = True
+
+    def check_wait(self, since: float) -> None:
+        """Close the connection if a wait was broken off or takes too long.
+
+        :param since: monotonic time at which the wait began
+        :raises OperationalError: it was closed
+        """
+        limit = self.read_timeout
+        waited = time.monotonic() - since
+        if self.aborted or (limit and waited > limit):
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f'no response for {waited:.1f} s')
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a generator of psycopg's to its end, within the limits."""
+        return super().wait(self._checked(gen), *args, **kwargs)
+
+    def _checked(self, gen: Any) -> Generator[Any, Any, Any]:
+        since = self.waits_since = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready:
+                    self.check_wait(since)
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            self.aborted = False
+            return end.value
+        finally:
+            self.waits_since = None
+
+
+def prepare(engine: Engine, timeouts: Timeouts) -> None:
+    """Set up each new connection for statements that are planned once."""
+    settings = {
+        'plan_cache_mode': 'force_generic_plan',
+        'jit': 'off',
+        # What a transaction reads after it waited for a lock has to include
+        # what the holder of the lock committed.
+        'default_transaction_isolation': "'read committed'",
+        'statement_timeout': str(_ms(timeouts.statement)),
+    }
+    if timeouts.lock:
+        settings['lock_timeout'] = str(_ms(timeouts.lock))
+    if timeouts.idle_transaction:
+        limit = str(_ms(timeouts.idle_transaction))
+        settings['idle_in_transaction_session_timeout'] = limit
+    script = '; '.join(f'SET {name} = {settings[name]}' for name in settings)
+
+    @sa.event.listens_for(engine, 'do_connect')
+    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        limit_s = max(1, int(timeouts.response))
+        defaults = {
+            'application_name': APPLICATION,
+            'connect_timeout': timeouts.connect,
+            'keepalives_idle': limit_s,
+            'keepalives_interval': 1,
+            'keepalives_count': KEEPALIVES,
+            'tcp_user_timeout': _ms(timeouts.response),
+        }
+        return PostgreSQLSession.connect(*args, **{**defaults, **kwargs})
+
+    @sa.event.listens_for(engine, 'connect')
+    def _settings(dbapi_conn: Any, record: Any) -> None:
+        dbapi_conn.read_timeout = timeouts.read
+        dbapi_conn.statement_timeout = timeouts.statement
+        before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
+        dbapi_conn.execute(script)
+        (found,) = dbapi_conn.execute('SELECT pg_backend_pid()').fetchone()
+        if found == dbapi_conn.info.backend_pid:
+            # Else there is a connection pooler in between.
+            dbapi_conn.server_id = found
+        dbapi_conn.autocommit = before
+        pg_arrays.register(dbapi_conn)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,76 @@
+"""Host reports that were refused: how many of each host, and why the last.
+
+A report is a cast, so its host does not learn that it was refused. Stateless:
+any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import clock, schema
+from scheduler_service.store.connection import Writer
+
+_MAX_REASON = 1000
+
+
+class Refusals(NamedTuple):
+    """Reports of one service host that were refused.
+
+    :ivar refused: how many
+    :ivar reason: of the last one: the place, and what was expected there
+    """
+
+    refused: int
+    reason: str
+
+    def after(self, older: Refusals | None) -> Refusals:
+        """Return these refusals together with older ones."""
+        if older is None:
+            return self
+        return self._replace(refused=self.refused + older.refused)
+
+
+class StoredRefusals(NamedTuple):
+    """Refusals as they are stored.
+
+    :ivar refused_at: of the last one, seconds since the epoch, by the
+        database's clock
+    """
+
+    refused: int
+    reason: str
+    refused_at: float
+
+
+def record(writer: Writer, refusals: Mapping[str, Refusals]) -> None:
+    """Add refusals by service host.
+
+    :raises DBDuplicateEntry: another daemon added one of the same hosts
+    """
+    table = schema.refused_reports
+    for host, one in sorted(refusals.items()):
+        values = {'reason': one.reason[:_MAX_REASON], 'refused_at': clock.NOW}
+        found = writer.conn.execute(
+            sa.update(table)
+            .where(table.c.host == host)
+            .values(refused=table.c.refused + one.refused, **values)
+        )
+        if not found.rowcount:
+            writer.conn.execute(
+                sa.insert(table).values(
+                    host=host, refused=one.refused, **values
+                )
+            )
+
+
+def of_host(conn: Connection, host: str) -> StoredRefusals | None:
+    """Return the refusals of a service host, None where there were none."""
+    table = schema.refused_reports
+    query = sa.select(table.c.refused, table.c.reason, table.c.refused_at)
+    row = conn.execute(query.where(table.c.host == host)).first()
+    return None if row is None else StoredRefusals(*row)

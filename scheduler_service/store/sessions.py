@@ -1,0 +1,118 @@
+"""Database sessions: their time limits, and how a wait is broken off.
+
+Each new connection gets its limits when it is opened, by events of
+SQLAlchemy's engine. :class:`Sessions` may be used by any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from scheduler_service.store.timeouts import Timeouts
+
+
+class Wait(NamedTuple):
+    """A session that waits for the server.
+
+    :ivar server_id: the server's number of the session
+    :ivar since: monotonic time
+    """
+
+    session: Any
+    server_id: int
+    since: float
+
+    def abort(self) -> None:
+        """Break the wait off, if it goes on."""
+        if self.session.waits_since == self.since:
+            self.session.abort()
+
+
+class Sessions:
+    """The open connections of an engine.
+
+    :param engine: whose new connections get the limits
+    """
+
+    def __init__(self, engine: Engine, timeouts: Timeouts) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        _prepare(engine, timeouts)
+        sa.event.listen(engine, 'connect', self._add)
+
+    def _add(self, dbapi_conn: Any, record: Any) -> None:
+        if hasattr(dbapi_conn, 'abort'):
+            with self._lock:
+                self._open.add(dbapi_conn)
+
+    def abort(self) -> None:
+        """Break off every wait, and drop the connections that are idle.
+
+        Threads that wait for the database get StoreUnavailable.
+        """
+        for session in self._listed():
+            session.abort()
+        self._engine.dispose()
+
+    def waits(self, seconds: float) -> list[Wait]:
+        """Return the sessions that have been waiting for longer."""
+        before = time.monotonic() - seconds
+        found = []
+        for session in self._listed():
+            since = session.waits_since
+            if since and since < before and session.server_id is not None:
+                found.append(Wait(session, session.server_id, since))
+        return found
+
+    def _listed(self) -> list[Any]:
+        with self._lock:
+            return list(self._open)
+
+
+@contextlib.contextmanager
+def without_statement_timeout(conn: Connection) -> Iterator[None]:
+    """Let the statements inside take as long as they need."""
+    session: Any = conn.connection.dbapi_connection
+    if not hasattr(session, 'limit_statements'):
+        yield
+        return
+    limit = session.read_timeout
+    session.limit_statements(0)
+    session.read_timeout = None
+    yield
+    session.limit_statements(session.statement_timeout)
+    session.read_timeout = limit
+
+
+def _prepare(engine: Engine, timeouts: Timeouts) -> None:
+    """Have the connections of an engine set up; load only its driver."""
+    dialect = engine.dialect
+    if dialect.name == 'sqlite':
+        _prepare_sqlite(engine, timeouts)
+    elif (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
+        from scheduler_service.store import pg_sessions
+
+        pg_sessions.prepare(engine, timeouts)
+    elif dialect.driver == 'pymysql':
+        from scheduler_service.store import mysql_sessions
+
+        mysql_sessions.prepare(engine, timeouts)
+
+
+def _prepare_sqlite(engine: Engine, timeouts: Timeouts) -> None:
+    """Let a writer wait for another writer instead of failing at once."""
+
+    @sa.event.listens_for(engine, 'connect')
+    def _pragmas(dbapi_conn: Any, record: Any) -> None:
+        limit_ms = int(timeouts.lock * 1000)
+        dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
+        dbapi_conn.execute('PRAGMA journal_mode = WAL')

@@ -1,0 +1,162 @@
+"""Whether this release can use the tables as they are.
+
+Stateless: any thread may call it with a connection of its own. Nothing here
+needs Alembic, which takes as long to import as a small snapshot to load.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.store import rows, schema
+
+VERSIONS = 'alembic_version'
+_INFORMATION_SCHEMA = (
+    'SELECT table_name, column_name FROM information_schema.columns '
+    'WHERE table_schema = '
+)
+_COLUMNS = {
+    'postgresql': _INFORMATION_SCHEMA + 'ANY(current_schemas(false))',
+    'mysql': _INFORMATION_SCHEMA + 'DATABASE()',
+    'sqlite': 'SELECT m.name, c.name FROM sqlite_master AS m '
+    "JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table'",
+}
+# Counter -> the column of numbers that were taken from it.
+COUNTERS = {
+    'revision': schema.changes.c.revision,
+    'host_id': schema.hosts.c.id,
+}
+_SYNC = 'run "scheduler-manage db sync"'
+
+
+def current(conn: Connection) -> str | None:
+    """Return the version of the tables; None: there are no tables.
+
+    :raises SchemaMismatch: there are tables and no version, or several
+    """
+    columns = _columns(conn)
+    versions: list[str] = []
+    if VERSIONS in columns:
+        query = sa.text(f'SELECT version_num FROM {VERSIONS}')  # noqa: S608
+        versions = sorted(conn.execute(query).scalars())
+    if len(versions) == 1:
+        return versions[0]
+    if not versions and schema.metadata.tables.keys().isdisjoint(columns):
+        return None
+    listed = ', '.join(versions) or 'none'
+    raise errors.SchemaMismatch(
+        f'The tables should have one version in {VERSIONS}, and have '
+        f'{listed}: restore the database from a backup, or drop all tables '
+        f'and {_SYNC}'
+    )
+
+
+def check(conn: Connection) -> str:
+    """Check that this release can use the tables; return their version.
+
+    That is the release's own version, or a newer one that was declared safe
+    for this release when the tables were upgraded.
+
+    :raises SchemaMismatch: it cannot
+    :raises StoreUnavailable: there are no tables yet
+    """
+    version = check_version(conn)
+    if version is None:
+        raise errors.StoreUnavailable(
+            f'The database has no tables yet: {_SYNC}'
+        )
+    found = damage(conn)
+    if found:
+        more = f' and {len(found) - 1} more' if len(found) > 1 else ''
+        raise errors.SchemaMismatch(
+            f'The tables are damaged: {found[0]}{more}: see "scheduler-manage '
+            'db check", and restore the database from a backup'
+        )
+    return version
+
+
+def check_version(conn: Connection) -> str | None:
+    """Check that this release can use tables of the version that they have.
+
+    :return: the version; None: there are no tables
+    :raises SchemaMismatch: it cannot
+    """
+    version = current(conn)
+    if version is not None:
+        _check_version(conn, version)
+    return version
+
+
+def damage(conn: Connection) -> list[str]:
+    """Return what this release needs and is not there, a few words each."""
+    return _missing(_columns(conn)) or _wrong_counters(conn)
+
+
+def _check_version(conn: Connection, version: str) -> None:
+    needed = schema.VERSION
+    if version == needed:
+        return
+    if not version.isdecimal():
+        raise errors.SchemaMismatch(
+            f'The tables have the unknown version {version!r}: restore the '
+            'database from a backup'
+        )
+    if version < needed:
+        raise errors.SchemaMismatch(
+            f'The tables are at version {version}, this release needs the '
+            f'newer {needed}: {_SYNC}'
+        )
+    compatible = schema.compatible_versions.c.version
+    found = conn.execute(sa.select(compatible).where(compatible == needed))
+    if found.first() is None:
+        raise errors.SchemaMismatch(
+            f'The tables are at version {version}, newer than {needed} of '
+            'this release: install the release that upgraded them'
+        )
+
+
+def _wrong_counters(conn: Connection) -> list[str]:
+    """Return what is wrong with the counters, a few words each."""
+    table = schema.counters
+    values = {
+        row.name: row.value
+        for row in conn.execute(sa.select(table.c.name, table.c.value))
+    }
+    found = []
+    for name, column in COUNTERS.items():
+        used = conn.execute(sa.select(sa.func.max(column))).scalar() or 0
+        if name not in values:
+            found.append(f'there is no counter {name}')
+        elif values[name] < used:
+            found.append(
+                f'the counter {name} is {values[name]}, and {used} is in use'
+            )
+    return sorted(found)
+
+
+def _columns(conn: Connection) -> dict[str, set[str]]:
+    """Return the columns of each table of the database."""
+    query = sa.text(_COLUMNS[rows.dialect_of(conn)])
+    found: dict[str, set[str]] = defaultdict(set)
+    for table, column in conn.execute(query):
+        found[table].add(column)
+    return found
+
+
+def _missing(columns: dict[str, set[str]]) -> list[str]:
+    """Return the tables and columns that are missing."""
+    found = []
+    for name, table in schema.metadata.tables.items():
+        if name not in columns:
+            found.append(f'there is no table {name}')
+            continue
+        wanted = {column.name for column in table.columns}
+        found += [
+            f'the table {name} has no column {column}'
+            for column in wanted - columns[name]
+        ]
+    return sorted(found)

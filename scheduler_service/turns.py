@@ -1,0 +1,78 @@
+"""Turns: how long the work for one request may go on while others wait.
+
+The thread that decides begins a turn, and what works for long asks between
+its steps whether the turn is over. Each thread has a turn of its own; one
+without a turn may work as long as it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+_current = threading.local()
+
+
+class TurnOver(BaseException):
+    """The work stops here, to go on when others had their turn.
+
+    Not an ``Exception``: it is no fault, and no plug-in may take it for one.
+    """
+
+
+class Turn:
+    """A time to work in.
+
+    :param seconds: how long it lasts at least
+    :param others_wait: whether anybody waits; else it goes on
+    """
+
+    __slots__ = ('_end', '_others_wait', '_seconds')
+
+    def __init__(
+        self, seconds: float, others_wait: Callable[[], bool]
+    ) -> None:
+        self._seconds = seconds
+        self._others_wait = others_wait
+        self.renew()
+
+    def renew(self) -> None:
+        """Count its time from now."""
+        self._end = time.monotonic() + self._seconds
+
+    def over(self) -> bool:
+        """Whether it is time for others."""
+        return time.monotonic() >= self._end and self._others_wait()
+
+
+@contextlib.contextmanager
+def begin(turn: Turn) -> Iterator[None]:
+    """Make a turn the one of this thread until the block ends."""
+    before = getattr(_current, 'turn', None)
+    _current.turn = turn
+    try:
+        yield
+    finally:
+        _current.turn = before
+
+
+def check() -> None:
+    """Stop here if this thread's turn is over.
+
+    To be called after a step whose result is kept, so that the work gets on
+    however often it is stopped.
+
+    :raises TurnOver: others wait, and have their turn first
+    """
+    turn: Turn | None = getattr(_current, 'turn', None)
+    if turn is not None and turn.over():
+        raise TurnOver
+
+
+def renew() -> None:
+    """Count this thread's turn from now, where preparing it took long."""
+    turn: Turn | None = getattr(_current, 'turn', None)
+    if turn is not None:
+        turn.renew()

@@ -1,0 +1,164 @@
+"""``scheduler-status upgrade check``: what it finds, and its exit status."""
+
+from __future__ import annotations
+
+import json
+
+import kombu
+import pytest
+
+from scheduler_service.cmd import status
+from scheduler_service.rpc.client import EXCHANGE, TOPIC
+from tests.support import servers
+from tests.support.databases import new_database
+
+DATABASE, QUEUES, OPTIONS, POLICY = range(4)
+QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
+
+
+@pytest.fixture
+def check(tmp_path, ready_sqlite, capsys):
+    """Give a function that runs the command with a configuration."""
+
+    def run(
+        text: str = '', bus: str = 'inproc://', database: str = ready_sqlite
+    ) -> tuple[int, list[tuple[int, str | None]]]:
+        path = tmp_path / 'a.conf'
+        path.write_text(
+            f'[database]\nconnection = {database}\n'
+            f'{text}\n[DEFAULT]\ntransport_url = {bus}\n'
+        )
+        code = status.main(
+            ['--config-file', str(path), 'upgrade', 'check', '--json']
+        )
+        printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return code, [
+            (one['result'], one['details']) for one in printed['checks']
+        ]
+
+    return run
+
+
+@pytest.fixture
+def vhost(rabbitmq):
+    """The URL of a virtual host, and one as kombu takes it."""
+    url = servers.new_vhost(*rabbitmq)
+    return url, url.replace('rabbit:', 'amqp:')
+
+
+def test_nothing_is_found_where_all_is_well(check):
+    code, found = check()
+    assert code == 0
+    assert [result for result, _ in found] == [0] * 5
+
+
+def test_a_table_is_printed_for_people(tmp_path, ready_sqlite, capsys):
+    path = tmp_path / 'a.conf'
+    path.write_text(
+        f'[database]\nconnection = {ready_sqlite}\n'
+        '[DEFAULT]\ntransport_url = inproc://\n'
+    )
+    arguments = ['--config-file', str(path), 'upgrade', 'check']
+    assert status.main(arguments) == 0
+    assert 'Check: Tables of the database' in capsys.readouterr().out
+
+
+def test_tables_that_are_not_there_are_a_failure(check, tmp_path):
+    code, found = check(database=new_database(f'sqlite:///{tmp_path}/'))
+    assert code == 2
+    assert 'scheduler-manage db sync' in found[DATABASE][1]
+    code, found = check(database='')
+    assert (code, found[DATABASE][0]) == (2, 2)
+
+
+def test_options_with_other_names_are_a_warning(check):
+    code, found = check(
+        '[DEFAULT]\nscheduler_max_attempts = 3\ncontrol_exchange = nova\n'
+        '[scheduler]\ninbox_size = 10\nbatch-size = 4\nspeed = 5\n'
+        '[service:central]\nworkers = 1\n'
+    )
+    assert code == 1
+    for text in (
+        '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
+        '[scheduler] inbox_size is named [scheduler] request_queue_size now',
+        '[scheduler] speed is not an option',
+        '[DEFAULT] control_exchange = nova does not count',
+    ):
+        assert text in found[OPTIONS][1]
+    for text in ('workers', 'batch', 'transport_url', 'connection'):
+        assert text not in found[OPTIONS][1]
+
+
+@pytest.mark.parametrize(
+    ('rules', 'code', 'text'),
+    [
+        ('"ping": "role:x"', 0, ''),
+        ('"pong": "role:x"', 1, 'no such rules: pong'),
+        ('"ping": "role:x and"', 2, 'ping'),
+    ],
+)
+def test_policy_files_are_read(check, tmp_path, rules, code, text):
+    (tmp_path / 'policy.yaml').write_text(f'{rules}\n')
+    ended, found = check(
+        f'[oslo_policy]\npolicy_file = {tmp_path}/policy.yaml\n'
+    )
+    assert (ended, found[POLICY][0]) == (code, code)
+    assert text in (found[POLICY][1] or '')
+
+
+def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
+    (tmp_path / 'policy.json').write_text('{"ping": "role:x"}')
+    code, found = check(
+        f'[oslo_policy]\npolicy_file = {tmp_path}/policy.json\n'
+    )
+    assert (code, found[-1][0]) == (2, 2)
+
+
+@pytest.mark.broker
+def test_nothing_is_declared_on_the_broker(check, vhost, rabbitmq):
+    code, _ = check(bus=vhost[0])
+    assert code == 0
+    assert servers.names_in(rabbitmq[0], vhost[0], 'queues') == set()
+    exchanges = servers.names_in(rabbitmq[0], vhost[0], 'exchanges')
+    assert EXCHANGE not in exchanges
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize('part', ['queue', 'exchange'])
+def test_a_queue_of_another_kind_is_a_failure(check, vhost, part):
+    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
+        if part == 'queue':
+            channel.queue_declare(TOPIC, durable=True, auto_delete=False)
+        else:
+            channel.exchange_declare(EXCHANGE, 'topic', auto_delete=False)
+    code, found = check(QUORUM, vhost[0])
+    assert (code, found[QUEUES][0]) == (2, 2)
+    assert 'PRECONDITION_FAILED' in found[QUEUES][1]
+
+
+@pytest.mark.broker
+def test_queues_of_the_same_kind_are_well(check, vhost, launch, ready_sqlite):
+    daemon = launch(ready_sqlite, vhost[0], QUORUM)
+    daemon.wait_for('Ready')
+    code, found = check(QUORUM, vhost[0])
+    assert code == 0, found
+    assert daemon.end() == 0
+
+
+@pytest.mark.broker
+def test_the_queue_of_the_topic_before_is_a_warning(check, vhost):
+    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
+        channel.queue_declare('scheduler', auto_delete=False)
+    code, found = check(bus=vhost[0])
+    assert code == 1
+    assert 'with 0 messages and 0 consumers' in found[QUEUES][1]
+    for topic in ('scheduler', TOPIC):
+        code, _ = check(f'[scheduler]\ntopic = {topic}\n', vhost[0])
+        assert code == 0
+
+
+@pytest.mark.broker
+def test_a_broker_that_is_not_there_is_a_failure(check):
+    url = f'rabbit://guest:guest@127.0.0.1:{servers.free_port()}/'
+    code, found = check(bus=url)
+    assert (code, found[QUEUES]) == (2, (2, 'The broker does not answer'))

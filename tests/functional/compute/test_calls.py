@@ -1,0 +1,363 @@
+"""Callers of the compute service's interface get hosts, or clear errors."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.store import schema
+from scheduler_service.store.records import decisions
+from tests.support import nova_wire, servers
+from tests.support.compute import CONTEXT, HOSTS, ComputeCaller, hosts_of
+from tests.support.nova_wire import flavor, thing
+from tests.support.services import new_conf
+from tests.support.waiting import wait_until
+
+import oslo_messaging  # isort: skip
+
+# Those of the compute service that was recorded.
+FILTERS = [
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+]
+GROUP = '1cbce090-58db-43ab-acf3-fb4db2d9117a'
+
+
+def refused(compute, **fields):
+    """Return the remote error with which a request is refused."""
+    with pytest.raises(oslo_messaging.RemoteError) as caught:
+        compute.select(**fields)
+    return caught.value
+
+
+def claims(store):
+    """Return instance -> (host, state)."""
+    table = schema.instances
+    with store.reading() as conn:
+        rows = conn.execute(
+            sa.select(table.c.uuid, table.c.host, table.c.state)
+        )
+        return {row.uuid: (row.host, row.state) for row in rows}
+
+
+def test_a_chosen_host_comes_first_then_its_alternates(compute):
+    instance = str(uuid.uuid4())
+    reply = compute.select(uuids=[instance])
+    assert hosts_of(reply) == [['compute-1', 'compute-2', 'compute-3']]
+    assert claims(compute.store) == {instance: ('compute-1', 'claimed')}
+    data = reply[0][0]['nova_object.data']
+    assert data['nodename'] == 'node-1'
+    assert json.loads(data['allocation_request']) == {
+        'allocations': {
+            data['compute_node_uuid']: {
+                'resources': {'VCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 20}
+            }
+        },
+        'mappings': {'': [data['compute_node_uuid']]},
+    }
+
+
+def test_several_instances_have_no_alternate_that_one_of_them_has(compute):
+    uuids = [str(uuid.uuid4()) for _ in range(3)]
+    listed = hosts_of(compute.select(uuids=uuids, num_instances=3))
+    chosen = {each[0] for each in listed}
+    assert len(listed) == 3
+    assert not any(chosen & {*each[1:]} for each in listed)
+    assert {host for host, _ in claims(compute.store).values()} == chosen
+
+
+def test_more_are_placed_than_the_spec_says_if_their_uuids_are_named(compute):
+    uuids = [str(uuid.uuid4()) for _ in range(2)]
+    assert len(compute.select(uuids=uuids, num_instances=1)) == 2
+
+
+@pytest.mark.parametrize('name', nova_wire.REQUESTS)
+def test_recorded_requests_get_a_reply_of_the_recorded_form(
+    make_compute, name
+):
+    compute = make_compute(filter_scheduler__enabled_filters=FILTERS)
+    recorded = nova_wire.answered(name)
+    caller = compute.caller()
+    if recorded['failure']:
+        with pytest.raises(oslo_messaging.RemoteError) as caught:
+            caller.send(name)
+        assert caught.value.exc_type == 'NoValidHost'
+        return
+    assert shape(caller.send(name)) == shape(recorded['result'])
+
+
+def shape(value):
+    """Return the keys of a reply, without its values."""
+    if isinstance(value, list):
+        return [shape(one) for one in value]
+    if isinstance(value, dict):
+        return {key: shape(one) for key, one in value.items()}
+    return None
+
+
+def test_4_4_gets_plain_dicts(compute):
+    assert compute.select(version='4.4') == [
+        {'host': 'compute-1', 'nodename': 'node-1', 'limits': {
+            'vcpu': 256, 'memory_mb': 49150, 'disk_gb': 500,
+        }}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('version', 'served'), [('4.3', '4.4 to 4.5'), ('4.6', '4.0 to 4.5')]
+)
+def test_other_versions_are_refused_with_what_is_served(
+    compute, version, served
+):
+    error = refused(compute, version=version)
+    assert served in error.value
+    assert version in error.value
+
+
+def test_tenants_read_a_short_reason_and_operators_all_of_it(compute):
+    error = refused(compute, flavor=flavor(vcpus=4000))
+    assert error.exc_type == 'NoValidHost'
+    assert error.value == (
+        'No valid host was found. There are not enough hosts available.'
+    )
+    compute.daemon.scheduler.recorder.flush()
+    with compute.store.reading() as conn:
+        (decision,) = decisions.show(conn, CONTEXT['request_id'])
+    assert 'CoreFilter' in json.dumps(decision)
+
+
+def test_reasons_may_go_out_in_full(make_compute):
+    compute = make_compute(compute__reason='full')
+    assert 'CoreFilter' in refused(compute, flavor=flavor(vcpus=4000)).value
+
+
+@pytest.mark.parametrize(
+    ('fields', 'words'),
+    [
+        ({'force_hosts': ['x']}, 'host: x node: None '),
+        ({'force_nodes': ['x']}, 'host: None node: x '),
+        (
+            {'force_hosts': ['compute-1'], 'force_nodes': ['x']},
+            'host: compute-1 node: x ',
+        ),
+        (
+            {
+                'requested_destination': thing(
+                    'Destination', '1.4', host='x', node='y'
+                )
+            },
+            'host: x node: y ',
+        ),
+    ],
+)
+def test_unknown_hosts_are_named(compute, fields, words):
+    assert refused(compute, **fields).value == (
+        f'No valid host was found. No such host - {words}'
+    )
+
+
+def test_a_host_that_is_there_and_full_is_not_an_unknown_one(compute):
+    error = refused(
+        compute, force_hosts=['compute-1'], flavor=flavor(vcpus=4000)
+    )
+    assert 'not enough hosts' in error.value
+
+
+def test_what_is_not_supported_is_refused_by_name(compute):
+    groups = [thing('RequestGroup', '1.3', resources={'VGPU': 1})]
+    error = refused(compute, requested_resources=groups)
+    assert error.exc_type == 'NoValidHost'
+    assert 'requested_resources' in error.value
+    assert not claims(compute.store)
+
+
+@pytest.mark.parametrize('uuids', [['x'], 'x'])
+def test_arguments_that_cannot_be_read_are_refused(compute, uuids):
+    error = refused(compute, uuids=uuids)
+    assert error.exc_type == 'NoValidHost'
+    assert 'instance_uuids' in error.value
+
+
+def test_no_instance_is_refused(compute):
+    with pytest.raises(oslo_messaging.RemoteError, match='at least one'):
+        compute.caller().call(
+            '4.5',
+            'select_destinations',
+            spec_obj=nova_wire.spec(),
+            instance_uuids=[],
+        )
+
+
+def group_of(*members, hosts=(), policy='anti-affinity', **rules):
+    return {
+        'instance_group': thing(
+            'InstanceGroup',
+            '1.11',
+            uuid=GROUP,
+            policy=policy,
+            members=list(members),
+            hosts=list(hosts),
+            _rules=rules,
+        )
+    }
+
+
+def test_a_group_that_travels_along_keeps_its_members_apart(compute):
+    first, second, third = (str(uuid.uuid4()) for _ in range(3))
+    one = compute.select(uuids=[first], **group_of(first))
+    two = compute.select(uuids=[second], **group_of(first, second))
+    chosen = [hosts_of(one)[0][0], hosts_of(two)[0][0]]
+    assert len({*chosen}) == 2
+    # A member that the store does not know, on a host that it knows.
+    left = [name for name in all_hosts() if name not in chosen]
+    group = group_of(first, second, third, hosts=[*chosen, left[0]])
+    (listed,) = hosts_of(compute.select(uuids=[third], **group))
+    assert listed[0] in left[1:]
+
+
+def all_hosts():
+    return [one['host'] for one in HOSTS['hosts']]
+
+
+def test_a_group_that_travels_along_keeps_its_members_together(compute):
+    member = str(uuid.uuid4())
+    group = group_of(member, hosts=['compute-4'], policy='affinity')
+    assert hosts_of(compute.select(**group)) == [['compute-4']]
+
+
+def test_a_group_of_several_is_kept_within_one_request(compute):
+    uuids = [str(uuid.uuid4()) for _ in range(5)]
+    listed = hosts_of(compute.select(uuids=uuids, **group_of(*uuids)))
+    assert len({each[0] for each in listed}) == 5
+    error = refused(compute, **group_of(*uuids))
+    assert 'not enough hosts' in error.value
+
+
+def test_a_rebuild_is_checked_without_a_claim(compute):
+    instance = str(uuid.uuid4())
+    reply = compute.select(
+        uuids=[instance],
+        scheduler_hints={'_nova_check_type': ['rebuild']},
+        requested_destination=thing('Destination', '1.4', host='compute-2'),
+    )
+    assert hosts_of(reply)[0][0] == 'compute-2'
+    assert not claims(compute.store)
+
+
+def test_a_retry_gives_up_the_host_that_failed(compute):
+    instance = str(uuid.uuid4())
+    compute.select(uuids=[instance])
+    retry = thing(
+        'SchedulerRetries',
+        '1.1',
+        num_attempts=2,
+        hosts=thing(
+            'ComputeNodeList',
+            '1.17',
+            objects=[
+                thing(
+                    'ComputeNode',
+                    '1.19',
+                    host='compute-1',
+                    hypervisor_hostname='node-1',
+                )
+            ],
+        ),
+    )
+    reply = compute.select(uuids=[instance], retry=retry)
+    assert hosts_of(reply)[0][0] == 'compute-2'
+    assert claims(compute.store) == {instance: ('compute-2', 'claimed')}
+
+
+def test_an_instance_that_a_host_has_moves(compute):
+    instance = str(uuid.uuid4())
+    compute.select(uuids=[instance])
+    snapshot = compute.daemon.scheduler.snapshot
+    confirmed = compute.daemon.scheduler.confirm([instance])
+    assert confirmed.result(10) == [instance]
+    assert snapshot().hosts.instances.get(instance)
+    reply = compute.select(uuids=[instance])
+    assert hosts_of(reply)[0][0] == 'compute-2'
+    with compute.store.reading() as conn:
+        moves = conn.execute(sa.select(schema.moves.c.host)).scalars().all()
+    assert moves == ['compute-2']
+    assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
+
+
+def test_a_later_request_gives_up_what_an_earlier_one_claimed(compute):
+    instance = str(uuid.uuid4())
+    first = compute.select(uuids=[instance], force_hosts=['compute-3'])
+    again = compute.select(uuids=[instance])
+    assert hosts_of(first)[0][0] == 'compute-3'
+    assert hosts_of(again)[0][0] == 'compute-1'
+    assert claims(compute.store) == {instance: ('compute-1', 'claimed')}
+
+
+def test_a_move_that_came_to_nothing_is_given_up(compute):
+    instance = str(uuid.uuid4())
+    compute.select(uuids=[instance])
+    compute.daemon.scheduler.confirm([instance]).result(10)
+    compute.select(uuids=[instance], force_hosts=['compute-4'])
+    compute.select(uuids=[instance], force_hosts=['compute-5'])
+    with compute.store.reading() as conn:
+        moves = conn.execute(sa.select(schema.moves.c.host)).scalars().all()
+    assert moves == ['compute-5']
+    assert claims(compute.store)[instance] == ('compute-1', 'confirmed')
+
+
+def test_fanouts_are_stored_and_told_to_a_mirror(compute):
+    heard = []
+    compute.daemon.changes.subscribe(heard.append)
+    caller = compute.caller()
+    for name in ('agg', 'info', 'sync', 'del', 'aggdel'):
+        caller.fanout(name)
+    wait_until(lambda: len(heard) == 5)
+    assert [(one.method, one.host) for one in heard] == [
+        ('update_aggregates', None),
+        ('update_instance_info', 'compute-1'),
+        ('sync_instance_info', 'compute-1'),
+        ('delete_instance_info', 'compute-1'),
+        ('delete_aggregate', None),
+    ]
+    counted = compute.daemon.scheduler.health.counters()['compute_changes']
+    assert counted == dict.fromkeys((one.method for one in heard), 1)
+    synced = nova_wire.sent('sync')['args']['instance_uuids']
+    wait_until(lambda: list(claims(compute.store)) == synced)
+
+
+def test_our_own_interface_is_served_beside_it(compute):
+    assert compute.service.client.ping(CONTEXT | {'roles': ['admin']})
+
+
+def test_both_interfaces_cannot_have_one_queue(make_service):
+    with pytest.raises(errors.ConfigurationError, match=r'\[compute\] topic'):
+        make_service(
+            compute__enabled=True,
+            compute__topic='one',
+            scheduler__topic='one',
+        )
+
+
+@pytest.mark.broker
+def test_the_compute_service_may_have_a_bus_of_its_own(make_compute, rabbitmq):
+    url = servers.new_vhost(*rabbitmq)
+    compute = make_compute(
+        compute__transport_url=url,
+        compute__topic='scheduler',
+        scheduler__topic='scheduler',
+    )
+    caller = ComputeCaller(url, 'scheduler')
+    assert hosts_of(caller.select())[0][0] == 'compute-1'
+    assert compute.service.select_hosts() == ['compute-2']
+    caller.transport.cleanup()
+
+
+def test_the_interface_is_off_by_default():
+    assert new_conf().compute.enabled is False

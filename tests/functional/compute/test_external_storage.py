@@ -1,0 +1,126 @@
+"""Share and block storage services send hosts over HTTP, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.store.records import decisions
+from tests.support.compute import CONTEXT, HOSTS
+from tests.support.http_client import HttpClient
+from tests.support.nova_wire import spec, thing
+from tests.support.servers import free_port
+
+PROPERTIES = {'manila': 'share_properties', 'cinder': 'volume_properties'}
+SERVICES = pytest.mark.parametrize('service', PROPERTIES)
+
+
+@pytest.fixture
+def serve(make_service):
+    made = []
+
+    def make(**more):
+        port = free_port()
+        service = make_service(
+            inventory=HOSTS,
+            http__bind_port=port,
+            filter_scheduler__enabled_filters=['ComputeFilter', 'DiskFilter'],
+            filter_scheduler__weight_classes=['RAMWeigher'],
+            compute__external_scheduler=True,
+            **more,
+        )
+        made.append(HttpClient(service, port))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def send(client, service, document):
+    """Return status and answer of a call of a service."""
+    return client.send('POST', f'/scheduler/{service}/external', document)
+
+
+def body(service, *hosts, size=10, weights=None, **properties):
+    """Return the body of a call of a service."""
+    return {
+        'spec': {
+            PROPERTIES[service]: {'size': size, **properties},
+            'something': {'else': [1]},
+        },
+        'context': CONTEXT,
+        'hosts': [{'host': host} for host in hosts],
+        'weights': weights or {},
+    }
+
+
+@SERVICES
+def test_known_hosts_are_ordered_and_others_keep_their_order(serve, service):
+    client = serve()
+    sent = ['b@x#p', 'compute-3', 'a@x#p', 'compute-1']
+    assert send(client, service, body(service, *sent)) == (
+        200,
+        {'hosts': ['compute-1', 'compute-3', 'b@x#p', 'a@x#p']},
+    )
+    client.service.daemon.scheduler.recorder.flush()
+    with client.service.store.reading() as conn:
+        (decision,) = decisions.show(conn, CONTEXT['request_id'])
+    assert decision['kind'] == 'external'
+    assert decision['unknown'] == 2
+
+
+@SERVICES
+def test_the_weights_that_are_sent_count(serve, service):
+    client = serve(compute__external_weight_multiplier=10.0)
+    weights = {'compute-1': 1.0, 'compute-3': 5.0}
+    document = body(service, 'compute-1', 'compute-3', weights=weights)
+    assert send(client, service, document)[1] == {
+        'hosts': ['compute-3', 'compute-1']
+    }
+
+
+@SERVICES
+def test_a_size_that_a_known_host_has_not_free_leaves_it_out(serve, service):
+    client = serve(compute__external_unknown_hosts='dropped')
+    document = body(service, 'compute-1', 'x', size=501)
+    assert send(client, service, document) == (200, {'hosts': []})
+
+
+@SERVICES
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        {},
+        spec(),
+        thing('RequestSpec', '1.15'),
+        {'share_properties': None, 'volume_properties': None},
+        {'share_group_type': {}},
+        {'share_properties': 7, 'volume_properties': 7},
+        {'share_properties': {'size': -1}, 'volume_properties': {'size': -1}},
+        {'share_properties': {'size': 'x'}, 'volume_properties': {'size': []}},
+    ],
+)
+def test_what_is_not_ours_is_answered_with_400(serve, service, wrong):
+    client = serve()
+    document = {**body(service, 'compute-1'), 'spec': wrong}
+    status, answer = send(client, service, document)
+    assert (status, answer['error']['name']) == (400, 'InvalidRequest')
+
+
+def test_the_two_services_are_not_taken_for_each_other(serve):
+    client = serve()
+    assert send(client, 'cinder', body('manila', 'compute-1'))[0] == 400
+    assert send(client, 'manila', body('cinder', 'compute-1'))[0] == 400
+
+
+@SERVICES
+@pytest.mark.parametrize(('needed', 'status'), [(True, 401), (False, 200)])
+def test_the_token_may_be_waived(serve, tmp_path, service, needed, status):
+    (tmp_path / 'token').write_text('secret')
+    client = serve(
+        http__token_file=str(tmp_path / 'token'),
+        compute__external_scheduler_authentication=needed,
+    )
+    document = body(service, 'compute-1')
+    assert send(client, service, document)[0] == status
+    assert client.send('GET', '/metrics')[0] == 401

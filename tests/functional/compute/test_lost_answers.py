@@ -1,0 +1,155 @@
+"""A caller that has left is not claimed for; one that waits hears of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.compute import request
+from scheduler_service.rpc import reply_publisher
+from scheduler_service.store import schema
+from tests.support import nova_wire
+from tests.support.compute import CONTEXT, publish_request
+from tests.support.nova_wire import flavor
+from tests.support.services import BUSES
+from tests.support.slow_filter import SLOW, SlowFilter
+from tests.support.waiting import wait_until
+
+import oslo_messaging  # isort: skip
+
+
+def claimed(compute):
+    """Return the instances that hold a claim."""
+    with compute.store.reading() as conn:
+        return list(conn.execute(sa.select(schema.instances.c.uuid)).scalars())
+
+
+def counted(compute, name):
+    return compute.daemon.scheduler.health.counters().get(name, {})
+
+
+def slow(seconds):
+    return flavor(name=f'slow:{seconds}')
+
+
+@pytest.fixture(params=BUSES)
+def compute(request, make_compute):
+    return make_compute(request.param, **SLOW)
+
+
+def test_a_request_that_waited_too_long_is_not_claimed_for(compute):
+    caller = compute.caller(timeout=1)
+    before = SlowFilter.waits
+    compute.daemon.scheduler.select_destinations(
+        request_of(slow(2.5)), claim=False
+    )
+    # Both would be decided together, in time, if the second came at once.
+    wait_until(lambda: SlowFilter.waits > before)
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        caller.select()
+    wait_until(lambda: counted(compute, 'requests_expired') == 1)
+    assert claimed(compute) == []
+    assert counted(compute, 'answers_undone') == {}
+
+
+def request_of(wanted):
+    """Return a request of ours with a flavor of the compute service's."""
+    return request.translate(
+        nova_wire.spec(flavor=wanted), [str(uuid.uuid4())], CONTEXT
+    ).request
+
+
+def test_an_answer_after_the_deadline_leaves_no_claim(compute):
+    caller = compute.caller(timeout=1)
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        caller.select(flavor=slow(2))
+    wait_until(lambda: counted(compute, 'answers_undone') == {'released': 1})
+    assert claimed(compute) == []
+
+
+@pytest.mark.broker
+def test_heartbeats_keep_a_caller_waiting(make_compute):
+    """Longer than the silence after which it gives up."""
+    compute = make_compute('rabbit', **SLOW)
+    caller = compute.caller(timeout=60, monitor=3)
+    start = time.monotonic()
+    instance = str(uuid.uuid4())
+    assert caller.select(uuids=[instance], flavor=slow(7))
+    assert time.monotonic() - start > 7
+    assert claimed(compute) == [instance]
+    assert counted(compute, 'call_heartbeats')['sent'] >= 3
+
+
+@pytest.mark.broker
+def test_our_own_callers_get_heartbeats_too(make_compute):
+    compute = make_compute('rabbit', **SLOW)
+    client = compute.service.client._client.prepare(
+        version='1.0', call_monitor_timeout=3
+    )
+    wanted = {'flavor': {'name': 'slow:5', 'vcpus': 1}}
+    context = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
+    reply = client.call(context, 'select_destinations', request=wanted)
+    assert reply['placements']
+    assert counted(compute, 'call_heartbeats')['sent'] >= 2
+
+
+@pytest.fixture
+def short_retries(monkeypatch):
+    """A lost reply is given up soon; a minute is too long for a test."""
+    monkeypatch.setattr(reply_publisher, '_GIVE_UP_S', 0.5)
+
+
+def publish(compute, instance, replies):
+    """Send a request whose replies go to a queue that is missing."""
+    publish_request(compute.service.url, compute.topic, instance, replies)
+
+
+@pytest.mark.broker
+def test_a_claim_whose_answer_is_lost_is_released(make_compute, short_retries):
+    compute = make_compute('rabbit')
+    publish(compute, str(uuid.uuid4()), f'reply_{uuid.uuid4().hex}')
+    wait_until(lambda: counted(compute, 'answers_undone') == {'released': 1})
+    assert claimed(compute) == []
+
+
+@pytest.mark.broker
+def test_a_lost_answer_does_not_undo_what_a_later_request_claimed(
+    make_compute, short_retries
+):
+    compute = make_compute('rabbit')
+    instance = str(uuid.uuid4())
+    publish(compute, instance, f'reply_{uuid.uuid4().hex}')
+    wait_until(lambda: claimed(compute))
+    assert compute.select(uuids=[instance])
+    wait_until(lambda: counted(compute, 'answers_undone') == {'kept': 1})
+    assert claimed(compute) == [instance]
+
+
+@pytest.mark.broker
+def test_what_another_caller_of_our_own_got_as_its_answer_stays(
+    make_compute, short_retries
+):
+    compute = make_compute('rabbit')
+    instance = str(uuid.uuid4())
+    publish(compute, instance, f'reply_{uuid.uuid4().hex}')
+    wait_until(lambda: claimed(compute))
+    hosts = compute.service.select_hosts(instance_uuids=[instance])
+    assert len(hosts) == 1
+    wait_until(lambda: counted(compute, 'answers_undone') == {'kept': 1})
+    assert claimed(compute) == [instance]
+
+
+def test_each_of_many_requests_is_undone(compute):
+    client = compute.service.client._client.prepare(version='1.0', timeout=1)
+    listed = [
+        {'select_destinations': {'flavor': {'name': name, 'vcpus': 1}}}
+        for name in ('slow:2', 'small')
+    ]
+    context = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        client.call(context, 'schedule_many', requests=listed)
+    wait_until(lambda: counted(compute, 'answers_undone') == {'released': 2})
+    assert claimed(compute) == []

@@ -1,0 +1,141 @@
+"""Daemon processes that lose their database while others keep it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT
+from tests.support.processes import on_topic
+from tests.support.servers import free_port
+from tests.support.tcp_proxy import Mode, TcpProxy, tcp_proxy
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.db]
+
+TINY = {'memory_mb': 1}
+CALLS = 40
+# Every loss is in this time known, and said.
+KNOWN_S = 5.0
+
+LOSSES: dict[str, Callable[[TcpProxy], None]] = {
+    'refused': lambda proxy: proxy.become(Mode.REFUSE),
+    'black hole': lambda proxy: proxy.become(Mode.BLACK_HOLE),
+    'silent death': lambda proxy: proxy.freeze(),
+}
+
+
+@contextlib.contextmanager
+def through_proxy(url: str, server: Any) -> Iterator[tuple[TcpProxy, str]]:
+    """Give a proxy to a database server, and a database's URL through it."""
+    with tcp_proxy(server.port) as proxy:
+        yield proxy, url.replace(f':{server.port}/', f':{proxy.port}/')
+
+
+def ask_often(asking: Any, results: Counter[str], pause_s: float) -> None:
+    """Make the calls from threads; count answers and errors."""
+
+    def ask() -> None:
+        try:
+            asking.select_destinations(CONTEXT, {'flavor': TINY})
+            results['answered'] += 1
+        except Exception as error:
+            results[type(error).__name__] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(CALLS)]
+    for thread in threads:
+        thread.start()
+        time.sleep(pause_s)
+    for thread in threads:
+        thread.join()
+
+
+def readiness(port: int) -> dict[str, Any]:
+    """Return what a daemon says of itself, ready or not."""
+    response = urllib3.request('GET', f'http://127.0.0.1:{port}/readyz')
+    return response.json()
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ('kind', 'loss'),
+    [
+        ('postgresql', 'black hole'),
+        pytest.param('postgresql', 'refused', marks=SLOW),
+        pytest.param('postgresql', 'silent death', marks=SLOW),
+        pytest.param('mariadb', 'black hole', marks=SLOW),
+        pytest.param('mariadb', 'refused', marks=SLOW),
+        pytest.param('mariadb', 'silent death', marks=SLOW),
+    ],
+)
+def test_no_call_is_lost_when_one_daemon_loses_the_database(
+    kind, loss, connect, launch, request, rabbitmq, topic
+):
+    server, base = request.getfixturevalue(kind)
+    database = ready_database(base)
+    with through_proxy(database, server) as (proxy, proxied):
+        sick = launch(proxied, rabbitmq[1], on_topic(topic))
+        well = launch(database, rabbitmq[1], on_topic(topic))
+        sick.wait_for('Ready:')
+        well.wait_for('Ready:')
+        asking = connect(rabbitmq[1], topic, timeout=60)
+        asking.ping(CONTEXT)
+        results: Counter[str] = Counter()
+        LOSSES[loss](proxy)
+        start = time.monotonic()
+        ask_often(asking, results, pause_s=0.1)
+        took = time.monotonic() - start
+        assert results == {'answered': CALLS}
+        assert took < 15
+        sick.wait_for('Stopped consuming from')
+        proxy.become(Mode.FORWARD)
+        sick.wait_for('Database reachable again', 10)
+        sick.wait_for(f'Consuming from {topic} again', 10)
+        assert sick.end() == 0
+        assert well.end() == 0
+
+
+@pytest.mark.parametrize(
+    'kind', ['postgresql', pytest.param('mariadb', marks=SLOW)]
+)
+def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
+    kind, connect, launch, request, rabbitmq, topic
+):
+    server, base = request.getfixturevalue(kind)
+    database = ready_database(base)
+    with through_proxy(database, server) as (proxy, proxied):
+        port = free_port()
+        http = f'[http]\nbind_port = {port}\n'
+        daemon = launch(proxied, rabbitmq[1], on_topic(topic) + http)
+        daemon.wait_for('Ready:')
+        assert readiness(port)['ready']
+        asking = connect(rabbitmq[1], topic, timeout=60)
+        assert asking.ping(CONTEXT)['database'] == 'up'
+        proxy.become(Mode.BLACK_HOLE)
+        wait_until(lambda: asking.ping(CONTEXT)['database'] == 'away', KNOWN_S)
+        assert readiness(port)['database'] == 'bad'
+        results: Counter[str] = Counter()
+        thread = threading.Thread(
+            target=ask_often, args=(asking, results, 0.0)
+        )
+        thread.start()
+        time.sleep(2)
+        told = asking.ping(CONTEXT)
+        assert told['database'] == 'away'
+        # Nothing circles: each message was returned at most once.
+        assert told['counters'].get('requests_redelivered', 0) <= CALLS
+        assert not results
+        proxy.become(Mode.FORWARD)
+        thread.join(30)
+        assert results == {'answered': CALLS}
+        assert daemon.end() == 0

@@ -1,0 +1,126 @@
+"""Processes that are told to end while their servers are unreachable."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.processes import Process
+from tests.support.servers import free_port
+from tests.support.tcp_proxy import Mode, tcp_proxy
+
+LIMIT_S = 4
+# For the signal to arrive, and the process to be gone.
+MARGIN_S = 1.0
+
+
+def settings(topic: str, limit_s: int = LIMIT_S) -> str:
+    return (
+        f'[scheduler]\ntopic = {topic}\n'
+        f'graceful_shutdown_timeout = {limit_s}\n'
+    )
+
+
+def seconds_to_end(daemon: Process) -> float:
+    """Return how long a daemon takes to end with success."""
+    start = time.monotonic()
+    assert daemon.end(signal.SIGTERM) == 0
+    return time.monotonic() - start
+
+
+def test_daemon_ends_when_it_never_reached_the_broker(
+    launch, ready_sqlite, topic
+):
+    bus = f'rabbit://guest:guest@127.0.0.1:{free_port()}/'
+    daemon = launch(ready_sqlite, bus, settings(topic))
+    daemon.wait_for('Connection failed')
+    assert seconds_to_end(daemon) < LIMIT_S + MARGIN_S
+
+
+@pytest.mark.slow
+def test_daemon_ends_when_it_never_reached_the_database(launch, topic):
+    with tcp_proxy(free_port()) as proxy:
+        proxy.become(Mode.BLACK_HOLE)
+        database = f'postgresql+psycopg://a@127.0.0.1:{proxy.port}/a'
+        daemon = launch(database, 'inproc://', settings(topic))
+        daemon.wait_for('Degraded: database unreachable')
+        assert seconds_to_end(daemon) < LIMIT_S + MARGIN_S
+
+
+@pytest.mark.broker
+@pytest.mark.db
+@pytest.mark.parametrize(
+    ('lost', 'mode'),
+    [
+        ('broker', Mode.BLACK_HOLE),
+        pytest.param('broker', Mode.REFUSE, marks=pytest.mark.slow),
+        pytest.param('database', Mode.BLACK_HOLE, marks=pytest.mark.slow),
+        pytest.param('database', Mode.REFUSE, marks=pytest.mark.slow),
+    ],
+)
+def test_daemon_ends_in_time_when_a_server_is_lost(
+    lost, mode, connect, launch, postgresql, rabbitmq, topic
+):
+    database, bus = ready_database(postgresql[1]), rabbitmq[1]
+    server = (rabbitmq if lost == 'broker' else postgresql)[0]
+    with tcp_proxy(server.port) as proxy:
+        old, new = f':{server.port}/', f':{proxy.port}/'
+        daemon = launch(
+            database.replace(old, new), bus.replace(old, new), settings(topic)
+        )
+        daemon.wait_for('Ready:')
+        asking = connect(bus, topic, timeout=2)
+        asking.select_destinations(CONTEXT, {'flavor': SMALL})
+        proxy.become(mode)
+        # One is under way, in whatever state.
+        asked = threading.Thread(target=_ask_in_vain, args=(asking,))
+        asked.start()
+        time.sleep(0.5)
+        assert seconds_to_end(daemon) < LIMIT_S + MARGIN_S
+        asked.join()
+
+
+@pytest.mark.broker
+@pytest.mark.db
+def test_daemon_ends_at_once_when_it_is_told_twice(
+    launch, postgresql, rabbitmq, topic
+):
+    server, bus = rabbitmq
+    with tcp_proxy(server.port) as proxy:
+        bus = bus.replace(f':{server.port}/', f':{proxy.port}/')
+        daemon = launch(
+            ready_database(postgresql[1]), bus, settings(topic, 60)
+        )
+        daemon.wait_for('Ready:')
+        proxy.become(Mode.BLACK_HOLE)
+        daemon.popen.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert daemon.popen.poll() is None
+        assert seconds_to_end(daemon) < MARGIN_S
+
+
+def test_command_says_so_when_the_broker_is_unreachable(tmp_path):
+    config = tmp_path / 'a.conf'
+    config.write_text(
+        '[DEFAULT]\n'
+        f'transport_url = rabbit://guest:guest@127.0.0.1:{free_port()}/\n'
+    )
+    result = subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.manage',
+         '--config-file', str(config), 'ping'],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert 'ServiceBusy: The message bus is unreachable' in result.stderr
+
+
+def _ask_in_vain(asking) -> None:
+    with pytest.raises(Exception):  # noqa: B017 - whatever the bus raises
+        asking.select_destinations(CONTEXT, {'flavor': SMALL})

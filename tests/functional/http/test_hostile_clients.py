@@ -1,0 +1,158 @@
+"""Clients that hold connections, and others that are served meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+
+import pytest
+
+from tests.support import extenders, raw_http
+from tests.support.servers import free_port
+
+# What a liveness probe may have to wait, in seconds.
+LIMIT_S = 0.1
+GET = b'GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n'
+
+BIND = raw_http.post(
+    '/extender/bind', 'Content-Length: 58',
+    body=b'{"PodName":"a","PodNamespace":"b","PodUID":"c","Node":"d"}',
+)  # fmt: skip
+
+
+@pytest.fixture
+def held():
+    """Give a stack that closes what a test connects."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def test_tls_is_served_when_a_connection_is_silent(serve_http, tmp_path, held):
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+        http__request_timeout=2.0,
+    )
+    silent = held.enter_context(raw_http.connect(http.port))
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert raw_http.is_closed(silent, 5)
+
+
+def test_health_is_served_when_300_clients_are_slow(serve_http, held):
+    http = serve_http(http__request_timeout=3.0)
+    heads = (
+        b'GET /healthcheck HTTP/1.1\r\nHo',
+        raw_http.post('/extender/filter', 'Content-Length: 1000', body=b'{'),
+        raw_http.post(
+            '/extender/filter', 'Transfer-Encoding: chunked', body=b'400\r\n'
+        ),
+    )
+    slow = []
+    for number in range(300):
+        sock = held.enter_context(raw_http.connect(http.port))
+        sock.sendall(heads[number % 3])
+        slow.append(sock)
+    assert raw_http.healthcheck_seconds(http.port) < LIMIT_S
+    deadline = time.monotonic() + 10
+    while http.service.daemon._http.connections:
+        # A byte now and then buys no time.
+        for sock in slow:
+            with contextlib.suppress(OSError):
+                sock.sendall(b'1')
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert http.service.daemon._http.closed['sends too slowly'] == 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('limit', ['', 'max_connections = 12000\n'
+                         'max_connections_per_address = 12000\n'])  # fmt: skip
+def test_health_is_served_when_10_000_connections_are_idle(
+    launch, ready_sqlite, held, limit
+):
+    if not held.enter_context(raw_http.open_files(11_000)):
+        pytest.skip('This process may not open 11,000 files')
+    port = free_port()
+    daemon = launch(
+        ready_sqlite, 'inproc://', f'[http]\nbind_port = {port}\n{limit}'
+    )
+    daemon.wait_for('Ready')
+    for _ in range(10_000):
+        held.enter_context(raw_http.connect(port))
+    assert raw_http.healthcheck_seconds(port) < LIMIT_S
+
+
+def test_longest_idle_connection_is_closed_when_an_address_has_too_many(
+    serve_http, held
+):
+    http = serve_http(http__max_connections_per_address=3)
+    first, *others = (
+        held.enter_context(raw_http.connect(http.port)) for _ in range(3)
+    )
+    # Used later than the others, so another one is the first to be closed.
+    first.sendall(GET)
+    assert raw_http.read_reply(first) == (200, b'OK')
+    stranger = held.enter_context(raw_http.connect(http.port, '127.0.0.2'))
+    stranger.sendall(GET)
+    assert raw_http.read_reply(stranger) == (200, b'OK')
+    fourth = held.enter_context(raw_http.connect(http.port))
+    fourth.sendall(GET)
+    assert raw_http.read_reply(fourth) == (200, b'OK')
+    assert raw_http.is_closed(others[0])
+    assert not raw_http.is_closed(first, 0.2)
+    assert not raw_http.is_closed(others[1], 0.2)
+
+
+def test_client_with_most_connections_loses_one_when_all_are_too_many(
+    serve_http, held
+):
+    http = serve_http(http__max_connections=5)
+    quiet = held.enter_context(raw_http.connect(http.port, '127.0.0.2'))
+    flood = [
+        held.enter_context(raw_http.connect(http.port)) for _ in range(20)
+    ]
+    quiet.sendall(GET)
+    assert raw_http.read_reply(quiet) == (200, b'OK')
+    assert http.service.daemon._http.connections <= 5
+    assert raw_http.is_closed(flood[0])
+
+
+def test_connection_is_refused_when_there_is_none_to_close(serve_http, held):
+    """The only connection waits for an API server, which says nothing."""
+    api = held.enter_context(socket.create_server(('127.0.0.1', 0)))
+    http = serve_http(
+        extender__api_server=f'http://127.0.0.1:{api.getsockname()[1]}',
+        http__max_connections=1,
+    )
+    busy = held.enter_context(raw_http.connect(http.port))
+    busy.sendall(BIND)
+    held.enter_context(api.accept()[0])
+    refused = held.enter_context(raw_http.connect(http.port))
+    assert raw_http.is_closed(refused, 5)
+    assert not raw_http.is_closed(busy, 0.1)
+
+
+def test_calls_are_served_when_binds_hang(serve_http, held):
+    """The API server accepts connections, and never says a word."""
+    api = held.enter_context(socket.create_server(('127.0.0.1', 0)))
+    http = serve_http(
+        extender__api_server=f'http://127.0.0.1:{api.getsockname()[1]}',
+        http__threads=2,
+    )
+    for _ in range(4):
+        sock = held.enter_context(raw_http.connect(http.port))
+        sock.sendall(BIND)
+    held.enter_context(api.accept()[0])
+    start = time.monotonic()
+    names = ['compute-1', 'compute-2']
+    status, answer = http.send(
+        'POST', '/extender/filter', {'Pod': {}, 'NodeNames': names}
+    )
+    assert (status, answer['NodeNames']) == (200, names)
+    assert http.send('GET', '/v1/decisions')[0] == 200
+    assert http.send('GET', '/readyz')[0] == 200
+    assert time.monotonic() - start < 5

@@ -1,0 +1,396 @@
+"""Who may do what: each method for each kind of caller."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from scheduler_service import errors, policies
+from scheduler_service.rpc.endpoints import SchedulerEndpoint
+from scheduler_service.rpc.host_state import HostStateEndpoint
+from scheduler_service.store.writing import admin
+from tests.support.documents import (
+    ADMIN,
+    GOLD_POOL,
+    NOBODY,
+    OWNER,
+    SERVICE,
+    SMALL,
+    STRANGER,
+)
+
+GROUP = '55555555-0000-4000-8000-000000000001'
+CALLERS = {
+    'nobody': NOBODY,
+    'other project': STRANGER,
+    'owner': OWNER,
+    'service': SERVICE,
+    'admin': {'user_id': 'a', 'roles': ['admin']},
+}
+OWNERS = ['owner', 'service', 'admin']
+SERVICES = ['service', 'admin']
+ADMINS = ['admin']
+
+
+def claimed(service, project='p'):
+    """Return an instance of a project, which holds a claim."""
+    answer = service.client.select_destinations(
+        CALLERS['admin'], {'flavor': SMALL, 'project_id': project}
+    )
+    return answer['placements'][0]['instance_uuid']
+
+
+def moving(service):
+    """Return an instance of project p that holds the claim of a move."""
+    one = claimed(service)
+    service.client.select_destinations(
+        CALLERS['admin'],
+        {'flavor': SMALL, 'project_id': 'p', 'instance_uuids': [one]},
+        move=True,
+    )
+    return one
+
+
+def placed_zone(service):
+    """Return a zone of project p that has a pool."""
+    zone = {'name': f'{uuid.uuid4().hex}.', 'id': str(uuid.uuid4())}
+    zone['project_id'] = 'p'
+    service.client.schedule_zone(CALLERS['admin'], zone)
+    return zone
+
+
+def select(context, service, **more):
+    request = {'flavor': SMALL, 'project_id': 'p', **more}
+    return service.client.select_destinations(context, request)
+
+
+def batch(context, service):
+    """Send a request in a batch; raise its error."""
+    (one,) = service.client.schedule_many(
+        context,
+        [{'select_destinations': {'flavor': SMALL, 'project_id': 'p'}}],
+    )
+    if 'error' in one:
+        raise getattr(errors, one['error']['name'])(one['error']['message'])
+
+
+def report(method, **args):
+    """Return what calls one of the methods for reports."""
+    return lambda context, service: service.client.call(
+        context, method, **args
+    )
+
+
+# (rule, what is done) -> who may do it. Everything belongs to project p.
+WAYS = {
+    ('select_destinations', 'select'): (select, OWNERS),
+    ('select_destinations', 'join a group'): (
+        lambda context, service: select(
+            context, service, instance_group=GROUP
+        ),
+        OWNERS,
+    ),
+    ('select_destinations', 'read the placement of a claim'): (
+        lambda context, service: select(
+            context,
+            service,
+            instance_uuids=[claimed(service)],
+            # A stranger says that the instance is its own.
+            project_id=context.get('project_id', 'p'),
+        ),
+        OWNERS,
+    ),
+    ('select_destinations', 'move'): (
+        lambda context, service: service.client.select_destinations(
+            context,
+            {'flavor': SMALL, 'instance_uuids': [claimed(service)]},
+            move=True,
+        ),
+        OWNERS,
+    ),
+    ('select_destinations:forced_host', 'force a host'): (
+        lambda context, service: select(
+            context, service, force_hosts=['compute-1']
+        ),
+        ADMINS,
+    ),
+    ('select_destinations:forced_host', 'force a node'): (
+        lambda context, service: select(
+            context, service, force_nodes=['compute-1']
+        ),
+        ADMINS,
+    ),
+    ('select_destinations:forced_host', 'require a host'): (
+        lambda context, service: select(
+            context, service, requested_destination={'host': 'compute-1'}
+        ),
+        ADMINS,
+    ),
+    ('select_destinations:dry_run', 'select without a claim'): (
+        lambda context, service: service.client.select_destinations(
+            context, {'flavor': SMALL, 'project_id': 'p'}, claim=False
+        ),
+        ADMINS,
+    ),
+    ('schedule_zone', 'schedule'): (
+        lambda context, service: service.client.schedule_zone(
+            context, {'name': f'{uuid.uuid4().hex}.', 'project_id': 'p'}
+        ),
+        OWNERS,
+    ),
+    ('schedule_zone', 'read the pool of a zone'): (
+        lambda context, service: service.client.schedule_zone(
+            context,
+            {
+                **placed_zone(service),
+                'project_id': context.get('project_id', 'p'),
+            },
+        ),
+        OWNERS,
+    ),
+    ('schedule_zone:dry_run', 'schedule and store nothing'): (
+        lambda context, service: service.client.schedule_zone(
+            context, {'name': 'b.', 'project_id': 'p'}, keep=False
+        ),
+        ADMINS,
+    ),
+    ('zone_create_forced_pool', 'name the pool'): (
+        lambda context, service: service.client.schedule_zone(
+            context,
+            {
+                'name': f'{uuid.uuid4().hex}.',
+                'project_id': 'p',
+                'attributes': {'pool_id': GOLD_POOL},
+            },
+        ),
+        ADMINS,
+    ),
+    ('schedule_many', 'select'): (batch, OWNERS),
+    ('release', 'release'): (
+        lambda context, service: service.client.release(
+            context, [claimed(service)]
+        ),
+        OWNERS,
+    ),
+    ('confirm', 'confirm'): (
+        lambda context, service: service.client.confirm(
+            context, [claimed(service)]
+        ),
+        OWNERS,
+    ),
+    ('drop_moves', 'drop a move'): (
+        lambda context, service: service.client.drop_moves(
+            context, [moving(service)]
+        ),
+        OWNERS,
+    ),
+    ('explain', 'explain'): (
+        lambda context, service: service.client.explain(
+            context, {'flavor': SMALL, 'project_id': 'p'}
+        ),
+        ADMINS,
+    ),
+    ('ping', 'ping'): (
+        lambda context, service: service.client.ping(context),
+        ADMINS,
+    ),
+    ('update_host_state', 'add a host'): (
+        report(
+            'update_host_state',
+            hosts=[{'host': 'new', 'hypervisor_hostname': 'new', 'vcpus': 1}],
+        ),
+        SERVICES,
+    ),
+    ('heartbeat', 'send a heartbeat'): (
+        report('heartbeat', hosts=['compute-1']),
+        SERVICES,
+    ),
+    ('update_instance_info', 'report an instance'): (
+        report(
+            'update_instance_info',
+            host_name='compute-1',
+            instance_info={'uuid': str(uuid.uuid4())},
+        ),
+        SERVICES,
+    ),
+    ('delete_instance_info', 'report that an instance is gone'): (
+        report(
+            'delete_instance_info',
+            host_name='compute-1',
+            instance_uuid=str(uuid.uuid4()),
+        ),
+        SERVICES,
+    ),
+    ('sync_instance_info', 'report all instances'): (
+        report(
+            'sync_instance_info', host_name='compute-1', instance_uuids=[]
+        ),
+        SERVICES,
+    ),
+    ('update_aggregates', 'add an aggregate'): (
+        report('update_aggregates', aggregates=[{'id': 7, 'hosts': []}]),
+        ADMINS,
+    ),
+    ('delete_aggregate', 'remove an aggregate'): (
+        report('delete_aggregate', aggregate=7),
+        ADMINS,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def guarded(make_service):
+    """A daemon with a server group of project p."""
+    service = make_service(
+        pool_scheduler__scheduler_filters=['pool_id_attribute', 'random'],
+        filter_scheduler__enabled_filters=[
+            'RamFilter', 'ServerGroupAntiAffinityFilter',
+        ],
+    )  # fmt: skip
+    add_group(service, GROUP, 'p')
+    return service
+
+
+def add_group(service, number, project):
+    group = admin.ServerGroup(uuid=number, project_id=project)
+    service.store.write(lambda writer: admin.create_group(writer, group))
+
+
+def test_every_method_has_a_rule_and_is_walked():
+    methods = SchedulerEndpoint.METHODS | HostStateEndpoint.METHODS
+    assert methods <= {*policies.method_rules()}
+    assert methods <= {rule for rule, _ in WAYS}
+
+
+@pytest.mark.parametrize('name', CALLERS)
+def test_a_caller_may_do_what_the_policy_allows_when_it_is(name, guarded):
+    allowed = {}
+    for way, (act, _) in WAYS.items():
+        try:
+            act(CALLERS[name], guarded)
+        except errors.Forbidden:
+            allowed[way] = False
+        else:
+            allowed[way] = True
+    assert allowed == {way: name in may for way, (_, may) in WAYS.items()}
+
+
+def test_the_error_names_the_rule_and_the_instance(guarded):
+    one = claimed(guarded)
+    with pytest.raises(errors.Forbidden) as caught:
+        guarded.client.release(STRANGER, [one])
+    assert caught.value.facts == {'rule': 'release', 'on': f'instance {one}'}
+
+
+def test_claims_stay_as_they_are_when_another_project_asks(guarded):
+    mine, theirs = claimed(guarded, 'q'), claimed(guarded)
+    for method in ('release', 'confirm', 'drop_moves'):
+        with pytest.raises(errors.Forbidden):
+            guarded.client.call(STRANGER, method, instances=[mine, theirs])
+    # Neither of them was confirmed or released.
+    for context, one in ((STRANGER, mine), (OWNER, theirs)):
+        assert guarded.client.confirm(context, [one]) == [one]
+        assert guarded.client.release(context, [one]) == [one]
+
+
+def test_requests_beside_a_forbidden_release_are_not_disturbed(guarded):
+    theirs = claimed(guarded)
+    batches = guarded.client.ping(ADMIN)['batches']
+    with pytest.raises(errors.Forbidden):
+        guarded.client.release(STRANGER, [theirs])
+    # The snapshot was not dropped, and nothing was tried again.
+    assert guarded.client.ping(ADMIN)['revision'] > 0
+    assert guarded.client.ping(ADMIN)['batches'] == batches + 1
+
+
+def test_a_request_without_a_project_is_the_callers(guarded):
+    answer = guarded.client.select_destinations(OWNER, {'flavor': SMALL})
+    one = answer['placements'][0]['instance_uuid']
+    zone = {'name': 'mine.', 'id': str(uuid.uuid4())}
+    pool = guarded.client.schedule_zone(OWNER, zone)
+    with pytest.raises(errors.Forbidden):
+        guarded.client.release(STRANGER, [one])
+    with pytest.raises(errors.Forbidden):
+        guarded.client.schedule_zone(STRANGER, zone)
+    again = guarded.client.schedule_zone(OWNER, zone)
+    assert again['pool_id'] == pool['pool_id']
+    assert guarded.client.release(OWNER, [one]) == [one]
+
+
+def test_an_owner_gets_the_same_replies_again(guarded):
+    asked = {
+        'flavor': SMALL,
+        'request_id': 'req-1',
+        'instance_uuids': [str(uuid.uuid4())],
+    }
+    first = guarded.client.select_destinations(OWNER, asked)
+    assert guarded.client.select_destinations(OWNER, asked) == first
+    released = asked['instance_uuids']
+    assert guarded.client.release(OWNER, released) == released
+    assert guarded.client.release(OWNER, released) == []
+
+
+def test_an_instance_of_no_project_is_nobodys(guarded):
+    answer = guarded.client.select_destinations(
+        CALLERS['admin'], {'flavor': SMALL}
+    )
+    one = answer['placements'][0]['instance_uuid']
+    for name in ('nobody', 'owner'):
+        with pytest.raises(errors.Forbidden):
+            guarded.client.release(CALLERS[name], [one])
+    assert guarded.client.release(SERVICE, [one]) == [one]
+
+
+def test_a_group_of_no_project_is_open(guarded):
+    number = str(uuid.uuid4())
+    add_group(guarded, number, None)
+    request = {'flavor': SMALL, 'instance_group': number}
+    for context in (OWNER, STRANGER):
+        guarded.client.select_destinations(context, request)
+
+
+def test_an_entry_is_forbidden_when_it_is_another_projects(guarded):
+    entries = [
+        {'select_destinations': {'flavor': SMALL, 'project_id': project}}
+        for project in ('q', 'p')
+    ]
+    entries.append({'schedule_zone': {'name': 'c.', 'project_id': 'p'}})
+    entries.append(
+        {'select_destinations': {'flavor': SMALL, 'force_hosts': ['a']}}
+    )
+    replies = guarded.client.schedule_many(STRANGER, entries)
+    assert ['result' in one for one in replies] == [True, False, False, False]
+    assert {one['error']['name'] for one in replies[1:]} == {'Forbidden'}
+    assert replies[3]['error']['facts'] == {
+        'rule': 'select_destinations:forced_host'
+    }
+
+
+def test_a_cast_gets_the_error_when_it_is_forbidden(guarded):
+    answers = guarded.answers('conductor')
+    guarded.client.select_destinations_cast(
+        STRANGER,
+        {'flavor': SMALL, 'project_id': 'p'},
+        reply_to={'topic': 'conductor'},
+    )
+    assert answers.get(timeout=30)['error']['name'] == 'Forbidden'
+
+
+def test_the_policy_file_changes_who_may_do_what(make_service, tmp_path):
+    path = tmp_path / 'policy.yaml'
+    path.write_text('"ping": "role:member"\n"release": "rule:admin_required"')
+    service = make_service(oslo_policy__policy_file=str(path))
+    service.client.ping(OWNER)
+    one = claimed(service)
+    with pytest.raises(errors.Forbidden):
+        service.client.release(OWNER, [one])
+
+
+def test_start_is_refused_when_the_policy_cannot_be_used(
+    make_service, tmp_path
+):
+    path = tmp_path / 'policy.yaml'
+    path.write_text('"ping": "rule:nothing"')
+    with pytest.raises(errors.ConfigurationError, match='ping'):
+        make_service(oslo_policy__policy_file=str(path))

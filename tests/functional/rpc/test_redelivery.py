@@ -1,0 +1,55 @@
+"""A message that the bus inside a process delivers twice."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+
+import pytest
+from oslo_serialization import jsonutils
+
+from scheduler_service.rpc import inproc
+from tests.support.documents import CONTEXT, SMALL
+
+
+@pytest.fixture
+def bus() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def service(make_service, bus):
+    return make_service(url=f'inproc://{bus}/')
+
+
+@pytest.fixture
+def deliver(service, bus):
+    """Give a function that delivers a message; it returns the reply."""
+
+    def run(unique_id: str, redelivered: bool, method: str, **args: object):
+        replies: queue.Queue[tuple[str, object]] = queue.Queue()
+        message = {'method': method, 'args': args, 'version': '1.0'}
+        text = jsonutils.dumps([CONTEXT, message])
+        exchange = service.client.transport._driver._default_exchange
+        name = f'{exchange}/{service.conf.scheduler.topic}'
+        sent = inproc.Envelope(unique_id, text, replies, redelivered)
+        inproc.broker(f'{bus}/').put(name, sent)
+        return replies.get(timeout=30)
+
+    return run
+
+
+def test_a_released_claim_is_not_made_by_the_second_delivery(service, deliver):
+    wanted = str(uuid.uuid4())
+    asked = {'request': {'instance_uuids': [wanted], 'flavor': SMALL}}
+    first = deliver('m1', False, 'select_destinations', **asked)
+    assert service.client.release(CONTEXT, [wanted]) == [wanted]
+    assert deliver('m1', True, 'select_destinations', **asked) == first
+    assert service.client.release(CONTEXT, [wanted]) == []
+
+
+def test_a_refusal_is_the_same_with_the_second_delivery(deliver):
+    asked = {'request': {'flavor': {'vcpus': 1000}}}
+    first = deliver('m2', False, 'select_destinations', **asked)
+    assert 'NoValidHost' in str(first)
+    assert deliver('m2', True, 'select_destinations', **asked) == first

@@ -1,0 +1,1 @@
+"""Tests with other services, as their packages come from the index."""

@@ -1,0 +1,95 @@
+"""Daemons that packages of other services call, as they come."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.store.connection import Store
+from tests.support import servers
+from tests.support.compute import HOSTS
+from tests.support.interop import NOVA, environment
+from tests.support.paths import ROOT
+from tests.support.services import new_conf
+from tests.support.stores import import_inventory
+
+_LIMIT_S = 120
+
+
+@dataclasses.dataclass
+class NovaDaemon:
+    """A daemon on a virtual host of its own, with its default topic."""
+
+    daemon: Daemon
+    store: Store
+    url: str
+
+
+@pytest.fixture
+def make_daemon(
+    make_store: Any, rabbitmq: tuple[servers.Server, str]
+) -> Iterator[Callable[..., NovaDaemon]]:
+    """Give a function that starts a daemon in this process."""
+    running: list[NovaDaemon] = []
+
+    def make(**more: Any) -> NovaDaemon:
+        store = make_store('postgresql')
+        import_inventory(store, HOSTS)
+        url = servers.new_vhost(*rabbitmq)
+        conf = new_conf(
+            database__connection=store.engine.url.render_as_string(
+                hide_password=False
+            ),
+            scheduler__topic='scheduler-service',
+            compute__enabled=True,
+            **more,
+        )
+        daemon = Daemon(conf, url)
+        daemon.start()
+        running.append(NovaDaemon(daemon, store, url))
+        return running[-1]
+
+    yield make
+    for one in running:
+        one.daemon.stop()
+
+
+@pytest.fixture(scope='session')
+def nova() -> pathlib.Path:
+    """The interpreter of an environment with nova in it."""
+    return environment('nova', NOVA) / 'bin/python'
+
+
+@pytest.fixture
+def as_nova(nova: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., Any]:
+    """Give a function that has nova's client send recorded cases.
+
+    It takes the bus, the files, and the highest version to use.
+    """
+
+    def run(url: str, *paths: str, version: str = '') -> Any:
+        conf = tmp_path / 'nova.conf'
+        levels = f'[upgrade_levels]\nscheduler = {version}\n'
+        conf.write_text(
+            f'[DEFAULT]\ntransport_url = {url}\n{levels if version else ""}'
+        )
+        script = ROOT / 'tests/interop/nova_caller.py'
+        done = subprocess.run(
+            [nova, '-W', 'ignore', script, conf, *paths],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            cwd='/',
+            env={'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run

@@ -1,0 +1,363 @@
+"""Hosts, instances and aggregates follow the compute service's databases."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.engine.health import Health
+from scheduler_service.mirror.databases import ReadOnlyDatabase
+from scheduler_service.mirror.mirror import Mirror, MirrorOptions
+from scheduler_service.store.reading import loading
+from tests.support.documents import CONTEXT, SMALL
+from tests.support.nova_databases import NovaDatabases, cell_uuid, utc_now
+from tests.support.services import connected, hosts_of, new_conf
+from tests.support.stores import (
+    claim_on,
+    claim_state,
+    load_snapshot,
+    stored_host,
+    used_amounts,
+    write_claims,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+# What the mirror promises.
+FOLLOWS_S = 2.0
+
+
+@pytest.fixture(scope='session', params=['sqlite', 'postgresql', 'mariadb'])
+def shared_databases(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NovaDatabases]:
+    """The compute service's databases on each kind of server."""
+    base = f'sqlite:///{tmp_path_factory.mktemp("nova")}/'
+    if request.param != 'sqlite':
+        base = request.getfixturevalue(request.param)[1]
+    made = NovaDatabases(base)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nova(shared_databases: NovaDatabases) -> NovaDatabases:
+    """The same, with nothing but the mappings of its cells."""
+    shared_databases.reset()
+    return shared_databases
+
+
+@pytest.fixture
+def store(make_store: Any) -> Any:
+    """Our own database."""
+    return make_store('postgresql')
+
+
+@pytest.fixture
+def start(nova: NovaDatabases, store: Any) -> Iterator[Callable[..., Mirror]]:
+    """Give a function that starts a mirror of the databases."""
+    running: list[Mirror] = []
+
+    def make(**options: Any) -> Mirror:
+        health = Health()
+        made = Mirror(
+            store,
+            MirrorOptions(api_database=nova.api, **options),
+            health,
+            f'daemon-{len(running)}',
+        )
+        made.start()
+        running.append(made)
+        return made
+
+    yield make
+    for one in running:
+        one.stop(10)
+
+
+def hosts(store: Any) -> dict[str, Any]:
+    """Return the hosts of the store by name."""
+    with store.reading() as conn:
+        return {one.host: one for one in loading.hosts(conn).values()}
+
+
+def instances(store: Any) -> dict[str, str]:
+    """Return the host of each instance of the store."""
+    with store.reading() as conn:
+        found = loading.instance_documents(conn)
+    return {one.uuid: one.host for one, _ in found}
+
+
+def follows(check: Callable[[], Any]) -> None:
+    """Wait until something is so, for as long as the mirror may take.
+
+    A machine that is busy with other work is given its share of more time.
+    """
+    start = time.monotonic()
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    wait_until(check, 10 * busy)
+    assert time.monotonic() - start < FOLLOWS_S * busy
+
+
+def test_a_host_and_what_it_has_are_there(nova, store, start):
+    uuid = nova.add_host('c1')
+    nova.add_host('c2', cell=2, cpu_allocation_ratio=4.0)
+    nova.insert(
+        nova.api, 'flavors', id=5, name='m1', memory_mb=1, vcpus=1,
+        flavorid='small', swap=0, disabled=False, is_public=True,
+    )  # fmt: skip
+    vm = nova.add_instance('c1', instance_type_id=5)
+    nova.add_aggregate(3, 'ssd', ['c1'], availability_zone='z1')
+    start()
+    wait_until(lambda: len(hosts(store)) == 2 and instances(store))
+    one = stored_host(store, 'c1')
+    assert (one.uuid, one.cell_uuid) == (uuid, cell_uuid(1))
+    assert (one.vcpus, one.memory_mb, one.local_gb) == (8, 16384, 100)
+    assert one.memory_mb_used == 512
+    assert (one.status, one.state, one.host_ip) == (
+        'enabled', 'up', '192.0.2.1',
+    )  # fmt: skip
+    assert (one.failed_builds, one.num_io_ops, one.num_instances) == (2, 1, 1)
+    assert one.supported_instances == [['x86_64', 'kvm', 'hvm']]
+    assert stored_host(store, 'c2').cpu_allocation_ratio == 4.0
+    with store.reading() as conn:
+        document = loading.instance_documents(conn, [vm])[0][0]
+        groups = loading.aggregates(conn)
+    assert document.flavor == {'flavorid': 'small'}
+    assert document.project_id == 'p1'
+    assert [(a.id, a.hosts, a.metadata) for a in groups] == [
+        (3, ['c1'], {'availability_zone': 'z1'})
+    ]
+
+
+def test_hosts_that_are_not_ready_are_left_out(nova, store, start):
+    nova.add_host('ready')
+    nova.add_host('starting', free_disk_gb=None)
+    nova.add_host('unmapped')
+    nova.delete(nova.api, 'host_mappings', host='unmapped')
+    nova.add_host('no-service')
+    nova.update(
+        nova.cells[0], 'services', {'host': 'no-service'}, deleted=1
+    )  # fmt: skip
+    start()
+    wait_until(lambda: hosts(store))
+    assert [*hosts(store)] == ['ready']
+
+
+def test_changes_of_hosts_follow(nova, store, start):
+    nova.add_host('c1')
+    start()
+    wait_until(lambda: hosts(store))
+    cell = nova.cells[0]
+    nova.update(cell, 'compute_nodes', {'host': 'c1'}, vcpus_used=3)
+    follows(lambda: stored_host(store, 'c1').vcpus_used == 3)
+    nova.update(
+        cell, 'services', {'host': 'c1'}, disabled=True, disabled_reason='x'
+    )
+    follows(lambda: stored_host(store, 'c1').disabled_reason == 'x')
+    assert stored_host(store, 'c1').status == 'disabled'
+    nova.update(cell, 'services', {'host': 'c1'}, forced_down=True)
+    follows(lambda: stored_host(store, 'c1').state == 'down')
+    nova.update(cell, 'services', {'host': 'c1'}, forced_down=False)
+    follows(lambda: stored_host(store, 'c1').state == 'up')
+    long_ago = utc_now() - datetime.timedelta(seconds=120)
+    nova.update(cell, 'services', {'host': 'c1'}, last_seen_up=long_ago)
+    follows(lambda: stored_host(store, 'c1').state == 'down')
+    nova.add_host('c2')
+    follows(lambda: 'c2' in hosts(store))
+    nova.update(
+        cell, 'compute_nodes', {'host': 'c1'}, deleted=1, deleted_at=utc_now()
+    )
+    follows(lambda: 'c1' not in hosts(store))
+
+
+def test_a_node_that_was_made_again_has_its_new_uuid(nova, store, start):
+    old = nova.add_host('c1')
+    start()
+    wait_until(lambda: hosts(store))
+    cell = nova.cells[0]
+    nova.delete(cell, 'compute_nodes', uuid=old)
+    nova.delete(cell, 'services', host='c1')
+    nova.delete(nova.api, 'host_mappings', host='c1')
+    new = nova.add_host('c1')
+    follows(lambda: [one.uuid for one in hosts(store).values()] == [new])
+
+
+def test_changes_of_aggregates_follow(nova, store, start):
+    nova.add_host('c1')
+    nova.add_aggregate(1, 'one', ['c1'], ssd='true')
+    start()
+
+    def aggregates() -> list[Any]:
+        with store.reading() as conn:
+            return [
+                (a.id, a.hosts, a.metadata) for a in loading.aggregates(conn)
+            ]
+
+    wait_until(lambda: aggregates() == [(1, ['c1'], {'ssd': 'true'})])
+    nova.delete(nova.api, 'aggregate_hosts', aggregate_id=1)
+    follows(lambda: aggregates() == [(1, [], {'ssd': 'true'})])
+    nova.update(nova.api, 'aggregate_metadata', {'key': 'ssd'}, value='no')
+    follows(lambda: aggregates() == [(1, [], {'ssd': 'no'})])
+    nova.delete(nova.api, 'aggregate_metadata', aggregate_id=1)
+    nova.delete(nova.api, 'aggregates', id=1)
+    follows(lambda: not aggregates())
+
+
+def test_instances_follow_and_confirm_or_end_claims(nova, store, start):
+    nova.add_host('c1')
+    nova.add_host('c2')
+    start()
+    wait_until(lambda: len(hosts(store)) == 2)
+    cell = nova.cells[0]
+    snapshot = load_snapshot(store)
+    built, failed = (claim_on(snapshot, 0) for _ in range(2))
+    write_claims(store, built, failed)
+    nova.add_instance(None, uuid=built.consumer, vm_state='building')
+    nova.add_instance(None, uuid=failed.consumer, vm_state='building')
+    nova.update(
+        cell, 'instances', {'uuid': built.consumer}, host=built.host,
+        node=built.host,
+    )  # fmt: skip
+    # What the host now counts itself is not counted twice.
+    nova.update(
+        cell, 'compute_nodes', {'host': built.host}, memory_mb_used=1536,
+        vcpus_used=1,
+    )  # fmt: skip
+    follows(lambda: claim_state(store, built.consumer) == 'confirmed')
+    follows(lambda: used_amounts(store)['MEMORY_MB'] == 512 + 2048)
+    nova.update(cell, 'instances', {'uuid': failed.consumer}, vm_state='error')
+    follows(lambda: claim_state(store, failed.consumer) is None)
+    nova.update(
+        cell, 'instances', {'uuid': built.consumer}, deleted=1,
+        deleted_at=utc_now(),
+    )  # fmt: skip
+    nova.update(
+        cell, 'compute_nodes', {'host': built.host}, memory_mb_used=512,
+        vcpus_used=0,
+    )  # fmt: skip
+    follows(lambda: claim_state(store, built.consumer) is None)
+    follows(lambda: used_amounts(store)['MEMORY_MB'] == 512)
+    assert instances(store) == {}
+
+
+def test_instance_that_moved_is_where_it_is(nova, store, start):
+    nova.add_host('c1')
+    nova.add_host('c2')
+    vm = nova.add_instance('c1')
+    start()
+    wait_until(lambda: instances(store) == {vm: 'c1'})
+    nova.update(nova.cells[0], 'instances', {'uuid': vm}, host='c2', node='c2')
+    follows(lambda: instances(store) == {vm: 'c2'})
+    nova.update(nova.cells[0], 'instances', {'uuid': vm}, host=None, node=None)
+    follows(lambda: instances(store) == {})
+
+
+def test_a_failed_cell_is_left_out_and_comes_back(nova, store, start, caplog):
+    nova.add_host('c1')
+    nova.add_host('c2', cell=2)
+    mirror = start()
+    wait_until(lambda: len(hosts(store)) == 2)
+    broken = nova.cells[1]
+    nova.run(broken, 'ALTER TABLE services RENAME TO gone')
+    follows(lambda: stored_host(store, 'c2').state == 'down')
+    assert stored_host(store, 'c1').state == 'up'
+    health = mirror._health
+    health.log_changes()
+    nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=5)
+    follows(lambda: stored_host(store, 'c1').vcpus_used == 5)
+    health.log_changes()
+    warned = [one for one in caplog.messages if 'cell2 is left out' in one]
+    assert len(warned) == 1
+    nova.run(broken, 'ALTER TABLE gone RENAME TO services')
+    follows(lambda: stored_host(store, 'c2').state == 'up')
+    assert health.degraded == []
+
+
+def test_cells_that_are_disabled_or_new_follow(nova, store, start):
+    nova.add_host('c1')
+    nova.add_host('c2', cell=2)
+    start()
+    wait_until(lambda: len(hosts(store)) == 2)
+    mapping = {'uuid': cell_uuid(2)}
+    nova.update(nova.api, 'cell_mappings', mapping, disabled=True)
+    follows(lambda: [*hosts(store)] == ['c1'])
+    nova.update(nova.api, 'cell_mappings', mapping, disabled=False)
+    follows(lambda: len(hosts(store)) == 2)
+
+
+def test_one_daemon_writes_and_another_takes_over(nova, store, start):
+    nova.add_host('c1')
+    first = start()
+    wait_until(lambda: first.leading and hosts(store))
+    second = start()
+    time.sleep(1.5)
+    assert not second.leading
+    # It dies without giving up its lease.
+    first._lease.give_up = lambda: None
+    first.stop(10)
+    nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=7)
+    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 7, 7)
+    assert second.leading
+
+
+def test_a_hint_is_followed_at_once(nova, store, start):
+    nova.add_host('c1')
+    mirror = start(poll_interval=60.0)
+    wait_until(lambda: hosts(store))
+    nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2)
+    mirror.changed()
+    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2, 1)
+
+
+def test_nothing_is_written_where_nothing_differs(nova, store, start):
+    nova.add_host('c1')
+    nova.add_instance('c1')
+    start(full_interval=1.0)
+    # Instances are written first.
+    wait_until(lambda: hosts(store))
+    before = load_snapshot(store).revision
+    time.sleep(2.5)
+    assert load_snapshot(store).revision == before
+
+
+def test_the_databases_cannot_be_written(nova):
+    database = ReadOnlyDatabase(nova.cells[0], 3, 20)
+    with (
+        contextlib.closing(database),
+        pytest.raises(sa.exc.DBAPIError),
+        database.reading() as conn,
+    ):
+        conn.exec_driver_sql("UPDATE services SET host = 'x'")
+
+
+def test_a_daemon_places_instances_on_mirrored_hosts(nova, store):
+    nova.add_host('c1')
+    nova.add_host('c2', vcpus=1, cpu_allocation_ratio=1.0)
+    url = f'inproc://{uuid.uuid4().hex}/'
+    conf = new_conf(
+        database__connection=store.engine.url.render_as_string(
+            hide_password=False
+        ),
+        compute__api_database=nova.api,
+    )
+    daemon = Daemon(conf, url)
+    daemon.start()
+    try:
+        wait_until(lambda: len(hosts(store)) == 2)
+        with connected(url, conf.scheduler.topic) as client:
+            answer = client.select_destinations(
+                CONTEXT, {'flavor': {**SMALL, 'vcpus': 2}}
+            )
+        assert hosts_of(answer) == ['c1']
+    finally:
+        daemon.stop()

@@ -1,0 +1,87 @@
+"""nova's own client gets what it expects of a scheduler."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import schema
+from tests.support import nova_wire
+from tests.support.paths import NOVA_WIRE
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.db]
+
+
+def paths(*names):
+    """Return the files of recorded cases."""
+    for name in names:
+        nova_wire.case(name)
+    return [str(NOVA_WIRE / f'{name}.json') for name in names]
+
+
+def test_each_recorded_case_comes_back_as_nova_reads_it(make_daemon, as_nova):
+    running = make_daemon()
+    simple, three, dicts, huge, full = as_nova(
+        running.url, *paths(*nova_wire.REQUESTS)
+    )
+    (listed,) = simple['reply']
+    assert [one['host'] for one in listed] == [
+        'compute-1', 'compute-2', 'compute-3',
+    ]  # fmt: skip
+    assert listed[0]['node'] == listed[0]['dict']['nodename'] == 'node-1'
+    assert listed[0]['limits']
+    assert listed[0]['zone'] == 'nova'
+    assert listed[0]['version'] == '1.36'
+    (resources,) = listed[0]['allocation']['allocations'].values()
+    assert resources == {
+        'resources': {'VCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 20}
+    }
+    chosen = {each[0]['host'] for each in three['reply']}
+    assert len(three['reply']) == 3
+    assert not any(
+        chosen & {one['host'] for one in each[1:]} for each in three['reply']
+    )
+    (plain,) = dicts['reply']
+    assert plain.keys() == {'host', 'nodename', 'limits'}
+    assert huge == {
+        'error': 'NoValidHost',
+        'message': 'No valid host was found. '
+        'There are not enough hosts available.',
+        'kwargs': {
+            'reason': 'There are not enough hosts available.',
+            'code': 500,
+        },
+    }
+    assert full['error'] == 'NoValidHost'
+    assert 'requested_resources' in full['message']
+    with running.store.reading() as conn:
+        uuids = conn.execute(sa.select(schema.instances.c.uuid)).scalars()
+        assert len({uuid.UUID(one) for one in uuids}) == 5
+
+
+def test_casts_of_compute_services_are_taken(make_daemon, as_nova):
+    running, heard = make_daemon(), []
+    running.daemon.changes.subscribe(heard.append)
+    names = ('agg', 'info', 'sync', 'del', 'aggdel')
+    found = as_nova(running.url, *paths(*names))
+    assert found == [{'reply': None}] * 5
+    wait_until(lambda: len(heard) == 5)
+
+
+def test_nova_at_4_4_gets_plain_dicts(make_daemon, as_nova):
+    running = make_daemon()
+    (dicts,) = as_nova(running.url, *paths('dicts'), version='4.4')
+    assert [one['host'] for one in dicts['reply']] == ['compute-1']
+
+
+def test_nova_below_4_4_is_told_so(make_daemon, as_nova):
+    running = make_daemon()
+    (dicts,) = as_nova(running.url, *paths('dicts'), version='4.3')
+    assert dicts['error'] == 'NoValidHost'
+    assert (
+        'version 4.3 of select_destinations is not served'
+        in (dicts['message'])
+    )

@@ -1,0 +1,139 @@
+"""Engines without a message bus, and messages that reach them repeatedly."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.engine.factory import build
+from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.model import SelectEntry, ZoneEntry, documents
+from scheduler_service.store.connection import Store
+from tests.support.documents import SMALL
+from tests.support.services import new_conf
+
+_NUMBERS = itertools.count(1)
+_CALLER = RequestContext(None, {'roles': ['member']})
+_TIMEOUT_S = 30.0
+
+
+def start_engine(store: Store, **options: Any) -> Scheduler:
+    """Return an engine that runs; *options* are ``group__name`` values."""
+    connection = store.engine.url.render_as_string(hide_password=False)
+    conf = new_conf(database__connection=connection, **options)
+    engine = build(conf, store)
+    assert engine.start()
+    return engine
+
+
+@dataclasses.dataclass
+class Message:
+    """A message of a caller, which may be delivered several times.
+
+    :ivar verb: a method of the scheduler
+    :ivar args: its arguments
+    :ivar stamped: whether the caller says when it sent it
+    """
+
+    verb: str
+    args: tuple[Any, ...]
+    more: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stamped: bool = True
+    id: str = ''
+    sent_at: float = 0.0
+    deliveries: int = 0
+
+    def __post_init__(self) -> None:
+        self.id = self.id or f'message-{next(_NUMBERS)}'
+        self.sent_at = self.sent_at or time.time()
+
+    def deliver(self, engine: Scheduler) -> Any:
+        """Deliver it; return the future of the answer."""
+        self.deliveries += 1
+        delivered = DeliveredMessage(
+            self.id,
+            self.deliveries > 1,
+            self.sent_at if self.stamped else None,
+        )
+        verb = getattr(engine, self.verb)
+        return verb(*self.args, **self.more, message=delivered)
+
+    def run(self, engine: Scheduler) -> Any:
+        """Deliver it and wait; return the answer as plain values."""
+        return plain_answer(self.deliver(engine))
+
+
+def plain_answer(future: Any) -> Any:
+    """Return the result of a future, or its error, as plain values."""
+    try:
+        result = future.result(_TIMEOUT_S)
+    except errors.SchedulerError as error:
+        return {'error': error.name}
+    if isinstance(result, list) and result and hasattr(result[0], 'exception'):
+        return [_plain_item(one) for one in result]
+    return msgspec.to_builtins(result)
+
+
+def _plain_item(item: Any) -> Any:
+    fault = item.exception()
+    if fault is not None:
+        return {'error': errors.as_scheduler_error(fault).name}
+    return msgspec.to_builtins(item.result())
+
+
+def select(
+    uuids: Sequence[str], move: bool = False, **request: Any
+) -> Message:
+    """Return a message that selects hosts for instances."""
+    return Message(
+        'select_destinations',
+        (_request(uuids, request),),
+        {'move': move} if move else {},
+    )
+
+
+def select_many(*entries: Any) -> Message:
+    """Return a message with several requests: lists of uuids, or zones."""
+    parsed = [
+        ZoneEntry(documents.zone({'name': one}))
+        if isinstance(one, str)
+        else SelectEntry(_request(one, {}))
+        for one in entries
+    ]
+    return Message('schedule_many', (parsed, _CALLER))
+
+
+def zone(name: str, **document: Any) -> Message:
+    """Return a message that schedules a zone."""
+    parsed = documents.zone({'name': name, **document})
+    return Message('schedule_zone', (parsed, _CALLER))
+
+
+def release(*uuids: str) -> Message:
+    """Return a message that releases claims."""
+    return Message('release', (list(uuids),))
+
+
+def confirm(*uuids: str) -> Message:
+    """Return a message that confirms claims."""
+    return Message('confirm', (list(uuids),))
+
+
+def drop_moves(*uuids: str) -> Message:
+    """Return a message that drops moves."""
+    return Message('drop_moves', (list(uuids),))
+
+
+def _request(uuids: Sequence[str], document: dict[str, Any]) -> Any:
+    asked = {'flavor': SMALL, **document}
+    if uuids:
+        asked['instance_uuids'] = list(uuids)
+    return documents.request(asked)

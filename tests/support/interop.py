@@ -1,0 +1,75 @@
+"""Environments of other projects' packages, as they come from the index.
+
+They are kept between runs under ``.venv-interop``, and made again where the
+requirements change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.paths import ROOT
+
+FOLDER = ROOT / '.venv-interop'
+# The compute service, and drivers of the databases that it is tested with.
+NOVA = ('nova==34.0.0', 'PyMySQL', 'psycopg[binary]')
+_LIMIT_S = 1200
+
+
+def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
+    """Return the folder of a virtual environment with some packages.
+
+    Skips the test where pip cannot reach the index, unless
+    ``SCHEDULER_TEST_REQUIRE_SERVICES`` is set.
+
+    :param requirements: as pip takes them, with exact versions
+    """
+    FOLDER.mkdir(exist_ok=True)
+    folder = FOLDER / name
+    wanted = '\n'.join([sys.version, *requirements])
+    done = folder / 'requirements.txt'
+    # Processes of one run may want the same one.
+    with (FOLDER / f'{name}.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists() or done.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.create(folder, with_pip=True)
+            install(folder, *requirements)
+            done.write_text(wanted)
+    return folder
+
+
+def install(folder: pathlib.Path, *arguments: str) -> None:
+    """Run ``pip install`` of an environment.
+
+    :raises CalledProcessError: the index can be reached, and yet it failed
+    """
+    pip = [folder / 'bin' / 'python', '-m', 'pip', '--quiet']
+    try:
+        subprocess.run(
+            [*pip, 'install', *arguments],
+            check=True,
+            timeout=_LIMIT_S,
+            stderr=subprocess.PIPE,
+        )
+    except subprocess.CalledProcessError as fault:
+        print(fault.stderr.decode(errors='replace')[-4000:])
+        with tempfile.TemporaryDirectory() as place:
+            probe = [*pip, 'download', '--no-deps', '--no-cache-dir']
+            reached = subprocess.run([*probe, '-d', place, 'msgspec'])
+        if reached.returncode == 0:
+            raise
+        reason = f'pip cannot reach the index for {", ".join(arguments)}'
+        if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)

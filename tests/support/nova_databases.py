@@ -1,0 +1,234 @@
+"""The compute service's own databases, made by its own commands.
+
+Rows are written as the service writes them: with its times, and deleted by
+its marks.
+"""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import subprocess
+import tempfile
+import uuid
+from typing import Any
+
+import sqlalchemy as sa
+
+from tests.support import interop
+from tests.support.databases import new_database
+
+_API = (
+    'aggregate_hosts',
+    'aggregate_metadata',
+    'aggregates',
+    'host_mappings',
+    'cell_mappings',
+    'flavors',
+)
+_CELL = ('compute_nodes', 'services', 'instances')
+_CELL0 = '00000000-0000-0000-0000-000000000000'
+# The smallest row of a node that the service itself would write.
+_NODE = {
+    'vcpus': 8,
+    'memory_mb': 16384,
+    'local_gb': 100,
+    'vcpus_used': 0,
+    'memory_mb_used': 512,
+    'local_gb_used': 0,
+    'free_ram_mb': 15872,
+    'free_disk_gb': 100,
+    'hypervisor_type': 'QEMU',
+    'hypervisor_version': 8002000,
+    'host_ip': '192.0.2.1',
+    'cpu_info': '{"vendor": "Intel", "features": ["aes"]}',
+    'supported_instances': '[["x86_64", "kvm", "hvm"]]',
+    'stats': '{"failed_builds": "2", "io_workload": "1"}',
+    'metrics': '[]',
+    'deleted': 0,
+}
+
+
+def utc_now() -> datetime.datetime:
+    """Return the time as the service writes it: in whole seconds."""
+    now = datetime.datetime.now(datetime.UTC)
+    return now.replace(tzinfo=None, microsecond=0)
+
+
+class NovaDatabases:
+    """An API database and the databases of two cells.
+
+    :param base: URL of the server without a database; for SQLite, of a folder
+    """
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.api = new_database(base)
+        self.cells = [new_database(base), new_database(base)]
+        folder = interop.environment('nova', interop.NOVA)
+        self._sync(folder, 'api_db', 'sync')
+        for cell in self.cells:
+            self._sync(folder, 'db', 'sync', '--local_cell', cell=cell)
+        self._engines = {
+            url: sa.create_engine(url) for url in (self.api, *self.cells)
+        }
+        self._tables = {
+            url: _reflected(engine, _API if url == self.api else _CELL)
+            for url, engine in self._engines.items()
+        }
+
+    def _sync(
+        self, folder: pathlib.Path, *command: str, cell: str = ''
+    ) -> None:
+        with tempfile.TemporaryDirectory() as state:
+            path = pathlib.Path(state) / 'nova.conf'
+            path.write_text(
+                f'[DEFAULT]\nstate_path = {state}\n'
+                f'[api_database]\nconnection = {self.api}\n'
+                f'[database]\nconnection = {cell or self.api}\n'
+            )
+            subprocess.run(
+                [
+                    folder / 'bin' / 'nova-manage',
+                    '--config-file',
+                    path,
+                    *command,
+                ],
+                check=True,
+                capture_output=True,
+                timeout=300,
+            )
+
+    def close(self) -> None:
+        """Close the connections."""
+        for engine in self._engines.values():
+            engine.dispose()
+
+    def reset(self) -> None:
+        """Delete everything, and map cell0 and both cells."""
+        for url, names in (
+            (self.api, _API),
+            *((cell, _CELL) for cell in self.cells),
+        ):
+            with self._engines[url].begin() as conn:
+                for name in names:
+                    conn.execute(sa.delete(self._tables[url][name]))
+        self.add_cell(0, 'nowhere://', _CELL0)
+        for number, url in enumerate(self.cells, 1):
+            self.add_cell(number, url)
+
+    def add_cell(self, number: int, url: str, name: str = '') -> str:
+        """Map a cell; return its uuid."""
+        made = name or cell_uuid(number)
+        self.insert(
+            self.api,
+            'cell_mappings',
+            id=number + 1,
+            uuid=made,
+            name=f'cell{number}',
+            database_connection=url,
+            transport_url='none://',
+            disabled=False,
+        )
+        return made
+
+    def insert(self, url: str, table: str, **row: Any) -> None:
+        """Insert a row, stamped as the service does it."""
+        made = self._tables[url][table]
+        row.setdefault('created_at', utc_now())
+        with self._engines[url].begin() as conn:
+            conn.execute(sa.insert(made), row)
+
+    def update(self, url: str, table: str, where: Any, **values: Any) -> None:
+        """Update the rows whose columns are as *where* says.
+
+        Of rows that are marked as deleted, the time of the last change stays.
+        """
+        made = self._tables[url][table]
+        if 'deleted' not in values:
+            values.setdefault('updated_at', utc_now())
+        condition = sa.and_(
+            *(made.c[key] == value for key, value in where.items())
+        )
+        with self._engines[url].begin() as conn:
+            conn.execute(sa.update(made).where(condition).values(**values))
+
+    def add_host(self, name: str, cell: int = 1, **node: Any) -> str:
+        """Add a host with its service, node and mapping; return its uuid."""
+        made = node.pop('uuid', '') or str(uuid.uuid4())
+        url = self.cells[cell - 1]
+        self.insert(
+            url, 'services', uuid=str(uuid.uuid4()), host=name,
+            binary='nova-compute', topic='compute', report_count=1,
+            disabled=False, forced_down=False, version=70, deleted=0,
+            last_seen_up=utc_now(),
+        )  # fmt: skip
+        row = {**_NODE, 'hypervisor_hostname': name, **node}
+        self.insert(
+            url, 'compute_nodes', uuid=made, host=name,
+            updated_at=utc_now(), **row,
+        )  # fmt: skip
+        self.insert(self.api, 'host_mappings', host=name, cell_id=cell + 1)
+        return made
+
+    def add_instance(self, host: str | None, cell: int = 1, **row: Any) -> str:
+        """Add an instance; return its uuid."""
+        made = row.pop('uuid', '') or str(uuid.uuid4())
+        values = {
+            'node': host,
+            'project_id': 'p1',
+            'image_ref': 'image-1',
+            'deleted': 0,
+            'vm_state': 'active',
+            'updated_at': utc_now(),
+            **row,
+        }
+        url = self.cells[cell - 1]
+        self.insert(url, 'instances', uuid=made, host=host, **values)
+        return made
+
+    def add_aggregate(
+        self, number: int, name: str, hosts: Any, **metadata: str
+    ) -> None:
+        """Add an aggregate with hosts and metadata."""
+        self.insert(
+            self.api, 'aggregates', id=number, uuid=str(uuid.uuid4()),
+            name=name,
+        )  # fmt: skip
+        for host in hosts:
+            self.insert(
+                self.api, 'aggregate_hosts', aggregate_id=number, host=host
+            )
+        for key, value in metadata.items():
+            self.insert(
+                self.api,
+                'aggregate_metadata',
+                aggregate_id=number,
+                key=key,
+                value=value,
+            )
+
+    def delete(self, url: str, table: str, **where: Any) -> None:
+        """Delete rows for good."""
+        made = self._tables[url][table]
+        condition = sa.and_(
+            *(made.c[key] == value for key, value in where.items())
+        )
+        with self._engines[url].begin() as conn:
+            conn.execute(sa.delete(made).where(condition))
+
+    def run(self, url: str, statement: str) -> None:
+        """Run a statement."""
+        with self._engines[url].begin() as conn:
+            conn.exec_driver_sql(statement)
+
+
+def cell_uuid(number: int) -> str:
+    """Return the uuid of a cell."""
+    return f'cccccccc-0000-4000-8000-{number:012}'
+
+
+def _reflected(engine: Any, names: Any) -> dict[str, Any]:
+    found = sa.MetaData()
+    found.reflect(engine, only=names)
+    return dict(found.tables)

@@ -1,0 +1,157 @@
+"""Answers and errors have the form that callers of compute services parse."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
+from scheduler_service.compute import failures, reply
+from scheduler_service.model import HostsAnswer, Placement, Selection
+from tests.support import nova_wire
+
+from oslo_messaging._drivers import common  # isort: skip
+
+AMOUNTS = {'VCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 20}
+
+
+def selection_of(recorded):
+    """Return a recorded Selection as ours."""
+    data = recorded['nova_object.data']
+    return Selection(
+        host=data['service_host'],
+        node=data['nodename'],
+        uuid=data['compute_node_uuid'],
+        zone=data['availability_zone'],
+        cell=data['cell_uuid'],
+    )
+
+
+def answer_of(*listed):
+    """Return an answer with a host and alternates for each instance."""
+    return HostsAnswer(
+        request_id='req-1',
+        placements=[
+            Placement(
+                instance_uuid=str(number),
+                selected=one[0],
+                alternates=list(one[1:]),
+            )
+            for number, one in enumerate(listed)
+        ],
+    )
+
+
+def comparable(selection):
+    """Return a Selection without an order where none matters."""
+    found = json.loads(json.dumps(selection))
+    data = found['nova_object.data']
+    data['allocation_request'] = json.loads(data['allocation_request'])
+    for one in (found, data['limits']):
+        one['nova_object.changes'] = sorted(one['nova_object.changes'])
+    return found
+
+
+@pytest.mark.parametrize('name', ['simple', 'three'])
+def test_selections_are_what_was_recorded(name):
+    recorded = nova_wire.answered(name)['result']
+    answer = answer_of(*([selection_of(s) for s in one] for one in recorded))
+    found = reply.selections(answer, AMOUNTS, alternates=True)
+    assert [[comparable(s) for s in one] for one in found] == [
+        [comparable(s) for s in one] for one in recorded
+    ]
+
+
+def test_a_selection_has_the_recorded_allocation_request_as_text():
+    recorded = nova_wire.answered('simple')['result'][0][0]
+    made = reply.selections(
+        answer_of([selection_of(recorded)]), AMOUNTS, alternates=True
+    )
+    field = 'allocation_request'
+    assert (
+        made[0][0]['nova_object.data'][field]
+        == (recorded['nova_object.data'][field])
+    )
+
+
+def host(name, **fields):
+    return Selection(host=name, node=f'{name}-node', uuid=name, **fields)
+
+
+def test_alternates_are_left_out_where_none_are_wanted():
+    answer = answer_of([host('a'), host('b')])
+    found = reply.selections(answer, AMOUNTS, alternates=False)
+    assert [len(one) for one in found] == [1]
+
+
+def test_limits_are_those_that_the_filters_state():
+    answer = answer_of([host('a', limits={'vcpu': 8, 'memory_mb': 9})])
+    found = reply.selections(answer, {}, alternates=True)
+    limits = found[0][0]['nova_object.data']['limits']['nova_object.data']
+    assert limits == {
+        'vcpu': 8, 'memory_mb': 9, 'disk_gb': None, 'numa_topology': None,
+    }  # fmt: skip
+
+
+def test_without_objects_there_is_one_dict_for_each_instance():
+    recorded = nova_wire.answered('dicts')['result']
+    answer = answer_of([host('a'), host('b')], [host('c')])
+    found = reply.plain(answer)
+    assert [set(one) for one in found] == 2 * [set(recorded[0])]
+    assert found[0] == {'host': 'a', 'nodename': 'a-node', 'limits': {}}
+
+
+def sent(error):
+    """Return an error as it travels."""
+    text = common.serialize_remote_exception((type(error), error, None))
+    return json.loads(text)
+
+
+def test_an_error_travels_like_the_recorded_one():
+    recorded = json.loads(nova_wire.answered('full')['failure'])
+    made = sent(failures.no_such_host('compute-3', 'compute-3'))
+    for field in ('class', 'module', 'message', 'args', 'kwargs'):
+        assert made[field] == recorded[field]
+    assert made.keys() == recorded.keys()
+
+
+def test_no_module_of_the_compute_service_is_needed():
+    assert failures.NoValidHost.__module__ == 'nova.exception'
+    assert 'nova' not in sys.modules
+
+
+REASONS = 'No valid host was found. RamFilter: 3 hosts lack 5 MB'
+
+
+@pytest.mark.parametrize(
+    ('error', 'full', 'reason'),
+    [
+        (
+            errors.NoValidHost(REASONS),
+            False,
+            'There are not enough hosts available.',
+        ),
+        (errors.NoValidHost(REASONS), True, 'RamFilter: 3 hosts lack 5 MB'),
+        (
+            errors.MaxRetriesExceeded('Every attempt lost'),
+            False,
+            'There are not enough hosts available.',
+        ),
+        (
+            errors.InvalidRequest('requested_resources: not supported'),
+            False,
+            'requested_resources: not supported',
+        ),
+        (errors.StoreUnavailable('db1'), False,
+         'The scheduler is not available.'),
+        (errors.StoreUnavailable('db1'), True, 'StoreUnavailable: db1'),
+        (errors.ServiceBusy(), False, 'The scheduler is busy.'),
+        (errors.FilterFault('f'), False, 'The scheduler failed.'),
+    ],
+)  # fmt: skip
+def test_a_short_reason_says_nothing_of_capacity(error, full, reason):
+    made = failures.translate(error, full)
+    assert made.kwargs == {'reason': reason, 'code': 500}
+    assert str(made) == f'No valid host was found. {reason}'

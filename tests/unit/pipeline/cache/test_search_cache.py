@@ -1,0 +1,315 @@
+"""A search with the cache finds what a pass over all hosts finds."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.filters.hosts import all_filters
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.cache import SearchCache, leaders, search
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+from scheduler_service.weighers import BUILT_IN
+
+FILTERS = (
+    'RetryFilter',
+    'AvailabilityZoneFilter',
+    'ComputeFilter',
+    'RamFilter',
+    'CoreFilter',
+    'DiskFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'IoOpsFilter',
+    'NumInstancesFilter',
+    'AggregateRamFilter',
+    'SameHostFilter',
+    'DifferentHostFilter',
+)
+POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
+SMALL = {'memory_mb': 512, 'vcpus': 1, 'root_gb': 1}
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {'flavor': SMALL},
+    {'flavor': {'memory_mb': 2048, 'vcpus': 2}},
+    {'flavor': {'memory_mb': 512}, 'availability_zone': 'z'},
+    {'flavor': {'memory_mb': 512}, 'ignore_hosts': ['h1', 'h2', 'none']},
+    {'flavor': {'memory_mb': 512}, 'retry': {'hosts': [['h3', 'h3']]}},
+    {'flavor': {**SMALL, 'extra_specs': {'trait:T': 'required'}}},
+    {'flavor': {'memory_mb': 10**6}},
+)
+
+
+def group_id(policy: str) -> str:
+    """Return the uuid of the group with a policy."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, policy))
+
+
+def pipeline(settings: Settings, cache: SearchCache | None) -> HostPipeline:
+    """Return the pipeline of this module, with or without the cache."""
+    by_name = {kind.name: kind for kind in all_filters()}
+    return HostPipeline(
+        [by_name[name]() for name in FILTERS],
+        [kind() for kind in BUILT_IN],
+        settings,
+        cache=cache,
+    )
+
+
+def cloud(count: int, seed: int, alike: bool) -> HostTable:
+    """Return a table of hosts with load, all alike or not."""
+    rng = random.Random(seed)
+    hosts = []
+    for number in range(count):
+        source = random.Random(0) if alike else rng
+        hosts.append(
+            {
+                'host': f'h{number}',
+                'vcpus': source.choice((8, 16)),
+                'memory_mb': source.choice((8192, 16384, 16385)),
+                'memory_mb_used': source.randrange(0, 4096, 512),
+                'local_gb': 100,
+                'local_gb_used': source.randrange(10),
+                'failed_builds': 0 if alike else rng.choice((0, 0, 2)),
+                'num_io_ops': 0 if alike else rng.choice((0, 0, 0, 3)),
+                'hypervisor_version': source.choice((1, 2)),
+                'traits': ['T'] if number % 2 else [],
+            }
+        )
+    metadata = {
+        'availability_zone': 'z',
+        'ram_weight_multiplier': '0.5',
+        'ram_allocation_ratio': '1.1',
+    }
+    return table(
+        {
+            'hosts': hosts,
+            'aggregates': [
+                {
+                    'id': 1,
+                    'hosts': [f'h{n}' for n in range(0, count, 3)],
+                    'metadata': metadata,
+                }
+            ],
+            'server_groups': [
+                {
+                    'uuid': group_id(policy),
+                    'name': policy,
+                    'project_id': 'p',
+                    'policy': policy,
+                }
+                for policy in POLICIES
+            ],
+        }
+    )
+
+
+class World:
+    """A table with a pipeline of its own; equal steps keep worlds equal."""
+
+    def __init__(
+        self, chain: HostPipeline, count: int, seed: int, alike: bool
+    ) -> None:
+        self.chain = chain
+        self.count = count
+        self.overlay = Overlay(cloud(count, seed, alike))
+        self.rng = random.Random(seed)
+        self.placed: list[str] = []
+
+    def request(self, turn: int, **how: Any) -> Any:
+        """Return all there is to see of a request's result."""
+        several = how.pop('several', 1)
+        uuids = [str(uuid.UUID(int=turn * 100 + n)) for n in range(several)]
+        request = documents.request(
+            {**how, 'request_id': f'r{turn}', 'instance_uuids': uuids}
+        )
+        try:
+            result = self.chain.select(
+                self.overlay, request, random.Random(turn)
+            )
+        except errors.NoValidHost as error:
+            return error.to_dict()
+        self.placed += uuids
+        return (
+            [
+                (one.row, one.placement, one.ratios)
+                for one in result.assignments
+            ],
+            result.explanation(),
+        )
+
+    def take(self, turn: int, step: str) -> Any:
+        """Take one step; return what is to be seen of it."""
+        if step.isdigit():
+            return self.request(turn, **REQUESTS[int(step)])
+        if step in POLICIES:
+            return self.request(
+                turn, flavor=SMALL, instance_group=group_id(step)
+            )
+        return getattr(self, step)(turn)
+
+    def several(self, turn: int) -> Any:
+        """Ask for several instances."""
+        return self.request(
+            turn, flavor=SMALL, several=self.rng.choice((2, 4))
+        )
+
+    def several_apart(self, turn: int) -> Any:
+        """Ask for several instances that keep apart."""
+        group = group_id('anti-affinity')
+        return self.request(
+            turn, flavor=SMALL, several=3, instance_group=group
+        )
+
+    def hinted(self, turn: int) -> Any:
+        """Ask for the host of another instance, or for any other."""
+        hints = {}
+        for name in ('same_host', 'different_host'):
+            if self.placed and self.rng.random() < 0.7:
+                hints[name] = self.rng.choice(self.placed)
+        return self.request(turn, flavor=SMALL, scheduler_hints=hints)
+
+    def report(self, turn: int) -> None:
+        """Let a host report other figures."""
+        self.overlay.commit()
+        row = self.rng.randrange(self.count)
+        self.overlay.table.set_load(
+            {'MEMORY_MB': {row: self.rng.randrange(12_000)}},
+            {'up': {row: self.rng.random() < 0.7}},
+        )
+
+    def commit(self, turn: int) -> None:
+        """Keep what was assumed."""
+        self.overlay.commit()
+
+    def forget(self, turn: int) -> None:
+        """Take back what was assumed."""
+        self.overlay.forget()
+
+
+STEPS = [
+    *map(str, range(len(REQUESTS))),
+    '0',
+    '0',
+    '1',
+    *POLICIES,
+    'several',
+    'several_apart',
+    'hinted',
+    'report',
+    'commit',
+    'forget',
+]
+
+
+@pytest.mark.parametrize(('best', 'extremes'), [(4, 1), (12, 3), (768, 8)])
+@given_settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.sampled_from([1, 2, 30, 60]),
+    alike=st.booleans(),
+    subset=st.sampled_from([1, 1, 3]),
+    ties=st.sampled_from([False, False, True]),
+    aged=st.sampled_from([1, 8, 256]),
+    few=st.sampled_from([0, 5]),
+    steps=st.lists(st.sampled_from(STEPS), min_size=8, max_size=50),
+)
+def test_results_are_those_of_a_pass_over_all_hosts(
+    best, extremes, seed, count, alike, subset, ties, aged, few, steps
+):
+    settings = Settings(
+        host_subset_size=subset,
+        shuffle_best_same_weighed_hosts=ties,
+        ram_allocation_ratio=1.0,
+        max_io_ops_per_host=4,
+    )
+    with (
+        mock.patch.object(leaders, '_LEADERS', best),
+        mock.patch.object(leaders, '_MOST_LEADERS', 4 * best),
+        mock.patch.object(leaders, '_EXTREMES', extremes),
+        mock.patch.object(leaders, '_AGED', aged),
+        mock.patch.object(search, '_FEW', few),
+    ):
+        cached, plain = (
+            World(pipeline(settings, cache), count, seed, alike)
+            for cache in (SearchCache(min_hosts=0), None)
+        )
+        for turn, step in enumerate(steps, 1):
+            assert cached.take(turn, step) == plain.take(turn, step)
+
+
+def test_requests_that_read_the_same_of_hosts_share_what_is_kept():
+    """Projects and names that no filter reads do not matter."""
+    cache = SearchCache(min_hosts=0)
+    chain = pipeline(Settings(), cache)
+    world = World(chain, 2000, 1, False)
+    for turn in range(1, 101):
+        world.request(
+            turn,
+            flavor={**SMALL, 'name': f'name-{turn}'},
+            project_id=f'project-{turn}',
+        )
+    assert cache.hits > 90
+    assert cache.misses < 10
+
+
+def test_groups_and_several_instances_share_it_as_well():
+    cache = SearchCache(min_hosts=0)
+    chain = pipeline(Settings(), cache)
+    world = World(chain, 2000, 1, False)
+    for turn in range(1, 31):
+        world.take(turn, ('0', 'several', 'anti-affinity')[turn % 3])
+    assert cache.hits > cache.misses * 2
+
+
+def test_a_request_for_many_of_the_best_looks_at_all_hosts():
+    settings = Settings(host_subset_size=65)
+    cache = SearchCache(min_hosts=0)
+    chain = pipeline(settings, cache)
+    world = World(chain, 100, 1, False)
+    for turn in range(1, 5):
+        world.request(turn, flavor=SMALL)
+    assert (cache.hits, cache.misses) == (0, 0)
+
+
+def test_leaders_are_of_their_own_hosts_when_hosts_are_replaced():
+    """Rows name other hosts once there are others."""
+    cache = SearchCache(min_hosts=0)
+    chain = pipeline(Settings(), cache)
+    for name in ('old', 'new'):
+        hosts = table(
+            {
+                'hosts': [
+                    {'host': f'{name}-{n}', 'vcpus': 8, 'memory_mb': 8192,
+                     'local_gb': 100}
+                    for n in range(3)
+                ]
+            }
+        )  # fmt: skip
+        for turn in range(3):
+            overlay = Overlay(hosts)
+            request = documents.request({'flavor': SMALL}).with_ids()
+            result = chain.select(overlay, request, random.Random(turn))
+            overlay.forget()
+            (assigned,) = result.assignments
+            assert assigned.placement.selected.host == f'{name}-0'
+
+
+def test_small_tables_are_searched_without_it():
+    cache = SearchCache()
+    world = World(pipeline(Settings(), cache), 30, 1, False)
+    for turn in range(1, 5):
+        world.request(turn, flavor=SMALL)
+    assert (cache.hits, cache.misses) == (0, 0)

@@ -1,0 +1,162 @@
+"""Policy rules, and the verdicts that are kept of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from scheduler_service import errors, policies
+from tests.support.services import new_conf
+
+OWNER = {'user_id': 'u', 'project_id': 'p', 'roles': ['member']}
+RULE = 'release'
+stamps = itertools.count(1_000_000_000)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / 'policy.yaml'
+
+
+@pytest.fixture
+def make(file):
+    """Give a function that returns an enforcer of a policy file."""
+
+    def made(text=None):
+        if text is not None:
+            write(file, text)
+        return policies.Enforcer(new_conf(oslo_policy__policy_file=str(file)))
+
+    return made
+
+
+def write(file, text):
+    """Write a file; its time of change differs from the one before."""
+    file.write_text(text)
+    moment = next(stamps)
+    os.utime(file, (moment, moment))
+
+
+def test_rules_refer_to_rules_that_exist(make):
+    enforcer = make()
+    assert enforcer.faults() == []
+    assert enforcer.unknown_rules() == []
+    assert {*policies.method_rules()} < {
+        rule.name for rule in policies.list_rules()
+    }
+
+
+@pytest.mark.parametrize(
+    ('target', 'allowed'),
+    [
+        ({'project_id': 'p'}, True),
+        ({'project_id': 'q'}, False),
+        ({'project_id': None}, False),
+        ({'project_id': ''}, False),
+        ({}, False),
+    ],
+)
+def test_an_owner_is_of_the_same_project(make, target, allowed):
+    enforcer = make()
+    # The second verdict is a kept one.
+    for _ in range(2):
+        assert enforcer.allows(RULE, target, OWNER) is allowed
+
+
+@pytest.mark.parametrize(
+    'text', [None, '"release": "project_id:%(project_id)s and not user_id:x"']
+)
+def test_nobody_owns_what_has_no_project(make, text):
+    enforcer = make(text)
+    for caller in (
+        {'roles': []},
+        {'project_id': None, 'roles': []},
+        {'project_id': '', 'roles': []},
+        {'project_id': 'None', 'roles': []},
+    ):
+        for target in ({}, {'project_id': None}):
+            assert not enforcer.allows(RULE, target, caller), caller
+
+
+@pytest.mark.parametrize('roles', [['admin'], ['x', 'ADMIN'], ['service']])
+def test_roles_are_compared_without_case(make, roles):
+    caller = {'roles': roles}
+    assert make().allows(RULE, {'project_id': 'p'}, caller)
+
+
+def test_is_admin_has_to_be_true(make):
+    enforcer = make()
+    assert enforcer.allows('ping', {}, {'roles': [], 'is_admin': True})
+    assert not enforcer.allows('ping', {}, {'roles': [], 'is_admin': False})
+
+
+def test_callers_with_other_roles_share_a_verdict(make):
+    enforcer = make()
+    for number in range(100):
+        caller = {'project_id': str(number), 'roles': [f'r{number}']}
+        enforcer.allows(RULE, {'project_id': 'p'}, caller)
+    assert len(enforcer._verdicts) == 1
+
+
+def test_a_rule_on_users_tells_them_apart(make):
+    enforcer = make('"release": "user_id:u or role:%(role)s"')
+    assert enforcer.allows(RULE, {}, OWNER)
+    assert not enforcer.allows(RULE, {}, {**OWNER, 'user_id': 'v'})
+    assert enforcer.allows(RULE, {'role': 'member'}, {**OWNER, 'user_id': 'v'})
+    for number in range(policies._MAX_VERDICTS + 10):
+        key = {'project_id': str(number)}
+        enforcer._verdicts[key['project_id']] = True
+    enforcer.allows(RULE, {}, {**OWNER, 'user_id': 'w'})
+    assert len(enforcer._verdicts) < policies._MAX_VERDICTS
+
+
+def test_a_rule_that_nobody_registered_allows_nothing(make):
+    assert not make().allows('nonsense', {}, {'roles': ['admin']})
+
+
+def test_rules_change_when_the_file_does(make, file, monkeypatch):
+    monkeypatch.setattr(policies, '_RELOAD_S', 0.0)
+    enforcer = make('"ping": "role:member"')
+    assert enforcer.allows('ping', {}, OWNER)
+    write(file, '"ping": "role:other"')
+    assert not enforcer.allows('ping', {}, OWNER)
+    write(file, '')
+    assert not enforcer.allows('ping', {}, OWNER)
+    assert enforcer.allows('ping', {}, {'roles': ['admin']})
+
+
+def test_rules_stay_when_the_file_becomes_unreadable(
+    make, file, monkeypatch, caplog
+):
+    monkeypatch.setattr(policies, '_RELOAD_S', 0.0)
+    enforcer = make('"ping": "role:member"')
+    write(file, '"ping": [')
+    for _ in range(3):
+        assert enforcer.allows('ping', {}, OWNER)
+    assert 'The policy file cannot be read' in caplog.text
+    write(file, '"ping": "rule:nothing"')
+    assert not enforcer.allows('ping', {}, {'roles': ['admin']})
+    assert 'it allows nothing' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('text', 'named'),
+    [
+        ('"ping": [', 'cannot be read'),
+        ('- ping', 'cannot be read'),
+        ('"ping": "rule:nothing"', 'ping'),
+        ('"ping": "rule:release"\n"release": "rule:ping"', 'ping'),
+        ('"ping": "role:a or"', 'cannot be parsed'),
+    ],
+)
+def test_a_file_is_refused_when_it_cannot_be_used(make, text, named):
+    with pytest.raises(errors.ConfigurationError, match=named):
+        make(text)
+
+
+def test_names_that_nothing_asks_for_are_listed(make, caplog):
+    enforcer = make('"pign": "@"\n"ours": "role:o"\n"ping": "rule:ours"')
+    assert enforcer.unknown_rules() == ['pign']
+    assert 'pign' in caplog.text
