@@ -97,12 +97,13 @@ def test_no_call_is_lost_when_the_leader_of_the_queue_goes(postgresql, number):
         )
         led_by = leader_of(nodes, cloud.topic)
         leader = runtime_pid(led_by)
-        if number == signal.SIGSTOP:
-            # A caller that is connected to the hung node itself depends on
-            # the heartbeats of its own library, which is not tested here.
-            cloud.bus = clusters.rabbitmq_url(
-                [node for node in nodes if node is not led_by]
-            )
+        # A caller that is connected to the node itself depends on its own
+        # library, and on how RabbitMQ serves its reply queue, which that node
+        # leads: 3.10 at times kept the answers until the node was back. The
+        # daemons are what is tested here.
+        cloud.bus = clusters.rabbitmq_url(
+            [node for node in nodes if node is not led_by]
+        )
         clients = [cloud.client(100) for _ in range(4)]
         try:
             placed, failed = ask_while(
