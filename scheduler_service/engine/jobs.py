@@ -125,9 +125,14 @@ class Job(msgspec.Struct, eq=False):
         return self.message.lane
 
     @property
+    def size(self) -> int:
+        """How many instances it is for; they are claimed together."""
+        return 1
+
+    @property
     def cost(self) -> int:
         """What is left to do, counted in instances."""
-        return 1
+        return self.size
 
     @property
     def names(self) -> Sequence[str]:
@@ -235,6 +240,11 @@ class HostJob(Job, eq=False, kw_only=True):
     def has_effect(self) -> bool:
         """Whether it claims."""
         return self.claim
+
+    @property
+    def size(self) -> int:
+        """How many instances it is for, at least 1."""
+        return self.request.num_instances or 1
 
     @property
     def cost(self) -> int:

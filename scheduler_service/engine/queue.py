@@ -28,7 +28,8 @@ from scheduler_service.engine.jobs import HostJob, Job
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
 # A batch has at most so many instances for each job that it may have; a job
-# with more comes in a batch of its own.
+# with more comes in a batch of its own, however few of its instances are left
+# to place: all of them are claimed together.
 _INSTANCES_PER_JOB = 4
 # How often lanes are looked at whose next job waits for another, in seconds.
 _BLOCKED_S = 0.002
@@ -218,11 +219,11 @@ class RequestQueue:
             while len(taken) < most and left > 0:
                 job = self._next()
                 if job is None or (
-                    taken and (job.isolated or job.cost > left)
+                    taken and (job.isolated or job.size > left)
                 ):
                     break
                 taken.append(self._pop())
-                left -= job.cost
+                left -= job.size
                 if job.isolated:
                     break
             return taken
@@ -236,12 +237,12 @@ class RequestQueue:
                 job = self._next()
                 if (
                     not (isinstance(job, HostJob) and job.batchable)
-                    or job.cost > left
+                    or job.size > left
                 ):
                     break
                 self._pop()
                 taken.append(job)
-                left -= job.cost
+                left -= job.size
             return taken
 
     def take_all(self) -> list[Job]:

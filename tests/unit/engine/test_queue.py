@@ -196,6 +196,18 @@ def test_a_job_with_many_instances_comes_in_a_batch_of_its_own():
     assert queue.take(64, timeout=0) == [last]
 
 
+def test_a_job_with_many_instances_comes_alone_when_few_are_left_to_place():
+    """All of them are claimed together, and others would wait for that."""
+    first, large = of('other')[0], instances(1000, 'large')
+    uuids = large.request.instance_uuids
+    large.placed = dict.fromkeys(uuids[:-1])  # type: ignore[arg-type]
+    queue = filled(first, large)
+    assert queue.take_batchable(64) == [first]
+    queue = filled(first, large)
+    assert queue.take(64, timeout=0) == [first]
+    assert queue.take(64, timeout=0) == [large]
+
+
 def test_what_is_left_of_a_job_counts_when_it_is_put_back():
     """Its caller goes on where it was, not behind all that others want."""
     large = instances(1000, 'large')

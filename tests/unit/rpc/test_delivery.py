@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.engine.futures import BatchFuture
+from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.delivery import Delivery
 
 
@@ -95,6 +97,35 @@ def test_try_send_now_sends_nothing_that_may_wait(on_reply):
     kind = DirectMessage if on_reply else Message
     assert not Delivery(kind(steps), 1, None, on_reply).try_send_now()
     assert steps == []
+
+
+@pytest.mark.parametrize(
+    ('entries', 'each', 'prompt'),
+    [(1, 256, True), (1, 257, False), (16, 16, True), (17, 16, False)],
+)
+def test_a_reply_with_many_placements_is_left_to_the_publisher(
+    entries, each, prompt
+):
+    batch = BatchFuture(entries)
+    for item in batch.each:
+        item.set_result(answer(each))
+    whole = batch.whole.result()
+    assert Delivery(DirectMessage([]), whole, None).try_send_now() is prompt
+    if entries == 1:
+        one = Delivery(DirectMessage([]), answer(each), None)
+        assert one.try_send_now() is prompt
+
+
+def answer(count: int) -> HostsAnswer:
+    """Return an answer with placements on one host."""
+    selection = Selection(host='h', node='h', uuid='u')
+    return HostsAnswer(
+        request_id='r',
+        placements=[
+            Placement(instance_uuid=str(n), selected=selection, alternates=[])
+            for n in range(count)
+        ],
+    )
 
 
 def test_an_abandoned_message_is_acknowledged_without_a_reply():
