@@ -104,7 +104,7 @@ def postgresql_pair() -> Iterator[PostgreSQLPair]:
             )  # fmt: skip
             server.wait(lambda: answers(server.port))
 
-        start(primary, '-c', 'synchronous_standby_names=')
+        start(primary)
         _wait_for_sql(primary)
         standby.command(
             binary('pg_basebackup', place + 'pg_basebackup'),
@@ -114,6 +114,7 @@ def postgresql_pair() -> Iterator[PostgreSQLPair]:
         start(standby)
         _execute(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
         _execute(primary, 'SELECT pg_reload_conf()')
+        primary.wait(lambda: _is_synchronous(primary))
         hosts = '&'.join(
             f'host=127.0.0.1:{server.port}' for server in (primary, standby)
         )
@@ -206,13 +207,24 @@ def _is_synced(url: str) -> bool:
     return bool(found[1] == 'Synced')
 
 
-def _execute(server: Server, statement: str) -> None:
+def _is_synchronous(primary: Server) -> bool:
+    """Whether commits wait for the standby.
+
+    A standby is called so only where the primary is set to wait for it.
+    """
+    states = 'SELECT sync_state FROM pg_stat_replication'
+    return _execute(primary, states) == ['sync']
+
+
+def _execute(server: Server, statement: str) -> list[object]:
+    """Run a statement; return the first column of its rows."""
     url = f'postgresql+psycopg://test@127.0.0.1:{server.port}/postgres'
     engine = sa.create_engine(
         url, poolclass=sa.NullPool, isolation_level='AUTOCOMMIT'
     )
     with engine.connect() as conn:
-        conn.exec_driver_sql(statement)
+        found = conn.exec_driver_sql(statement)
+        return list(found.scalars()) if found.returns_rows else []
 
 
 def _wait_for_sql(server: Server) -> None:
