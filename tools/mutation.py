@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 import mutants  # noqa: E402
 from mutants import Mutant  # noqa: E402
 
+from tests.support.paths import SHARED  # noqa: E402
 from tests.support.shared_servers import SharedServers  # noqa: E402
 
 # Room -> the files in it.
@@ -143,6 +144,8 @@ class Trees:
     def __init__(self, count: int) -> None:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix='mutation-'))
         self.free: queue.SimpleQueue[pathlib.Path] = queue.SimpleQueue()
+        # Recorded cases lie beside the project, and are looked for there.
+        (self.folder / SHARED.parent.name).symlink_to(SHARED.parent)
         listed = subprocess.run(
             ['git', 'ls-files', '-co', '--exclude-standard'],
             cwd=ROOT, capture_output=True, text=True, check=True,
