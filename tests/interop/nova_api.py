@@ -115,9 +115,12 @@ class Calls:
         }
 
     def delete(self, server):
-        """Have a server deleted."""
+        """Have a server deleted, unless it is gone already."""
         ctxt = tenant()
-        self._api.delete(ctxt, self._instance(ctxt, server))
+        with contextlib.suppress(
+            exception.InstanceMappingNotFound, exception.InstanceNotFound
+        ):
+            self._api.delete(ctxt, self._instance(ctxt, server))
 
     def _instance(self, ctxt, server):
         """Return a server as nova-api finds it, also before it has a cell."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from tests.support import nova_cloud, processes, servers
 from tests.support.databases import migrated_database
@@ -24,10 +30,11 @@ pytestmark = [
     pytest.mark.db,
     pytest.mark.timeout(900),
 ]
-LIMIT_S = 60.0
+LIMIT_S = 150.0
 # A host has 2 vCPUs, 8192 MB and 1028 GB.
 SMALL = ('small', 1, 512, 1)
 LARGE = ('large', 3, 512, 1)
+TINY = ('tiny', 0, 64, 0)
 
 
 class Daemon:
@@ -37,13 +44,18 @@ class Daemon:
         self.store = Store.connect(database)
         self._config = folder / 'scheduler.conf'
         self._cloud = cloud
-        self._running: list[processes.Process] = []
+        self._process: processes.Process | None = None
+        self._serves = False
 
-    def start(self, serve: bool) -> processes.Process:
-        """Start it.
+    def start(self, serve: bool) -> None:
+        """Start it, unless it runs like this; wait until it knows the hosts.
 
-        :param serve: whether it takes the place of nova-scheduler
+        :param serve: whether it takes the requests of the compute service
         """
+        if self._process is not None:
+            if self._serves == serve:
+                return
+            self.stop()
         url = self.store.engine.url.render_as_string(hide_password=False)
         self._config.write_text(
             f'[DEFAULT]\ntransport_url = {self._cloud.bus}\n'
@@ -52,30 +64,93 @@ class Daemon:
             f'api_database = {self._cloud.databases.api}\n'
             f'[placement]\n{self._cloud.placement_options}'
         )
-        self._running.append(processes.launch(self._config))
-        self._running[-1].wait_for('Ready')
-        return self._running[-1]
+        self._serves = serve
+        self._process = processes.launch(self._config)
+        self._process.wait_for('Ready', LIMIT_S)
+        wait_until(self._knows_hosts, LIMIT_S)
 
-    def knows_hosts(self) -> bool:
+    def _knows_hosts(self) -> bool:
         """Whether the hosts are there, with the capacity of placement."""
         found = [stored_host(self.store, name) for name in HOSTS]
         return all(one and one.state == 'up' and one.vcpus for one in found)
 
-    def wait_for_hosts(self) -> None:
-        """Wait until it knows the hosts; say what it logged if it does not."""
-        try:
-            wait_until(self.knows_hosts, LIMIT_S)
-        except AssertionError as error:
-            error.add_note(''.join(self._running[-1].lines[-40:]))
-            for name in HOSTS:
-                error.add_note(str(stored_host(self.store, name)))
-            raise
+    def has_free_hosts(self) -> bool:
+        """Whether nothing is in use on the hosts."""
+        found = [stored_host(self.store, name) for name in HOSTS]
+        return not any(one.vcpus_used for one in found)
+
+    def has(self, server: str, host: str) -> bool:
+        """Whether the store has a server on a host."""
+        table = schema.instances
+        query = sa.select(table.c.host).where(table.c.uuid == server)
+        with self.store.reading() as conn:
+            return conn.execute(query).scalar() == host
+
+    def age_claims(self) -> None:
+        """Make claims so old that it looks whether they are still needed."""
+        with self.store.engine.begin() as conn:
+            conn.execute(sa.update(schema.placement_claims).values(made_at=1))
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it with a signal."""
+        if self._process is not None:
+            self._process.end(number)
+            self._process.remove()
+            self._process = None
+
+    def decisions(self) -> int:
+        """Return how many requests it has decided."""
+        with self.store.reading() as conn:
+            query = sa.select(sa.func.count()).select_from(schema.decisions)
+            return conn.execute(query).scalar_one()
 
     def close(self) -> None:
-        """End it."""
-        for one in self._running:
-            one.remove()
+        """Kill it if it runs."""
+        if self._process is not None:
+            self._process.remove()
         self.store.dispose()
+
+
+class Asking:
+    """Asks for hosts and casts to all schedulers, over and over, in a thread.
+
+    :ivar answers: (server, host, what it had in placement) of each request
+    :ivar casts: the names that were cast
+    """
+
+    def __init__(self, cloud: NovaCloud) -> None:
+        self.answers: list[tuple[str, str, Any]] = []
+        self.casts: list[str] = []
+        self._cloud = cloud
+        self._stopping = threading.Event()
+
+    def __enter__(self) -> Asking:
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._run)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._stopping.set()
+        self._pool.shutdown()
+        self._done.result()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            server = str(uuid.uuid4())
+            hosts = self._cloud.call('select', server=server, flavor=TINY)
+            held = self._cloud.placement.held(server)
+            self._cloud.placement.call('DELETE', f'/allocations/{server}')
+            self.answers.append((server, hosts[0], held))
+            self.casts.append(f'cast-{server}')
+            self._cloud.call('sync', host=self.casts[-1])
+
+    def more(self, count: int = 5) -> None:
+        """Wait until so many more requests were answered."""
+        wanted = len(self.answers) + count
+        wait_until(
+            lambda: self._done.done() or len(self.answers) >= wanted, LIMIT_S
+        )
+        assert not self._done.done(), self._done.exception()
 
 
 @pytest.fixture(scope='module')
@@ -110,12 +185,13 @@ def beside(
     made.close()
 
 
-@pytest.fixture(scope='module')
-def daemon(beside: Daemon) -> Daemon:
-    """Our daemon in the place of nova-scheduler."""
+@pytest.fixture
+def daemon(cloud: NovaCloud, beside: Daemon) -> Iterator[Daemon]:
+    """Our daemon in the place of nova-scheduler, with free hosts."""
     beside.start(serve=True)
-    beside.wait_for_hosts()
-    return beside
+    wait_until(beside.has_free_hosts, LIMIT_S)
+    yield beside
+    delete(cloud, *cloud.call('servers'))
 
 
 def create(cloud: NovaCloud, flavor: Any = SMALL, **how: Any) -> list[str]:
@@ -128,7 +204,11 @@ def built(cloud: NovaCloud, server: str) -> dict[str, Any]:
 
     def done() -> Any:
         found = cloud.call('show', server=server)
-        return found['state'] in ('active', 'error') and found
+        # The fault of one that failed is written after its state.
+        over = found['state'] == 'active' or (
+            found['state'] == 'error' and found['fault']
+        )
+        return over and found
 
     return wait_until(done, LIMIT_S)
 
@@ -159,8 +239,10 @@ def test_a_server_becomes_active(cloud, daemon):
     assert cloud.placement.held(server) == {
         cloud.nodes[found['host']]: {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     }
-    wait_until(lambda: claim_state(daemon.store, server) == 'confirmed')
-    delete(cloud, server)
+    wait_until(
+        lambda: claim_state(daemon.store, server) == 'confirmed', LIMIT_S
+    )
+    assert daemon.has(server, found['host'])
 
 
 def test_a_server_that_fits_nowhere_is_in_cell0(cloud, daemon):
@@ -172,7 +254,6 @@ def test_a_server_that_fits_nowhere_is_in_cell0(cloud, daemon):
         'No valid host was found. There are not enough hosts available.'
     )
     assert cloud.placement.held(server) == {}
-    delete(cloud, server)
 
 
 def test_a_build_that_fails_is_tried_on_the_other_host(cloud, daemon):
@@ -182,8 +263,7 @@ def test_a_build_that_fails_is_tried_on_the_other_host(cloud, daemon):
     assert found['state'] == 'active'
     assert {failed, found['host']} == set(HOSTS)
     assert [*cloud.placement.held(server)] == [cloud.nodes[found['host']]]
-    wait_until(lambda: claim_state(daemon.store, server) == 'confirmed')
-    delete(cloud, server)
+    wait_until(lambda: daemon.has(server, found['host']), LIMIT_S)
 
 
 def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
@@ -192,8 +272,7 @@ def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
     assert (found['state'], found['host']) == ('error', None)
     assert {*cloud.failed_on(server)} == set(HOSTS)
     assert cloud.placement.held(server) == {}
-    wait_until(lambda: claim_state(daemon.store, server) is None)
-    delete(cloud, server)
+    wait_until(lambda: claim_state(daemon.store, server) is None, LIMIT_S)
 
 
 def test_deletes_make_room_again(cloud, daemon):
@@ -205,33 +284,77 @@ def test_deletes_make_room_again(cloud, daemon):
     assert built(cloud, fifth)['state'] == 'error'
     delete(cloud, fifth, *first)
     assert not any(cloud.placement.held(server) for server in first)
-    (again,) = wait_until(
-        lambda: (
-            built(cloud, (one := create(cloud))[0])['state'] == 'active'
-            and one
-        ),
-        LIMIT_S,
-    )
-    delete(cloud, again)
+    wait_until(daemon.has_free_hosts, LIMIT_S)
+    (again,) = create(cloud)
+    assert built(cloud, again)['state'] == 'active'
 
 
 def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
-    wanted = [create(cloud, metadata={'fails': how} if how else None)[0]
-              for how in ('', 'first', '', 'always')]  # fmt: skip
-    # One of them while it is still looked for.
-    delete(cloud, wanted.pop(0))
-    for server in wanted:
+    wanted = [create(cloud, metadata={'fails': how})[0]
+              for how in ('no', 'first', 'no', 'always')]  # fmt: skip
+    # Two of them while hosts are looked for, or tried.
+    delete(cloud, *wanted[:2])
+    for server in wanted[2:]:
         built(cloud, server)
     wait_until(lambda: agrees(cloud), LIMIT_S)
-    delete(cloud, *wanted)
+    assert any(cloud.consumers(host) for host in HOSTS)
+    delete(cloud, *wanted[2:])
     wait_until(lambda: agrees(cloud), LIMIT_S)
-    assert not any(cloud.call('servers').values())
-    for host in HOSTS:
-        assert cloud.consumers(host) == set()
-        wait_until(lambda host=host: is_free(daemon.store, host), LIMIT_S)
+    # What never came to a cell is not seen there.
+    daemon.age_claims()
+    wait_until(daemon.has_free_hosts, LIMIT_S)
+    wait_until(
+        lambda: not any(cloud.consumers(host) for host in HOSTS), LIMIT_S
+    )
 
 
-def is_free(store: Store, host: str) -> bool:
-    """Whether the store has nothing in use on a host."""
-    found = stored_host(store, host)
-    return not (found.vcpus_used or found.memory_mb_used)
+def test_nova_scheduler_beside_us_keeps_its_messages(cloud, beside):
+    beside.stop()
+    decided = beside.decisions()
+    with cloud.scheduler() as log:
+        with Asking(cloud) as asking:
+            asking.more()
+            for ends in (signal.SIGTERM, signal.SIGKILL):
+                beside.start(serve=False)
+                asking.more()
+                beside.stop(ends)
+                asking.more()
+        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    assert_claimed(cloud, asking)
+    assert answered_by_nova(log, asking) == len(asking.answers)
+    assert beside.decisions() == decided
+
+
+def test_both_schedulers_share_requests_until_one_stops(cloud, beside):
+    beside.start(serve=True)
+    decided = beside.decisions()
+    with cloud.scheduler() as log:
+        with Asking(cloud) as asking:
+            asking.more(10)
+            beside.stop()
+            asking.more(5)
+        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    ours = beside.decisions() - decided
+    assert_claimed(cloud, asking)
+    assert ours > 0
+    assert answered_by_nova(log, asking) == len(asking.answers) - ours
+
+
+def assert_claimed(cloud: NovaCloud, asking: Asking) -> None:
+    """Check that each request got a host, and had it in placement."""
+    for _, host, held in asking.answers:
+        assert held == {cloud.nodes[host]: {'MEMORY_MB': 64}}
+
+
+def was_cast(log: Any, names: list[str]) -> bool:
+    """Whether nova-scheduler heard of all these hosts, each once."""
+    text = log.read_text()
+    heard = "Received a sync request from an unknown host '{}'"
+    return all(text.count(heard.format(name)) == 1 for name in names)
+
+
+def answered_by_nova(log: Any, asking: Asking) -> int:
+    """Return how many of the requests nova-scheduler took."""
+    text = log.read_text()
+    took = "Starting to schedule for instances: ['{}']"
+    return sum(took.format(one[0]) in text for one in asking.answers)
