@@ -219,7 +219,8 @@ class ProviderFollower:
             reports = []
             for node, provider in part:
                 listed = sorted(counted.get(node.id, ()))
-                mark = hash((str(provider), *listed))
+                # A host that was removed and comes back is a new row.
+                mark = hash((node.id, str(provider), *listed))
                 if self._written.get(node.uuid) != mark or listed:
                     reports.append(report(node, provider, listed))
                 self._written[node.uuid] = mark

@@ -87,7 +87,10 @@ def host_report(
         'status': 'disabled' if service.disabled else 'enabled',
         'disabled_reason': service.reason if service.disabled else None,
         'state': 'up' if service.up else 'down',
-        'disk_available_least': row.disk_available_least,
+        # What placement has counts as it stands, as for the compute service.
+        'disk_available_least': (
+            row.disk_available_least if with_capacity else None
+        ),
         'hypervisor_type': _short(row.hypervisor_type),
         'hypervisor_version': row.hypervisor_version,
         'host_ip': None if row.host_ip is None else str(row.host_ip),

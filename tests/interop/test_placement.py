@@ -282,6 +282,17 @@ def test_claims_are_in_placement_and_capacity_from_it(cloud, service, start):
     assert stored_host(daemon.store, name).vcpus_used == 2
 
 
+def test_a_host_that_comes_back_has_its_capacity_again(cloud, service, start):
+    name, _ = add_host(cloud, service)
+    daemon = start()
+    ready(daemon, name)
+    cloud.delete(cloud.api, 'host_mappings', host=name)
+    wait_until(lambda: stored_host(daemon.store, name) is None)
+    cloud.insert(cloud.api, 'host_mappings', host=name, cell_id=2)
+    ready(daemon, name)
+    assert select(daemon, new()) == [name]
+
+
 def test_release_and_delivery_again(cloud, service, start):
     name, on = add_host(cloud, service)
     daemon = start()

@@ -65,6 +65,8 @@ def test_capacity_and_ratios():
 def test_placement_knows_capacity_better():
     report = translation.host_report(node(), UP, CELL, with_capacity=False)
     assert not report.changes.keys() & {*translation.CAPACITY_FIELDS}
+    # An earlier value is removed: it would limit what placement has.
+    assert report.changes['disk_available_least'] is None
     assert report.changes['cell_uuid'] == CELL
 
 

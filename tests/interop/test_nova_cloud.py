@@ -1,0 +1,360 @@
+"""nova's own conductor and computes build servers where our daemon says."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from tests.support import nova_cloud, processes, servers
+from tests.support.databases import migrated_database
+from tests.support.nova_cloud import CELL0, CELL1, HOSTS, NovaCloud
+from tests.support.nova_databases import NovaDatabases
+from tests.support.placement_service import placement_service
+from tests.support.stores import claim_state, stored_host
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.functional,
+    pytest.mark.broker,
+    pytest.mark.db,
+    pytest.mark.timeout(900),
+]
+LIMIT_S = 150.0
+# A host has 2 vCPUs, 8192 MB and 1028 GB.
+SMALL = ('small', 1, 512, 1)
+LARGE = ('large', 3, 512, 1)
+TINY = ('tiny', 0, 64, 0)
+
+
+class Daemon:
+    """Our daemon as a process, beside a cloud."""
+
+    def __init__(self, folder: Any, cloud: NovaCloud, database: str) -> None:
+        self.store = Store.connect(database)
+        self._config = folder / 'scheduler.conf'
+        self._cloud = cloud
+        self._process: processes.Process | None = None
+        self._serves = False
+
+    def start(self, serve: bool) -> None:
+        """Start it, unless it runs like this; wait until it knows the hosts.
+
+        :param serve: whether it takes the requests of the compute service
+        """
+        if self._process is not None:
+            if self._serves == serve:
+                return
+            self.stop()
+        url = self.store.engine.url.render_as_string(hide_password=False)
+        self._config.write_text(
+            f'[DEFAULT]\ntransport_url = {self._cloud.bus}\n'
+            f'[database]\nconnection = {url}\n'
+            f'[compute]\nenabled = {serve}\nuse_placement = true\n'
+            f'api_database = {self._cloud.databases.api}\n'
+            f'[placement]\n{self._cloud.placement_options}'
+        )
+        self._serves = serve
+        self._process = processes.launch(self._config)
+        self._process.wait_for('Ready', LIMIT_S)
+        wait_until(self._knows_hosts, LIMIT_S)
+
+    def _knows_hosts(self) -> bool:
+        """Whether the hosts are there, with the capacity of placement."""
+        found = [stored_host(self.store, name) for name in HOSTS]
+        return all(one and one.state == 'up' and one.vcpus for one in found)
+
+    def has_free_hosts(self) -> bool:
+        """Whether nothing is in use on the hosts."""
+        found = [stored_host(self.store, name) for name in HOSTS]
+        return not any(one.vcpus_used for one in found)
+
+    def has(self, server: str, host: str) -> bool:
+        """Whether the store has a server on a host."""
+        table = schema.instances
+        query = sa.select(table.c.host).where(table.c.uuid == server)
+        with self.store.reading() as conn:
+            return conn.execute(query).scalar() == host
+
+    def age_claims(self) -> None:
+        """Make claims so old that it looks whether they are still needed."""
+        with self.store.engine.begin() as conn:
+            conn.execute(sa.update(schema.placement_claims).values(made_at=1))
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it with a signal."""
+        if self._process is not None:
+            self._process.end(number)
+            self._process.remove()
+            self._process = None
+
+    def decisions(self) -> int:
+        """Return how many requests it has decided."""
+        with self.store.reading() as conn:
+            query = sa.select(sa.func.count()).select_from(schema.decisions)
+            return conn.execute(query).scalar_one()
+
+    def close(self) -> None:
+        """Kill it if it runs."""
+        if self._process is not None:
+            self._process.remove()
+        self.store.dispose()
+
+
+class Asking:
+    """Asks for hosts and casts to all schedulers, over and over, in a thread.
+
+    :ivar answers: (server, host, what it had in placement) of each request
+    :ivar casts: the names that were cast
+    """
+
+    def __init__(self, cloud: NovaCloud) -> None:
+        self.answers: list[tuple[str, str, Any]] = []
+        self.casts: list[str] = []
+        self._cloud = cloud
+        self._stopping = threading.Event()
+
+    def __enter__(self) -> Asking:
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._run)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._stopping.set()
+        self._pool.shutdown()
+        self._done.result()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            server = str(uuid.uuid4())
+            hosts = self._cloud.call('select', server=server, flavor=TINY)
+            held = self._cloud.placement.held(server)
+            self._cloud.placement.call('DELETE', f'/allocations/{server}')
+            self.answers.append((server, hosts[0], held))
+            self.casts.append(f'cast-{server}')
+            self._cloud.call('sync', host=self.casts[-1])
+
+    def more(self, count: int = 5) -> None:
+        """Wait until so many more requests were answered."""
+        wanted = len(self.answers) + count
+        wait_until(
+            lambda: self._done.done() or len(self.answers) >= wanted, LIMIT_S
+        )
+        assert not self._done.done(), self._done.exception()
+
+
+@pytest.fixture(scope='module')
+def cloud(
+    mariadb: Any, rabbitmq: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NovaCloud]:
+    """A cloud without a scheduler."""
+    folder = tmp_path_factory.mktemp('cloud')
+    with contextlib.ExitStack() as stack:
+        databases = NovaDatabases(mariadb[1])
+        stack.callback(databases.close)
+        made = NovaCloud(
+            folder,
+            databases,
+            servers.new_vhost(*rabbitmq),
+            stack.enter_context(placement_service(mariadb[1])),
+            stack.enter_context(nova_cloud.network_service()),
+        )
+        stack.callback(made.stop)
+        made.start()
+        yield made
+
+
+@pytest.fixture(scope='module')
+def beside(
+    cloud: NovaCloud, mariadb: Any, tmp_path_factory: Any
+) -> Iterator[Daemon]:
+    """Our daemon beside the cloud; it has not been started."""
+    folder = tmp_path_factory.mktemp('daemon')
+    made = Daemon(folder, cloud, migrated_database(mariadb[1]))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def daemon(cloud: NovaCloud, beside: Daemon) -> Iterator[Daemon]:
+    """Our daemon in the place of nova-scheduler, with free hosts."""
+    beside.start(serve=True)
+    wait_until(beside.has_free_hosts, LIMIT_S)
+    yield beside
+    delete(cloud, *cloud.call('servers'))
+
+
+def create(cloud: NovaCloud, flavor: Any = SMALL, **how: Any) -> list[str]:
+    """Have servers built; return their uuids."""
+    return cloud.call('create', flavor=flavor, **how)
+
+
+def built(cloud: NovaCloud, server: str) -> dict[str, Any]:
+    """Wait until a server is active, or failed; return it."""
+
+    def done() -> Any:
+        found = cloud.call('show', server=server)
+        # The fault of one that failed is written after its state.
+        over = found['state'] == 'active' or (
+            found['state'] == 'error' and found['fault']
+        )
+        return over and found
+
+    return wait_until(done, LIMIT_S)
+
+
+def delete(cloud: NovaCloud, *servers: str) -> None:
+    """Delete servers; wait until they are gone."""
+    for server in servers:
+        cloud.call('delete', server=server)
+    wait_until(
+        lambda: not any(cloud.call('show', server=one) for one in servers),
+        LIMIT_S,
+    )
+
+
+def agrees(cloud: NovaCloud) -> bool:
+    """Whether each server with a host has allocations there, and no other."""
+    placed: dict[str, set[str]] = {host: set() for host in HOSTS}
+    for server, host in cloud.call('servers').items():
+        if host:
+            placed[host].add(server)
+    return placed == {host: cloud.consumers(host) for host in HOSTS}
+
+
+def test_a_server_becomes_active(cloud, daemon):
+    (server,) = create(cloud)
+    found = built(cloud, server)
+    assert (found['state'], found['cell']) == ('active', CELL1), found
+    assert cloud.placement.held(server) == {
+        cloud.nodes[found['host']]: {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    }
+    wait_until(
+        lambda: claim_state(daemon.store, server) == 'confirmed', LIMIT_S
+    )
+    assert daemon.has(server, found['host'])
+
+
+def test_a_server_that_fits_nowhere_is_in_cell0(cloud, daemon):
+    (server,) = create(cloud, LARGE)
+    found = built(cloud, server)
+    assert (found['state'], found['cell']) == ('error', CELL0)
+    assert found['host'] is None
+    assert found['fault'] == (
+        'No valid host was found. There are not enough hosts available.'
+    )
+    assert cloud.placement.held(server) == {}
+
+
+def test_a_build_that_fails_is_tried_on_the_other_host(cloud, daemon):
+    (server,) = create(cloud, metadata={'fails': 'first'})
+    found = built(cloud, server)
+    (failed,) = cloud.failed_on(server)
+    assert found['state'] == 'active'
+    assert {failed, found['host']} == set(HOSTS)
+    assert [*cloud.placement.held(server)] == [cloud.nodes[found['host']]]
+    wait_until(lambda: daemon.has(server, found['host']), LIMIT_S)
+
+
+def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
+    (server,) = create(cloud, metadata={'fails': 'always'})
+    found = built(cloud, server)
+    assert (found['state'], found['host']) == ('error', None)
+    assert {*cloud.failed_on(server)} == set(HOSTS)
+    assert cloud.placement.held(server) == {}
+    wait_until(lambda: claim_state(daemon.store, server) is None, LIMIT_S)
+
+
+def test_deletes_make_room_again(cloud, daemon):
+    first = create(cloud, count=4)
+    found = [built(cloud, server) for server in first]
+    assert [one['state'] for one in found] == ['active'] * 4
+    assert sorted(one['host'] for one in found) == ['c1', 'c1', 'c2', 'c2']
+    (fifth,) = create(cloud)
+    assert built(cloud, fifth)['state'] == 'error'
+    delete(cloud, fifth, *first)
+    assert not any(cloud.placement.held(server) for server in first)
+    wait_until(daemon.has_free_hosts, LIMIT_S)
+    (again,) = create(cloud)
+    assert built(cloud, again)['state'] == 'active'
+
+
+def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
+    wanted = [create(cloud, metadata={'fails': how})[0]
+              for how in ('no', 'first', 'no', 'always')]  # fmt: skip
+    # Two of them while hosts are looked for, or tried.
+    delete(cloud, *wanted[:2])
+    for server in wanted[2:]:
+        built(cloud, server)
+    wait_until(lambda: agrees(cloud), LIMIT_S)
+    assert any(cloud.consumers(host) for host in HOSTS)
+    delete(cloud, *wanted[2:])
+    wait_until(lambda: agrees(cloud), LIMIT_S)
+    # What never came to a cell is not seen there.
+    daemon.age_claims()
+    wait_until(daemon.has_free_hosts, LIMIT_S)
+    wait_until(
+        lambda: not any(cloud.consumers(host) for host in HOSTS), LIMIT_S
+    )
+
+
+def test_nova_scheduler_beside_us_keeps_its_messages(cloud, beside):
+    beside.stop()
+    decided = beside.decisions()
+    with cloud.scheduler() as log:
+        with Asking(cloud) as asking:
+            asking.more()
+            for ends in (signal.SIGTERM, signal.SIGKILL):
+                beside.start(serve=False)
+                asking.more()
+                beside.stop(ends)
+                asking.more()
+        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    assert_claimed(cloud, asking)
+    assert answered_by_nova(log, asking) == len(asking.answers)
+    assert beside.decisions() == decided
+
+
+def test_both_schedulers_share_requests_until_one_stops(cloud, beside):
+    beside.start(serve=True)
+    decided = beside.decisions()
+    with cloud.scheduler() as log:
+        with Asking(cloud) as asking:
+            asking.more(10)
+            beside.stop()
+            asking.more(5)
+        wait_until(lambda: was_cast(log, asking.casts), LIMIT_S)
+    ours = beside.decisions() - decided
+    assert_claimed(cloud, asking)
+    assert ours > 0
+    assert answered_by_nova(log, asking) == len(asking.answers) - ours
+
+
+def assert_claimed(cloud: NovaCloud, asking: Asking) -> None:
+    """Check that each request got a host, and had it in placement."""
+    for _, host, held in asking.answers:
+        assert held == {cloud.nodes[host]: {'MEMORY_MB': 64}}
+
+
+def was_cast(log: Any, names: list[str]) -> bool:
+    """Whether nova-scheduler heard of all these hosts, each once."""
+    text = log.read_text()
+    heard = "Received a sync request from an unknown host '{}'"
+    return all(text.count(heard.format(name)) == 1 for name in names)
+
+
+def answered_by_nova(log: Any, asking: Asking) -> int:
+    """Return how many of the requests nova-scheduler took."""
+    text = log.read_text()
+    took = "Starting to schedule for instances: ['{}']"
+    return sum(took.format(one[0]) in text for one in asking.answers)
