@@ -134,10 +134,16 @@ class NovaDatabases:
 
     def insert(self, url: str, table: str, **row: Any) -> None:
         """Insert a row, stamped as the service does it."""
+        self.insert_many(url, table, [row])
+
+    def insert_many(
+        self, url: str, table: str, rows: list[dict[str, Any]]
+    ) -> None:
+        """Insert rows that have the same columns, stamped alike."""
         made = self._tables[url][table]
-        row.setdefault('created_at', utc_now())
+        stamped = [{'created_at': utc_now(), **row} for row in rows]
         with self._engines[url].begin() as conn:
-            conn.execute(sa.insert(made), row)
+            conn.execute(sa.insert(made), stamped)
 
     def update(self, url: str, table: str, where: Any, **values: Any) -> None:
         """Update the rows whose columns are as *where* says.
@@ -156,20 +162,43 @@ class NovaDatabases:
     def add_host(self, name: str, cell: int = 1, **node: Any) -> str:
         """Add a host with its service, node and mapping; return its uuid."""
         made = node.pop('uuid', '') or str(uuid.uuid4())
-        url = self.cells[cell - 1]
-        self.insert(
-            url, 'services', uuid=str(uuid.uuid4()), host=name,
-            binary='nova-compute', topic='compute', report_count=1,
-            disabled=False, forced_down=False, version=70, deleted=0,
-            last_seen_up=utc_now(),
-        )  # fmt: skip
-        row = {**_NODE, 'hypervisor_hostname': name, **node}
-        self.insert(
-            url, 'compute_nodes', uuid=made, host=name,
-            updated_at=utc_now(), **row,
-        )  # fmt: skip
-        self.insert(self.api, 'host_mappings', host=name, cell_id=cell + 1)
+        self.add_hosts([{'uuid': made, 'host': name, **node}], cell)
         return made
+
+    def add_hosts(self, nodes: list[dict[str, Any]], cell: int = 1) -> None:
+        """Add hosts with their services, nodes and mappings.
+
+        :param nodes: each with its uuid and host, and the same other columns
+        """
+        url = self.cells[cell - 1]
+        now = utc_now()
+        service = {
+            'binary': 'nova-compute', 'topic': 'compute', 'report_count': 1,
+            'disabled': False, 'forced_down': False, 'version': 70,
+            'deleted': 0, 'last_seen_up': now,
+        }  # fmt: skip
+        self.insert_many(
+            url,
+            'services',
+            [
+                {**service, 'uuid': str(uuid.uuid4()), 'host': node['host']}
+                for node in nodes
+            ],
+        )
+        stamped = {**_NODE, 'updated_at': now}
+        self.insert_many(
+            url,
+            'compute_nodes',
+            [
+                {**stamped, 'hypervisor_hostname': node['host'], **node}
+                for node in nodes
+            ],
+        )
+        self.insert_many(
+            self.api,
+            'host_mappings',
+            [{'host': node['host'], 'cell_id': cell + 1} for node in nodes],
+        )
 
     def add_instance(self, host: str | None, cell: int = 1, **row: Any) -> str:
         """Add an instance; return its uuid."""

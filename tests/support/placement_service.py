@@ -19,12 +19,14 @@ from tests.support.servers import free_port
 from tests.support.waiting import wait_until
 
 PLACEMENT = ('openstack-placement==16.0.0', 'PyMySQL', 'psycopg2-binary')
-# Runs the WSGI application of the package, with a thread for each call.
+# Runs the WSGI application of the package, with a thread for each connection.
+# Several may share a port: the system deals out the connections.
 _RUN = """
 import os, socketserver
 from wsgiref import simple_server
 from placement.wsgi.api import application
 class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+    allow_reuse_port = True
     daemon_threads = True
     request_queue_size = 64
 class Quiet(simple_server.WSGIRequestHandler):
@@ -40,28 +42,38 @@ server.serve_forever()
 class PlacementService:
     """A placement service that runs.
 
+    :param workers: how many processes serve it
+    :ivar database: URL of its database
     :ivar url: of its API
     """
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, workers: int = 1) -> None:
         # The service fails with the newer driver.
-        self._database = new_database(base).replace('+psycopg:', '+psycopg2:')
+        self.database = new_database(base).replace('+psycopg:', '+psycopg2:')
         self._port = free_port()
         self._folder = tempfile.TemporaryDirectory()
         # It insists on a file, and takes its options from the environment.
         (pathlib.Path(self._folder.name) / 'placement.conf').touch()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.url = f'http://127.0.0.1:{self._port}'
 
     def start(self) -> None:
         """Start it, or start it again; wait until it answers."""
+        # The first one makes the tables.
+        self._launch()
+        wait_until(self._answers, 60)
+        for _ in range(self._workers - 1):
+            self._launch()
+
+    def _launch(self) -> None:
         folder = interop.environment('placement', PLACEMENT)
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [folder / 'bin' / 'python', '-c', _RUN],
             env={
                 'PATH': os.environ['PATH'],
                 'PORT': str(self._port),
-                'OS_PLACEMENT_DATABASE__CONNECTION': self._database,
+                'OS_PLACEMENT_DATABASE__CONNECTION': self.database,
                 'OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP': 'true',
                 'OS_API__AUTH_STRATEGY': 'noauth2',
                 'OS_PLACEMENT_CONFIG_DIR': self._folder.name,
@@ -69,7 +81,7 @@ class PlacementService:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_until(self._answers, 60)
+        self._processes.append(process)
 
     def _answers(self) -> bool:
         try:
@@ -80,10 +92,10 @@ class PlacementService:
 
     def stop(self) -> None:
         """Stop it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._processes.clear()
 
     def clean(self) -> None:
         """Remove its files."""
@@ -179,13 +191,16 @@ class PlacementService:
 
 
 @contextlib.contextmanager
-def placement_service(base: str) -> Iterator[PlacementService]:
+def placement_service(
+    base: str, workers: int = 1
+) -> Iterator[PlacementService]:
     """Run a placement service.
 
     :param base: URL of a database server without the database; for SQLite,
         of a folder
+    :param workers: how many processes serve it
     """
-    service = PlacementService(base)
+    service = PlacementService(base, workers)
     try:
         service.start()
         yield service

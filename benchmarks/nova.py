@@ -1,0 +1,283 @@
+"""This daemon and nova-scheduler on the same databases and placement.
+
+``python -m benchmarks.nova --hosts 1000 10000`` fills a compute service's
+databases and a placement service of two workers with hosts, and has nova's
+own client ask each scheduler in turns for hosts for small servers: one caller
+at a time, then 16 at once. Beside them stands a bare client, which makes the
+claims alone. ``--without-nova`` leaves nova-scheduler out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks import common, nova_fleet
+from tests.support import interop, servers
+from tests.support.databases import migrated_database
+from tests.support.nova_databases import NovaDatabases
+from tests.support.placement_service import (
+    PlacementService,
+    placement_service,
+)
+from tests.support.waiting import wait_until
+
+WORKERS = 2
+CALLERS = 16
+# What placement takes in one message of ours.
+AT_ONCE = 16
+_START_S = 300.0
+_CALLER = common.ROOT / 'benchmarks' / 'nova_caller.py'
+_TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+# Nobody reports that the hosts are alive while they are measured.
+_NEVER_DOWN = 1_000_000
+
+
+class Cloud:
+    """The servers of one size of fleet, and where configuration files lie.
+
+    :ivar providers: uuids of the hosts
+    """
+
+    def __init__(
+        self, hosts: int, seconds: float, stack: contextlib.ExitStack
+    ) -> None:
+        self.seconds = seconds
+        _, base = stack.enter_context(servers.mariadb(durable=False))
+        _, self.bus = stack.enter_context(servers.rabbitmq())
+        self.placement = stack.enter_context(placement_service(base, WORKERS))
+        self.databases = NovaDatabases(base)
+        stack.callback(self.databases.close)
+        self.store = migrated_database(base)
+        self.folder = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory())
+        )
+        self.providers = nova_fleet.fill(self.databases, self.placement, hosts)
+        self.bin = interop.environment('nova', interop.NOVA) / 'bin'
+        self.nova_conf = self.folder / 'nova.conf'
+        self.nova_conf.write_text(self._nova_options())
+
+    @property
+    def _placement_options(self) -> str:
+        url = self.placement.url
+        return (
+            f'[placement]\nauth_type = admin_token\nendpoint = {url}\n'
+            f'token = admin\nendpoint_override = {url}\n'
+        )
+
+    def _nova_options(self) -> str:
+        return (
+            f'[DEFAULT]\nhost = control\nstate_path = {self.folder}\n'
+            f'transport_url = {self.bus}\nuse_stderr = true\n'
+            f'service_down_time = {_NEVER_DOWN}\n'
+            'rpc_response_timeout = 600\nlong_rpc_timeout = 600\n'
+            f'[api_database]\nconnection = {self.databases.api}\n'
+            f'[database]\nconnection = {self.databases.cells[0]}\n'
+            f'[oslo_concurrency]\nlock_path = {self.folder}\n'
+            '[oslo_messaging_notifications]\ndriver = noop\n'
+            '[workarounds]\ndisable_compute_service_check_for_ffu = true\n'
+            f'[scheduler]\nworkers = 1\n{self._placement_options}'
+        )
+
+    @contextlib.contextmanager
+    def daemon(self) -> Iterator[tuple[int, float]]:
+        """Run our daemon; yield its process and how long it took to start."""
+        port = servers.free_port()
+        config = common.write_config(self.folder, self.store, self.bus)
+        with config.open('a') as more:
+            more.write(
+                f'[http]\nbind_port = {port}\n[compute]\nenabled = true\n'
+                f'api_database = {self.databases.api}\nuse_placement = true\n'
+                f'service_down_time = {_NEVER_DOWN}\n'
+                f'{self._placement_options}'
+            )
+        self.metrics_url = f'http://127.0.0.1:{port}/metrics'
+        start = time.monotonic()
+        with common.daemon(config) as process:
+            yield process.pid, time.monotonic() - start
+
+    @contextlib.contextmanager
+    def nova_scheduler(self) -> Iterator[tuple[int, float]]:
+        """Run nova-scheduler, likewise."""
+        log = self.folder / 'nova-scheduler.log'
+        start = time.monotonic()
+        with log.open('w') as out:
+            process = subprocess.Popen(
+                [self.bin / 'nova-scheduler', '--config-file', self.nova_conf],
+                stdout=out, stderr=out, env=_environment(),
+            )  # fmt: skip
+        try:
+            wait_until(
+                lambda: 'Starting scheduler node' in log.read_text(), _START_S
+            )
+            taken = time.monotonic() - start
+            yield process.pid, taken
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def call(self, callers: int) -> dict[str, Any]:
+        """Have nova's client call the scheduler that runs."""
+        done = subprocess.run(
+            [self.bin / 'python', '-P', '-W', 'ignore', _CALLER,
+             self.nova_conf, str(callers), str(self.seconds)],
+            capture_output=True, text=True, env=_environment(),
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(done.stderr[-3000:])
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if found['refused']:
+            raise RuntimeError(f'refused: {found["refused"][:3]}')
+        return found
+
+
+def _environment() -> dict[str, str]:
+    return {
+        'PATH': os.environ['PATH'],
+        'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
+    }
+
+
+def _with_workers(pid: int) -> list[int]:
+    """Return a process and those that it started."""
+    path = pathlib.Path(f'/proc/{pid}/task/{pid}/children')
+    return [pid, *map(int, path.read_text().split())]
+
+
+def _cpu_seconds(pid: int) -> float:
+    return sum(common.cpu_seconds(one) for one in _with_workers(pid))
+
+
+def bare(placement: PlacementService, cloud: Cloud, at_once: int) -> float:
+    """Return the claims a second of a client that only makes claims.
+
+    :param at_once: consumers in one message
+    """
+    until = time.monotonic() + cloud.seconds
+
+    def work(number: int) -> int:
+        # Of their own, so that they lose no claim to each other.
+        providers = cloud.providers[number::WORKERS]
+        made = 0
+        while time.monotonic() < until:
+            body = {
+                str(uuid.uuid4()): _allocations(
+                    providers[(made + at) % len(providers)]
+                )
+                for at in range(at_once)
+            }
+            placement.call('POST', '/allocations', body)
+            made += at_once
+        return made
+
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        made = sum(pool.map(work, range(WORKERS)))
+    return made / (time.monotonic() - start)
+
+
+def _allocations(provider: str) -> dict[str, Any]:
+    return {
+        'allocations': {provider: {'resources': _TAKEN}},
+        'project_id': 'p',
+        'user_id': 'u',
+        'consumer_generation': None,
+    }
+
+
+def measure(cloud: Cloud, pid: int, start_s: float) -> dict[str, Any]:
+    """Return the figures of the scheduler that runs.
+
+    :param pid: of its process; that of its workers counts as well
+    :param start_s: how long it took to start
+    """
+    before = _cpu_seconds(pid)
+    alone = cloud.call(1)
+    together = cloud.call(CALLERS)
+    calls = len(alone['times_s']) + len(together['times_s']) + 2
+    return {
+        'start_to_first_answer_s': round(start_s + alone['first_s'], 2),
+        'one_caller_p50_ms': _median_ms(alone['times_s']),
+        'callers_p50_ms': _median_ms(together['times_s']),
+        'callers_decisions_a_second': round(
+            len(together['times_s']) / together['seconds'], 1
+        ),
+        'cpu_ms_a_decision': round(
+            (_cpu_seconds(pid) - before) / calls * 1000, 2
+        ),
+        'memory_mb': round(
+            max(common.memory_mb(one) for one in _with_workers(pid)), 1
+        ),
+    }
+
+
+def _median_ms(times_s: Sequence[float]) -> float:
+    return round(statistics.median(times_s) * 1000, 1)
+
+
+def lost(cloud: Cloud) -> dict[str, float]:
+    """Return how many claims our daemon made, and lost to others."""
+    with urllib.request.urlopen(cloud.metrics_url, timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^\w*(placement_claims(?:_lost)?)_total (\S+)',
+                       text, re.MULTILINE)  # fmt: skip
+    counts = dict.fromkeys(('placement_claims', 'placement_claims_lost'), 0.0)
+    return {**counts, **{name: float(value) for name, value in found}}
+
+
+def figures_of(
+    hosts: int, seconds: float, turns: int, with_nova: bool
+) -> dict[str, Any]:
+    """Return the figures at one size of the fleet."""
+    with contextlib.ExitStack() as stack:
+        cloud = Cloud(hosts, seconds, stack)
+        rows: dict[str, list[Any]] = {'daemon': [], 'nova_scheduler': []}
+        rates: list[float] = []
+        for _ in range(turns):
+            with cloud.daemon() as (pid, start_s):
+                found = measure(cloud, pid, start_s)
+                rows['daemon'].append({**found, **lost(cloud)})
+            rates.append(round(bare(cloud.placement, cloud, AT_ONCE), 1))
+            if with_nova:
+                with cloud.nova_scheduler() as (pid, start_s):
+                    rows['nova_scheduler'].append(measure(cloud, pid, start_s))
+        return {**rows, 'bare_client_claims_a_second': rates}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--hosts', type=int, nargs='+', default=[1000, 10000])
+    parser.add_argument('--seconds', type=float, default=20)
+    parser.add_argument('--turns', type=int, default=2)
+    parser.add_argument('--without-nova', action='store_true')
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    figures = {
+        f'{hosts}_hosts': figures_of(
+            hosts, args.seconds, args.turns, not args.without_nova
+        )
+        for hosts in args.hosts
+    }
+    common.show(figures, args.json)
+
+
+if __name__ == '__main__':
+    main()

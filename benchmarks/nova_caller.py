@@ -1,0 +1,99 @@
+"""Calls a scheduler with nova's own client; runs where nova is installed.
+
+Arguments: the configuration file, how many callers, and for how many seconds
+they call. The last line of the output is JSON: how long each call took in
+seconds, and what was refused.
+"""
+
+import json
+import sys
+import threading
+import time
+import uuid
+
+from nova import config, context, exception, objects
+from nova.scheduler import rpcapi
+
+
+def main(conf, callers, seconds):
+    """Have callers call at the same time; print what it came to."""
+    config.parse_args(
+        ['caller'], default_config_files=[conf], configure_db=False
+    )
+    objects.register_all()
+    client = rpcapi.SchedulerAPI()
+    first = timed(client)
+    times, refused = [], []
+    start = time.monotonic()
+    until = start + float(seconds)
+
+    def work():
+        while time.monotonic() < until:
+            try:
+                times.append(timed(client))
+            except exception.NoValidHost as error:
+                refused.append(error.format_message())
+
+    threads = [threading.Thread(target=work) for _ in range(int(callers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(
+        json.dumps(
+            {
+                'first_s': first,
+                'seconds': time.monotonic() - start,
+                'times_s': times,
+                'refused': refused,
+            }
+        )
+    )
+
+
+def timed(client):
+    """Ask for a host for one server; return how long it took, in seconds."""
+    instance = str(uuid.uuid4())
+    ctxt = context.RequestContext('user', 'project', is_admin=True)
+    spec = specification(ctxt, instance)
+    start = time.monotonic()
+    hosts = client.select_destinations(
+        ctxt, spec, [instance], return_objects=True, return_alternates=True
+    )
+    taken = time.monotonic() - start
+    if not hosts[0][0].service_host:
+        raise ValueError(hosts)
+    return taken
+
+
+def specification(ctxt, instance):
+    """Return what nova-api writes for a small server without anything else."""
+    flavor = objects.Flavor(
+        ctxt, id=1, flavorid='1', name='small', vcpus=1, memory_mb=512,
+        root_gb=1, ephemeral_gb=0, swap=0, rxtx_factor=1.0, vcpu_weight=0,
+        disabled=False, is_public=True, extra_specs={},
+    )  # fmt: skip
+    return objects.RequestSpec(
+        ctxt, instance_uuid=instance, num_instances=1, flavor=flavor,
+        image=objects.ImageMeta(
+            id=str(uuid.uuid4()), properties=objects.ImageMetaProps()
+        ),
+        project_id='project', user_id='user', availability_zone=None,
+        numa_topology=None, instance_group=None, retry=None,
+        pci_requests=objects.InstancePCIRequests(
+            instance_uuid=instance, requests=[]
+        ),
+        limits=objects.SchedulerLimits(), ignore_hosts=None, force_hosts=None,
+        force_nodes=None, requested_destination=None, scheduler_hints={},
+        security_groups=objects.SecurityGroupList(objects=[]), is_bfv=False,
+        network_metadata=objects.NetworkMetadata(
+            physnets=set(), tunneled=False
+        ),
+        requested_networks=objects.NetworkRequestList(objects=[]),
+        requested_resources=[],
+        request_level_params=objects.RequestLevelParams(),
+    )  # fmt: skip
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])
