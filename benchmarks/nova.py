@@ -156,9 +156,12 @@ def _environment() -> dict[str, str]:
 
 
 def _with_workers(pid: int) -> list[int]:
-    """Return a process and those that it started."""
-    path = pathlib.Path(f'/proc/{pid}/task/{pid}/children')
-    return [pid, *map(int, path.read_text().split())]
+    """Return a process and those that descend from it."""
+    found = [pid]
+    for path in pathlib.Path(f'/proc/{pid}/task').glob('*/children'):
+        for child in path.read_text().split():
+            found += _with_workers(int(child))
+    return found
 
 
 def _cpu_seconds(pid: int) -> float:
