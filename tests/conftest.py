@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.databases import migrated_database, new_database

@@ -77,8 +77,9 @@ class StampingSerializer(ContextSerializer):
 def sent_at(ctxt: Any) -> float | None:
     """Return when a message was sent; None: the caller did not say."""
     value = ctxt.get(_SENT_AT) if isinstance(ctxt, Mapping) else None
-    # An integer of JSON may be larger than a float can be.
-    if not isinstance(value, int | float) or abs(value) >= _NO_TIME:
+    # An integer of JSON may be larger than a float can be, and NaN is neither
+    # small nor large.
+    if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
         return None
     return float(value)
 

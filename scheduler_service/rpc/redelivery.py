@@ -11,7 +11,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -86,9 +85,9 @@ class RedeliveryWorker:
             self._publisher.put(refusal)
             return
         future = dispatch(message)
-        if future is not None:
-            futures.wait([future])
-            if isinstance(future.exception(), RequestReturned):
-                self._quarantine.cancel(message_id)
-                return
-        self._quarantine.end(message_id)
+        # The next message has to wait until this one is done.
+        fault = None if future is None else future.exception()
+        if isinstance(fault, RequestReturned):
+            self._quarantine.cancel(message_id)
+        else:
+            self._quarantine.end(message_id)

@@ -26,7 +26,7 @@ LOCK = """
 # the keys instead of reading whole tables.
 SEATS = """
     joining AS MATERIALIZED (
-        SELECT DISTINCT group_uuid, uuid, host FROM places
+        SELECT group_uuid, uuid, host FROM places
         WHERE group_uuid IS NOT NULL
     ), strict AS MATERIALIZED (
         SELECT uuid, policy = 'anti-affinity' AS apart,

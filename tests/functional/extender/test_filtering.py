@@ -11,6 +11,7 @@ from scheduler_service.extender import reading
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply, entry, pass_only
+from tests.support.stores import claim_on, load_snapshot, write_claims
 
 
 def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
@@ -100,3 +101,25 @@ def test_scores_are_added_to_weights_when_an_extender_gives_them(serve_with):
     counters = service.client.ping(CONTEXT)['counters']
     calls = counters['extender_calls']
     assert calls[f'{server.url} prioritize undecodable'] == 1
+
+
+def test_extender_is_asked_again_when_all_that_it_left_is_taken(serve_with):
+    """It may leave others when it is sent what there is now."""
+    served: list[Any] = []
+
+    def answer(verb: str, asked: Any) -> Reply:
+        if len(server.calls) > 1:
+            return extenders.pass_all(verb, asked)
+        # Another daemon is faster, at the only host that is left.
+        store = served[0].store
+        everything = {'MEMORY_MB': 8192 + 4}
+        write_claims(
+            store, claim_on(load_snapshot(store), 3, amounts=everything)
+        )
+        return pass_only('compute-4')(verb, asked)
+
+    with extenders.extender(answer) as server:
+        served.append(serve_with(entry(server)))
+        (host,) = served[0].select_hosts()
+    assert host in {'compute-1', 'compute-2', 'compute-3'}
+    assert server.verbs() == ['filter'] * 2

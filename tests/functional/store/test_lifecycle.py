@@ -9,9 +9,11 @@ import pytest
 from scheduler_service.model import Instance
 from scheduler_service.store import claims
 from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
     STRICT,
+    assert_same_snapshot,
     audit_findings,
     claim_on,
     import_inventory,
@@ -173,3 +175,45 @@ def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(store):
         coming.consumer, there.consumer, new,
     }  # fmt: skip
     assert used_memory(store) == [2048, 0]
+
+
+@pytest.fixture
+def follow(store):
+    """Give a function that checks what a daemon learns of a change."""
+
+    def check(change):
+        before = load_snapshot(store)
+        store.write(change)
+        with store.reading() as conn:
+            refreshed = change_feed.refresh(conn, before)
+        assert_same_snapshot(refreshed, load_snapshot(store))
+        return refreshed.hosts
+
+    return check
+
+
+def test_daemons_learn_that_a_reported_instance_does_not_move(store, follow):
+    snapshot = import_two_hosts(store)
+    one = Instance(uuid=str(uuid.uuid4()), host='compute-1')
+    store.write(lambda w: instance_reports.put(w, [one]))
+    write_claims(
+        store, claim_on(snapshot, 1, consumer=one.uuid, known=True, move=True)
+    )
+    assert load_snapshot(store).hosts.instances.get(one.uuid).bound_for
+    hosts = follow(lambda w: lifecycle.release(w, [one.uuid]))
+    placed = hosts.instances.get(one.uuid)
+    assert (placed.host, placed.bound_for) == ('compute-1', '')
+
+
+def test_daemons_count_the_instances_of_a_host_when_one_is_gone(store, follow):
+    """It was reported only, and took nothing that could be given back."""
+    import_two_hosts(store)
+    here, there = (
+        Instance(uuid=str(uuid.uuid4()), host=host)
+        for host in ('compute-1', 'compute-2')
+    )
+    hosts = follow(lambda w: instance_reports.put(w, [here, there]))
+    assert hosts.number('num_instances').tolist() == [1, 1]
+    gone = {'compute-1': [here.uuid]}
+    hosts = follow(lambda w: instance_reports.remove(w, gone))
+    assert hosts.number('num_instances').tolist() == [0, 1]

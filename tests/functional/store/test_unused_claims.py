@@ -98,6 +98,9 @@ def test_a_later_message_gives_up_what_an_earlier_one_claimed(store, claim):
     assert supersede(store, claim.consumer, 'n/0') == [claim.consumer]
     assert used_memory(store) == [0, 0]
     assert audit_findings(store) == []
+    # Where the earlier one comes again, it claims anew.
+    with store.reading() as conn:
+        assert outcomes.find(conn, 'm/0') == []
 
 
 def test_a_message_without_a_key_gives_up_every_earlier_claim(store, claim):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
+from scheduler_service.model import documents
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support.plugins import inventory, passing, reason
@@ -78,3 +79,20 @@ def test_the_limit_is_reported_in_gb():
         Settings(),
     )
     assert limits == {'disk_gb': 15.0}
+
+
+@pytest.mark.parametrize(
+    ('flavor', 'amount_gb', 'judged'),
+    [
+        ({'root_gb': 2}, 2, True),
+        ({'root_gb': 2}, 3, False),
+        # A claim takes whole GB, the filter compares MB.
+        ({'root_gb': 2, 'swap': 100}, 3, False),
+        ({'root_gb': 2, 'swap': 1024}, 3, True),
+    ],
+)
+def test_a_claim_is_judged_when_it_takes_what_is_compared(
+    flavor, amount_gb, judged
+):
+    request = documents.request({'flavor': flavor}).with_ids()
+    assert DiskFilter().checks(request, amount_gb) is judged

@@ -48,3 +48,25 @@ def test_a_document_belongs_to_a_project(enforcer, check, parse, document):
     for context in (SERVICE, ADMIN):
         check(authorization.caller(enforcer, context, 'release'), theirs)
     assert theirs.project_id == 'p'
+
+
+@pytest.mark.parametrize(
+    'wanted',
+    [
+        {'force_hosts': ['a']},
+        {'force_nodes': ['a']},
+        {'requested_destination': {'host': 'a'}},
+        {'requested_destination': {'node': 'a'}},
+        {'requested_destination': {'host': 'a', 'node': 'a'}},
+    ],
+)
+def test_a_host_is_named_by_those_who_may(enforcer, wanted):
+    rule = 'select_destinations'
+    with pytest.raises(errors.Forbidden) as caught:
+        authorization.select(
+            authorization.caller(enforcer, OWNER, rule),
+            documents.request(wanted),
+        )
+    assert caught.value.facts == {'rule': f'{rule}:forced_host'}
+    may = authorization.caller(enforcer, ADMIN, rule)
+    authorization.select(may, documents.request(wanted))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from oslo_context import context
 
@@ -10,6 +12,7 @@ from scheduler_service.rpc.context import (
     ContextSerializer,
     StampingSerializer,
     credentials,
+    sent_at,
 )
 
 
@@ -20,6 +23,52 @@ def test_context_is_a_dict_when_it_is_sent():
     read = credentials(sent)
     assert (read['user_id'], read['roles']) == ('u', ['member'])
     assert ContextSerializer().serialize_context({'a': 1}) == {'a': 1}
+
+
+def test_context_is_as_it_came_when_it_is_received():
+    received = {'user_id': 'u', 'x': [1]}
+    assert ContextSerializer().deserialize_context(received) == {
+        'user_id': 'u', 'x': [1],
+    }  # fmt: skip
+
+
+def test_time_of_sending_is_read_when_the_context_was_stamped():
+    before = time.time()
+    sent = StampingSerializer().serialize_context({'user_id': 'u'})
+    found = sent_at(sent)
+    assert found is not None
+    assert before <= found <= time.time()
+
+
+def test_an_empty_context_stays_empty_when_it_is_sent():
+    assert StampingSerializer().serialize_context({}) == {}
+
+
+@pytest.mark.parametrize(
+    ('given', 'expected'),
+    [
+        (7, 7.0),
+        (-7, -7.0),
+        (1.5, 1.5),
+        (999_999_999_999_999, 999_999_999_999_999.0),
+        (10**15, None),
+        (-(10**15), None),
+        (10**400, None),
+        (float('inf'), None),
+        (float('nan'), None),
+        ('7', None),
+        (None, None),
+    ],
+)
+def test_time_of_sending_is_a_float_when_it_is_possible(given, expected):
+    found = sent_at({'scheduler_sent_at': given})
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize('ctxt', [{}, None, 'text', ['scheduler_sent_at']])
+def test_time_of_sending_is_unknown_when_the_caller_did_not_say(ctxt):
+    assert sent_at(ctxt) is None
 
 
 @pytest.mark.parametrize('given', [None, 'text', 5])

@@ -134,6 +134,57 @@ def test_one_reply_is_tried_when_many_wait_for_a_queue(publisher):
     assert all(one.attempts == 1 for one in waiting)
 
 
+class TwoSteps(Recorded):
+    """A delivery with a step for one destination, then one for another."""
+
+    def __init__(self, first: str, second: str, *failures: Exception) -> None:
+        super().__init__(*failures, destination=first)
+        self._second = second
+        self.sent_first = False
+
+    def __call__(self) -> None:
+        if self.attempts and not self.sent_first:
+            self.sent_first = True
+            self.destination = self._second
+        super().__call__()
+
+
+def test_line_goes_on_when_the_next_step_of_a_reply_fails(publisher):
+    """A reply leaves a line whose destination took it, for another line."""
+    # Its first step fails once, its second one for long.
+    failures = [missing_queue() for _ in range(6)]
+    first = TwoSteps('full', 'missing', *failures)
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    waiting = [Recorded(destination='full') for _ in range(5)]
+    for one in waiting:
+        publisher.put(one)
+    assert all(one.delivered.wait(10) for one in waiting)
+    first._failures.clear()
+    assert first.delivered.wait(10)
+    assert first.sent_first
+    assert publisher.stop(10)
+
+
+def test_as_many_messages_stay_unacknowledged_when_replies_wait_again(
+    publisher,
+):
+    for _ in range(2):
+        first = Recorded(
+            *(missing_queue() for _ in range(99)), destination='full'
+        )
+        publisher.put(first)
+        wait_until(lambda tried=first: tried.attempts)
+        waiting = [Recorded(destination='full') for _ in range(40)]
+        for one in waiting:
+            publisher.put(one)
+        held = [one for one in waiting if not one.acknowledged.is_set()]
+        # One more is the first, which is tried now and then.
+        assert len(held) in (15, 16)
+        first._failures.clear()
+        assert all(one.delivered.wait(10) for one in [first, *waiting])
+
+
 def test_few_messages_stay_unacknowledged_when_many_replies_wait(
     publisher,
 ):

@@ -126,3 +126,17 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
     assert len(calls) == 1
     with service.store.reading() as conn:
         assert audit.audit(conn, DEFAULT_RATIOS).findings == []
+
+
+def test_time_to_choose_is_measured_once_for_each_batch(make_service):
+    service = make_service()
+
+    def batches() -> int:
+        found = service.daemon.scheduler.health.distributions()
+        _, counts, _ = found.get(('stage', 'choose'), ((), [0], 0.0))
+        return sum(counts)
+
+    assert batches() == 0
+    for number in (1, 2):
+        service.select_hosts()
+        assert batches() == number

@@ -1,0 +1,229 @@
+"""The driver for RabbitMQ: what it takes, and which replies it sends."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kombu
+import pytest
+
+from scheduler_service.rpc import rabbit, transport
+from tests.support import clouds
+from tests.support.services import new_conf
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+Publish = Callable[..., None]
+
+
+@pytest.fixture
+def topic() -> str:
+    return f't{uuid.uuid4().hex[:8]}'
+
+
+@pytest.fixture
+def channel(rabbitmq) -> Iterator[Any]:
+    """A channel of somebody else."""
+    url = rabbitmq[1].replace('rabbit://', 'amqp://')
+    with kombu.Connection(url) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def driver(rabbitmq) -> Iterator[Any]:
+    bus = transport.for_server(new_conf(), rabbitmq[1])
+    found = bus._driver
+    yield found
+    # This thread's connection for replies goes back, and is closed as well.
+    found._local.conn = None
+    clouds.clean([bus])
+
+
+@pytest.fixture
+def listener(driver, topic) -> Iterator[Any]:
+    """What takes the requests of the topic; the test polls it."""
+    target = transport.target('openstack', topic, 's')
+    found = driver.listen(target, 1, None)._poll_style_listener
+    yield found
+    found.cleanup()
+
+
+@pytest.fixture
+def publish(channel, topic, listener) -> Publish:
+    """Give a function that publishes a cast to the topic."""
+    producer = kombu.Producer(channel)
+
+    def send(method: str, unique_id: str = '') -> None:
+        message = {
+            'method': method,
+            '_unique_id': unique_id or uuid.uuid4().hex,
+        }
+        producer.publish(
+            {'oslo.version': '2.0', 'oslo.message': json.dumps(message)},
+            exchange='openstack',
+            routing_key=topic,
+        )
+
+    return send
+
+
+def take(listener: Any) -> Any:
+    """Wait for a message, and return it."""
+    (message,) = wait_until(lambda: listener.poll(0.1), 30)
+    return message
+
+
+def method_of(message: Any) -> Any:
+    return message.message['method']
+
+
+def poll_some_more(listener: Any) -> list[Any]:
+    """Return what comes although nothing should."""
+    found = []
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        found += listener.poll(0.1)
+    return found
+
+
+def ready(channel: Any, queue: str) -> int:
+    """Return how many messages a queue has for whoever comes next."""
+    found = channel.queue_declare(queue, passive=True)
+    return int(found.message_count)
+
+
+def declare(channel: Any, queue: str) -> None:
+    """Declare a queue for replies."""
+    channel.queue_declare(queue, durable=False, auto_delete=False)
+
+
+def declared(channel: Any) -> str:
+    """Return a new queue for replies."""
+    name = f'reply_{uuid.uuid4().hex}'
+    declare(channel, name)
+    return name
+
+
+def body_of(channel: Any, queue: str) -> Any:
+    return wait_until(lambda: channel.basic_get(queue, no_ack=True)).body
+
+
+def test_messages_are_left_to_others_when_many_are_worked_on(
+    listener, publish, channel, topic
+):
+    for _ in range(140):
+        publish('ping')
+    taken = [take(listener) for _ in range(128)]
+    assert poll_some_more(listener) == []
+    assert ready(channel, topic) == 12
+    taken[0].acknowledge()
+    assert method_of(take(listener)) == 'ping'
+
+
+def test_a_message_is_dropped_when_it_had_its_reply(
+    listener, publish, channel, topic
+):
+    """Its acknowledgement may be lost together with a connection."""
+    for text in ('same', 'same', 'other'):
+        publish('ping', text)
+    first, second = take(listener), take(listener)
+    # The second came before the reply to the first.
+    assert first.unique_id == second.unique_id == 'same'
+    assert take(listener).unique_id == 'other'
+    first.acknowledge()
+    second.acknowledge()
+    publish('again', 'same')
+    publish('last')
+    last = take(listener)
+    assert method_of(last) == 'last'
+    last.acknowledge()
+    assert poll_some_more(listener) == []
+
+
+def test_a_message_is_taken_again_when_it_was_returned(listener, publish):
+    publish('ping', 'same')
+    take(listener).requeue()
+    again = take(listener)
+    assert (again.unique_id, again.redelivered) == ('same', True)
+
+
+def test_nothing_but_ping_is_taken_when_the_driver_pauses(
+    driver, listener, publish
+):
+    driver.pause()
+    publish('select_destinations')
+    publish('ping')
+    assert method_of(take(listener)) == 'ping'
+    assert poll_some_more(listener) == []
+    driver.resume()
+    assert method_of(take(listener)) == 'select_destinations'
+
+
+def test_a_listener_pauses_when_the_driver_paused_before(driver, topic):
+    driver.pause()
+    target = transport.target('openstack', topic, 's')
+    late = driver.listen(target, 1, None)._poll_style_listener
+    assert late.paused
+    driver.resume()
+    assert not late.paused
+    late.cleanup()
+
+
+def test_reply_is_in_its_queue_when_it_was_published_at_once(driver, channel):
+    queue = declared(channel)
+    assert driver.try_publish(queue, b'"one"')
+    assert body_of(channel, queue) == '"one"'
+
+
+def test_no_reply_is_said_to_be_sent_when_its_queue_is_missing(
+    driver, channel
+):
+    """Also not while the queue is not even tried."""
+    for _ in range(3):
+        assert driver.try_publish('no-such-queue', b'{}') is False
+    # It costs nobody else anything.
+    queue = declared(channel)
+    assert driver.try_publish(queue, b'"two"')
+    assert body_of(channel, queue) == '"two"'
+
+
+def test_queue_is_left_alone_for_a_moment_when_it_refused(
+    driver, channel, monkeypatch
+):
+    monkeypatch.setattr(rabbit, '_PAUSE_S', 60.0)
+    queue = f'reply_{uuid.uuid4().hex}'
+    assert not driver.try_publish(queue, b'{}')
+    declare(channel, queue)
+    assert not driver.try_publish(queue, b'{}')
+    assert ready(channel, queue) == 0
+
+
+def test_queue_is_tried_again_when_the_moment_is_over(
+    driver, channel, monkeypatch
+):
+    monkeypatch.setattr(rabbit, '_PAUSE_S', 0.0)
+    queue = f'reply_{uuid.uuid4().hex}'
+    assert not driver.try_publish(queue, b'{}')
+    declare(channel, queue)
+    assert driver.try_publish(queue, b'"three"')
+    assert body_of(channel, queue) == '"three"'
+
+
+def test_refusals_are_forgotten_when_too_many_queues_refused(
+    driver, channel, monkeypatch
+):
+    monkeypatch.setattr(rabbit, '_PAUSE_S', 60.0)
+    monkeypatch.setattr(rabbit, '_MAX_REFUSING', 2)
+    names = [f'reply_{uuid.uuid4().hex}' for _ in range(3)]
+    for name in names[:2]:
+        assert not driver.try_publish(name, b'{}')
+    declare(channel, names[0])
+    # Two are known, so that the first is not tried.
+    assert not driver.try_publish(names[0], b'{}')
+    assert not driver.try_publish(names[2], b'{}')
+    assert driver.try_publish(names[0], b'"four"')
+    assert body_of(channel, names[0]) == '"four"'
