@@ -71,6 +71,8 @@ class ProviderFollower:
         self._leading = leading
         self._changed = threading.Condition()
         self._touched: set[str] = set()
+        # What to call after the whole read that somebody waits for.
+        self._then: Callable[[], None] | None = None
         self._stopping = False
         self._checked = False
         self._read_all_at = self._swept_at = -1e9
@@ -101,11 +103,22 @@ class ProviderFollower:
             self._touched.update(hosts)
             self._changed.notify()
 
+    def read_all(self, then: Callable[[], None]) -> None:
+        """Read all providers again, soon.
+
+        :param then: called by the thread after it has written all of them
+        """
+        with self._changed:
+            self._then = then
+            self._changed.notify()
+
     def _run(self) -> None:
         while not self._stopping:
+            done = False
             try:
                 self.poll()
                 self._health.recover(_CAUSE)
+                done = True
             except errors.PlacementUnavailable as error:
                 self._checked = False
                 self._health.degrade(
@@ -116,7 +129,8 @@ class ProviderFollower:
             except Exception:
                 LOG.exception('Providers could not be mirrored')
             with self._changed:
-                if not self._touched and not self._stopping:
+                due = done and (self._touched or self._then)
+                if not due and not self._stopping:
                     self._changed.wait(_IDLE_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
@@ -132,18 +146,33 @@ class ProviderFollower:
             self._checked = True
         if not self._leading():
             self._read_all_at = -1e9
+            # Whoever leads now waits for a whole read of its own.
+            self._then = None
             self._read_touched()
             return
         age = time.monotonic() - self._read_all_at
         many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
-        if many or age > self._interval:
-            self._read_all()
+        if many or self._then or age > self._interval:
+            self._read_all_then()
         else:
             self._read_touched()
         self._undo_orphans()
         if time.monotonic() - self._swept_at > _SWEEP_S:
             self._release_forgotten()
             self._swept_at = time.monotonic()
+
+    def _read_all_then(self) -> None:
+        """Read all, and call whoever waited for it before it began."""
+        with self._changed:
+            then, self._then = self._then, None
+        try:
+            self._read_all()
+            if then is not None:
+                then()
+        except Exception:
+            with self._changed:
+                self._then = self._then or then
+            raise
 
     def _read_all(self) -> None:
         with self._changed:

@@ -20,9 +20,9 @@ from tests.support.engines import Message
 from tests.support.nova_databases import NovaDatabases, utc_now
 from tests.support.placement_service import (
     PlacementService,
+    daemon_options,
     placement_service,
 )
-from tests.support.services import new_conf
 from tests.support.stores import claim_state, stored_host
 from tests.support.waiting import wait_until
 
@@ -59,22 +59,9 @@ def cloud(
 @pytest.fixture
 def client(service: PlacementService) -> PlacementClient:
     """A client with the daemon's options."""
-    return PlacementClient(placement_options.new_adapter(options(service)))
-
-
-def options(service: PlacementService, **more: Any) -> Any:
-    """Return options for a placement service without authentication."""
-    conf = new_conf(**more)
-    from keystoneauth1 import loading
-
-    loading.register_auth_conf_options(conf, 'placement')
-    loading.register_adapter_conf_options(conf, 'placement')
-    conf.set_override('auth_type', 'admin_token', 'placement')
-    for option in loading.get_auth_plugin_conf_options('admin_token'):
-        conf.register_opt(option, 'placement')
-    conf.set_override('endpoint', service.url, 'placement')
-    conf.set_override('token', 'admin', 'placement')
-    return conf
+    return PlacementClient(
+        placement_options.new_adapter(daemon_options(service))
+    )
 
 
 @pytest.fixture
@@ -86,7 +73,7 @@ def start(
 
     def make() -> Daemon:
         store = make_store('postgresql') if not running else running[0].store
-        conf = options(
+        conf = daemon_options(
             service,
             database__connection=store.engine.url.render_as_string(
                 hide_password=False
@@ -246,7 +233,7 @@ def test_claims_of_several_daemons_at_once_are_all_made(service, client):
 
 
 def test_a_service_that_is_away_is_an_error(service):
-    conf = options(service)
+    conf = daemon_options(service)
     conf.set_override('endpoint', 'http://127.0.0.1:1', 'placement')
     away = PlacementClient(placement_options.new_adapter(conf))
     with pytest.raises(errors.PlacementUnavailable):
