@@ -91,7 +91,7 @@ class Daemon:
         # First, since a liveness probe does not wait for the database.
         self._serve_http()
         self._publisher.start()
-        if not self.scheduler.start():
+        if not self.scheduler.start(self.mirroring.is_filled):
             return
         bus = transport.for_server(self.conf, self._url)
         notifications = transport.for_notifications(self.conf, self._url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import uuid
 from typing import Any
@@ -10,9 +11,13 @@ from scheduler_service import errors
 from scheduler_service.conf import placement
 from scheduler_service.engine.factory import policy_of
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.mirror.first_pass import FirstPass
 from scheduler_service.mirror.mirror import Mirror, MirrorOptions
 from scheduler_service.mirror.providers import ProviderFollower
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records.mirror_progress import Progress
+
+_CAUSE = 'mirror'
 
 
 class Mirroring:
@@ -25,6 +30,7 @@ class Mirroring:
     def __init__(self, conf: Any, store: Store, scheduler: Scheduler) -> None:
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
+        self._started = False
         group = conf.compute
         if not group.api_database:
             if group.use_placement:
@@ -33,7 +39,8 @@ class Mirroring:
                     'providers are found by the uuids of compute nodes'
                 )
             return
-        health = scheduler.health
+        health = self._health = scheduler.health
+        self._first_pass = FirstPass(store, group.use_placement)
         if group.use_placement:
             self.providers = self._follow_placement(conf, store, scheduler)
         options = MirrorOptions(
@@ -50,7 +57,23 @@ class Mirroring:
         name = conf.scheduler.server or platform.node()
         holder = f'{name[:200]}/{uuid.uuid4().hex[:8]}'
         on_hosts = self.providers.touch if self.providers else None
-        self.mirror = Mirror(store, options, health, holder, on_hosts)
+        self.mirror = Mirror(
+            store,
+            options,
+            health,
+            holder,
+            on_hosts,
+            lambda: self._first_pass.record(Progress.NOTHING),
+            self._on_hosts_read,
+        )
+
+    def _on_hosts_read(self) -> None:
+        """Record that the hosts are there; then their capacity is read."""
+        self._first_pass.record(Progress.HOSTS)
+        if self.providers is not None:
+            self.providers.read_all(
+                lambda: self._first_pass.record(Progress.CAPACITY)
+            )
 
     def _follow_placement(
         self, conf: Any, store: Store, scheduler: Scheduler
@@ -83,8 +106,31 @@ class Mirroring:
         )
         return follower
 
+    def is_filled(self) -> bool:
+        """Whether the store has hosts to decide on; else start following.
+
+        :raises StoreUnavailable: our database does not answer
+        """
+        if self.mirror is None:
+            return True
+        missing = self._first_pass.missing()
+        if not missing:
+            self._health.recover(_CAUSE)
+            return True
+        self._health.degrade(
+            _CAUSE,
+            f'no requests are accepted before {missing} were read once',
+            'Hosts of the compute service are known, requests are accepted',
+            logging.INFO,
+        )
+        self.start()
+        return False
+
     def start(self) -> None:
-        """Start following."""
+        """Start following, unless that was done before."""
+        if self._started:
+            return
+        self._started = True
         if self.mirror is not None:
             self.mirror.start()
         if self.providers is not None:

@@ -6,7 +6,6 @@ thread, and returns a future at once.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -53,11 +52,8 @@ from scheduler_service.engine.zone_scheduler import ZoneScheduler
 from scheduler_service.extender.config import Extender
 from scheduler_service.model import Entry, Pool, Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store import schema, version
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
-
-LOG = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -152,35 +148,30 @@ class Scheduler:
         claimer = make(self._hosts.replies.refuse)
         self._hosts.claim_with(claimer, lambda job: self._queue.requeue([job]))
 
-    def start(self) -> bool:
+    def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.
 
+        :param is_filled: called until it returns whether the store has what
+            requests need; it may raise StoreUnavailable
         :return: false where the wait was given up, and nothing started
         :raises SchemaMismatch: this release cannot use the tables
         """
         self.store_monitor.start()
-        while not self._stopping.is_set():
-            try:
-                self._check_tables()
-                self._snapshots.load()
-            except errors.StoreUnavailable as error:
-                self.store_monitor.lost(error)
-                self._stopping.wait(RETRY_S)
-            else:
-                self.store_monitor.answered(len(self._queue))
-                self.recorder.start()
-                self._outcome_writer.start()
-                self.host_state_writer.start()
-                self._loop.start()
-                return True
-        return False
+        loaded = self.store_monitor.wait_until(
+            lambda: self._load(is_filled), self._stopping
+        )
+        if loaded:
+            self.recorder.start()
+            self._outcome_writer.start()
+            self.host_state_writer.start()
+            self._loop.start()
+        return loaded
 
-    def _check_tables(self) -> None:
-        with self._store.reading() as conn:
-            found = version.check(conn)
-        if found != schema.VERSION:
-            text = 'The tables are newer than this release, which can use them'
-            LOG.info('%s: version %s, not %s', text, found, schema.VERSION)
+    def _load(self, is_filled: Callable[[], bool]) -> bool:
+        filled = is_filled()
+        if filled:
+            self._snapshots.load()
+        return filled
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
+from scheduler_service.store import schema, version
 from scheduler_service.store.connection import Store
 from scheduler_service.store.probe import Probe
 
@@ -82,6 +83,44 @@ class StoreMonitor:
         with self._lock:
             self._health.database_answered(waiting)
             self.resume()
+
+    def wait_until(
+        self, load: Callable[[], bool], stopping: threading.Event
+    ) -> bool:
+        """Check the tables, then call *load* until it returns true.
+
+        Both are tried again where the database does not answer.
+
+        :param load: what needs the database; it may raise StoreUnavailable
+        :param stopping: ends the wait
+        :return: false where the wait was ended
+        :raises SchemaMismatch: this release cannot use the tables
+        """
+        checked = False
+        while not stopping.is_set():
+            try:
+                if not checked:
+                    self._check_tables()
+                    checked = True
+                loaded = load()
+            except errors.StoreUnavailable as error:
+                self.lost(error)
+                checked = False
+            else:
+                self.answered(0)
+                if loaded:
+                    return True
+                # The thread that does so later on is not started yet.
+                self._health.log_changes()
+            stopping.wait(self._retry_s)
+        return False
+
+    def _check_tables(self) -> None:
+        with self._store.reading() as conn:
+            found = version.check(conn)
+        if found != schema.VERSION:
+            text = 'The tables are newer than this release, which can use them'
+            LOG.info('%s: version %s, not %s', text, found, schema.VERSION)
 
     def _run(self) -> None:
         probe = Probe(self._store)

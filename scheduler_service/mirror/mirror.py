@@ -60,11 +60,17 @@ class MirrorOptions:
     with_capacity: bool = True
 
 
+def _do_nothing() -> None:
+    """Do nothing: nobody needs to know."""
+
+
 class Mirror:
     """A thread that keeps our store like the compute service's databases.
 
     :param holder: this daemon's name, which no other has
     :param on_hosts: called with service hosts that were read again
+    :param on_lead: called when this daemon becomes the one that writes
+    :param on_pass: called after its first complete pass as that one
     :raises ConfigurationError: a URL cannot be used
     """
 
@@ -75,10 +81,14 @@ class Mirror:
         health: Health,
         holder: str,
         on_hosts: Callable[[Sequence[str]], None] | None = None,
+        on_lead: Callable[[], None] = _do_nothing,
+        on_pass: Callable[[], None] = _do_nothing,
     ) -> None:
         self._options = options
         self._health = health
         self._on_hosts = on_hosts
+        self._on_lead = on_lead
+        self._on_pass = on_pass
         self._lease = Lease(store, _LEASE, holder)
         self._applier = Applier(store, self._lease.keep)
         self._api = self._database(options.api_database)
@@ -86,6 +96,7 @@ class Mirror:
         self._known: dict[int, Known] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
         self._leading = False
+        self._passed = False
         self._stopping = False
         self._wakeup = threading.Event()
         self._readers = ThreadPoolExecutor(_READERS, 'cells')
@@ -151,16 +162,22 @@ class Mirror:
             self._lead(leading)
         if leading:
             start = time.perf_counter()
-            self.poll()
+            complete = self.poll()
             self._health.time('mirror', time.perf_counter() - start)
+            if complete and not self._passed:
+                self._on_pass()
+                self._passed = True
 
     def _lead(self, leading: bool) -> None:
         LOG.info(
             'Hosts are mirrored by %s daemon',
             'this' if leading else 'another',
         )
-        self._leading = leading
         self._read_all_again()
+        self._passed = False
+        if leading:
+            self._on_lead()
+        self._leading = leading
 
     def _read_all_again(self) -> None:
         self._fingerprints = {}
@@ -168,12 +185,14 @@ class Mirror:
         for reader in self._cells.values():
             reader.reset()
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Look for changes once, and apply them.
 
+        :return: whether the API database was read; cells that cannot be read
+            are left out
         :raises StoreUnavailable: our own database does not answer
         """
-        self._follow_api()
+        found = self._follow_api()
         reads = [
             (cell, reader, self._readers.submit(reader.read, known))
             for cell, reader in self._cells.items()
@@ -189,6 +208,7 @@ class Mirror:
             self._health.recover(cause)
             if changes is not None:
                 self._apply(reader, changes)
+        return found
 
     def _apply(self, reader: CellReader, changes: CellChanges) -> None:
         """Apply changes; where that fails, the cell is read as a whole."""
@@ -215,10 +235,12 @@ class Mirror:
         reader.reset()
         self._applier.mark_cell_down(cell.uuid)
 
-    def _follow_api(self) -> None:
+    def _follow_api(self) -> bool:
         """Read of the API database what changed.
 
         Where it does not answer, what is known of it stays.
+
+        :return: whether it answered
         """
         try:
             with self._api.reading() as conn:
@@ -236,13 +258,14 @@ class Mirror:
                 f'{_words(fault)}',
                 'API database of the compute service reachable again',
             )
-            return
+            return False
         self._health.recover(_API)
         if not changed and cells == [*self._cells]:
-            return
+            return True
         self._use_cells(cells, mappings, flavors)
         self._put_aggregates(rows)
         self._fingerprints = found
+        return True
 
     def _put_aggregates(self, rows: Any) -> None:
         aggregates, left_out = translation.aggregates(*rows)

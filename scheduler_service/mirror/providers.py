@@ -8,10 +8,12 @@ of claims that are held no more.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +38,9 @@ _HOSTS_AT_ONCE = 500
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
+# A host that changed is read once more after this time, in seconds: the
+# compute service saves its rows before it deletes allocations.
+_AGAIN_S = 5.0
 _SWEEP_S = 10.0
 _SWEPT_AT_ONCE = 50
 # A claim without a confirmation is looked at after this time, in seconds.
@@ -70,7 +75,12 @@ class ProviderFollower:
         self._interval = interval
         self._leading = leading
         self._changed = threading.Condition()
-        self._touched: set[str] = set()
+        # Host -> whether it is to be read once more after that.
+        self._touched: dict[str, bool] = {}
+        # Host -> monotonic time at which it is read once more.
+        self._again: dict[str, float] = {}
+        # What to call after the whole read that somebody waits for.
+        self._then: Callable[[], None] | None = None
         self._stopping = False
         self._checked = False
         self._read_all_at = self._swept_at = -1e9
@@ -96,16 +106,27 @@ class ProviderFollower:
             self._thread.join(timeout)
 
     def touch(self, hosts: Iterable[str]) -> None:
-        """Read the providers of service hosts again, soon."""
+        """Read the providers of service hosts soon, and once more later."""
         with self._changed:
-            self._touched.update(hosts)
+            self._touched.update(dict.fromkeys(hosts, True))
+            self._changed.notify()
+
+    def read_all(self, then: Callable[[], None]) -> None:
+        """Read all providers again, soon.
+
+        :param then: called by the thread after it has written all of them
+        """
+        with self._changed:
+            self._then = then
             self._changed.notify()
 
     def _run(self) -> None:
         while not self._stopping:
+            done = False
             try:
                 self.poll()
                 self._health.recover(_CAUSE)
+                done = True
             except errors.PlacementUnavailable as error:
                 self._checked = False
                 self._health.degrade(
@@ -116,7 +137,8 @@ class ProviderFollower:
             except Exception:
                 LOG.exception('Providers could not be mirrored')
             with self._changed:
-                if not self._touched and not self._stopping:
+                due = done and (self._touched or self._then)
+                if not due and not self._stopping:
                     self._changed.wait(_IDLE_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
@@ -130,14 +152,17 @@ class ProviderFollower:
         if not self._checked:
             self._client.check()
             self._checked = True
+        self._touch_again()
         if not self._leading():
             self._read_all_at = -1e9
+            # Whoever leads now waits for a whole read of its own.
+            self._then = None
             self._read_touched()
             return
         age = time.monotonic() - self._read_all_at
         many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
-        if many or age > self._interval:
-            self._read_all()
+        if many or self._then or age > self._interval:
+            self._read_all_then()
         else:
             self._read_touched()
         self._undo_orphans()
@@ -145,21 +170,66 @@ class ProviderFollower:
             self._release_forgotten()
             self._swept_at = time.monotonic()
 
-    def _read_all(self) -> None:
+    def _read_all_then(self) -> None:
+        """Read all, and call whoever waited for it before it began."""
         with self._changed:
-            self._touched.clear()
-        since = self._now()
-        known = self._client.provider_uuids()
-        found = self._client.providers()
-        nodes = self._nodes()
-        self._write(
-            {
-                node: found.get(node.uuid) or Provider(node.uuid, {}, {}, [])
-                for node in nodes
-                if node.uuid in found or node.uuid not in known
-            },
-            since,
+            then, self._then = self._then, None
+        try:
+            self._read_all()
+            if then is not None:
+                then()
+        except Exception:
+            with self._changed:
+                self._then = self._then or then
+            raise
+
+    def _touch_again(self) -> None:
+        """Have hosts read that are due once more."""
+        now = time.monotonic()
+        due = [host for host, at in self._again.items() if at <= now]
+        with self._changed:
+            for host in due:
+                del self._again[host]
+                self._touched.setdefault(host, False)
+
+    @contextlib.contextmanager
+    def _taken(self, count: int | None = None) -> Iterator[list[str]]:
+        """Yield touched hosts, which stay touched if they cannot be read.
+
+        :param count: at most so many; None: all
+        """
+        with self._changed:
+            hosts = [*itertools.islice(self._touched, count)]
+            taken = {host: self._touched.pop(host) for host in hosts}
+        try:
+            yield hosts
+        except (errors.PlacementUnavailable, errors.StoreUnavailable):
+            with self._changed:
+                for host, again in taken.items():
+                    self._touched[host] = again or self._touched.get(
+                        host, False
+                    )
+            raise
+        due_at = time.monotonic() + _AGAIN_S
+        self._again.update(
+            (host, due_at) for host, again in taken.items() if again
         )
+
+    def _read_all(self) -> None:
+        with self._taken():
+            since = self._now()
+            known = self._client.provider_uuids()
+            found = self._client.providers()
+            nodes = self._nodes()
+            self._write(
+                {
+                    node: found.get(node.uuid)
+                    or Provider(node.uuid, {}, {}, [])
+                    for node in nodes
+                    if node.uuid in found or node.uuid not in known
+                },
+                since,
+            )
         # Those that have no processor left are not in the answer.
         full = [node.host for node in nodes
                 if node.uuid in known and node.uuid not in found]  # fmt: skip
@@ -168,16 +238,8 @@ class ProviderFollower:
             self._read_some(part)
 
     def _read_touched(self) -> None:
-        with self._changed:
-            some = [self._touched.pop() for _ in range(
-                min(len(self._touched), _ONE_BY_ONE)
-            )]  # fmt: skip
-        try:
-            self._read_some(some)
-        except (errors.PlacementUnavailable, errors.StoreUnavailable):
-            with self._changed:
-                self._touched.update(some)
-            raise
+        with self._taken(_ONE_BY_ONE) as hosts:
+            self._read_some(hosts)
 
     def _read_some(self, hosts: Sequence[str]) -> None:
         if not hosts:

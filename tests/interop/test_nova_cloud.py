@@ -159,14 +159,18 @@ def cloud(
 ) -> Iterator[NovaCloud]:
     """A cloud without a scheduler."""
     folder = tmp_path_factory.mktemp('cloud')
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        # Each waits long for programs of its own.
+        placement = thread.submit(
+            stack.enter_context, placement_service(mariadb[1])
+        )
         databases = NovaDatabases(mariadb[1])
         stack.callback(databases.close)
         made = NovaCloud(
             folder,
             databases,
             servers.new_vhost(*rabbitmq),
-            stack.enter_context(placement_service(mariadb[1])),
+            placement.result(),
             stack.enter_context(nova_cloud.network_service()),
         )
         stack.callback(made.stop)
@@ -271,7 +275,7 @@ def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
     found = built(cloud, server)
     assert (found['state'], found['host']) == ('error', None)
     assert {*cloud.failed_on(server)} == set(HOSTS)
-    assert cloud.placement.held(server) == {}
+    wait_until(lambda: cloud.placement.held(server) == {}, LIMIT_S)
     wait_until(lambda: claim_state(daemon.store, server) is None, LIMIT_S)
 
 
@@ -283,7 +287,11 @@ def test_deletes_make_room_again(cloud, daemon):
     (fifth,) = create(cloud)
     assert built(cloud, fifth)['state'] == 'error'
     delete(cloud, fifth, *first)
-    assert not any(cloud.placement.held(server) for server in first)
+    # nova deletes the rows first, and then the allocations.
+    wait_until(
+        lambda: not any(cloud.placement.held(server) for server in first),
+        LIMIT_S,
+    )
     wait_until(daemon.has_free_hosts, LIMIT_S)
     (again,) = create(cloud)
     assert built(cloud, again)['state'] == 'active'

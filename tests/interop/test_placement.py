@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.conf import placement as placement_options
+from scheduler_service.mirror import providers
 from scheduler_service.model import documents
 from scheduler_service.placement import claims
 from scheduler_service.placement.claims import Outcome, Wanted
@@ -20,9 +22,9 @@ from tests.support.engines import Message
 from tests.support.nova_databases import NovaDatabases, utc_now
 from tests.support.placement_service import (
     PlacementService,
+    daemon_options,
     placement_service,
 )
-from tests.support.services import new_conf
 from tests.support.stores import claim_state, stored_host
 from tests.support.waiting import wait_until
 
@@ -59,22 +61,9 @@ def cloud(
 @pytest.fixture
 def client(service: PlacementService) -> PlacementClient:
     """A client with the daemon's options."""
-    return PlacementClient(placement_options.new_adapter(options(service)))
-
-
-def options(service: PlacementService, **more: Any) -> Any:
-    """Return options for a placement service without authentication."""
-    conf = new_conf(**more)
-    from keystoneauth1 import loading
-
-    loading.register_auth_conf_options(conf, 'placement')
-    loading.register_adapter_conf_options(conf, 'placement')
-    conf.set_override('auth_type', 'admin_token', 'placement')
-    for option in loading.get_auth_plugin_conf_options('admin_token'):
-        conf.register_opt(option, 'placement')
-    conf.set_override('endpoint', service.url, 'placement')
-    conf.set_override('token', 'admin', 'placement')
-    return conf
+    return PlacementClient(
+        placement_options.new_adapter(daemon_options(service))
+    )
 
 
 @pytest.fixture
@@ -84,15 +73,16 @@ def start(
     """Give a function that starts a daemon; it has ``store``."""
     running: list[Daemon] = []
 
-    def make() -> Daemon:
+    def make(**more: Any) -> Daemon:
         store = make_store('postgresql') if not running else running[0].store
-        conf = options(
+        conf = daemon_options(
             service,
             database__connection=store.engine.url.render_as_string(
                 hide_password=False
             ),
             compute__api_database=cloud.api,
             compute__use_placement=True,
+            **more,
         )
         daemon = Daemon(conf, f'inproc://{uuid.uuid4().hex}/')
         daemon.start()
@@ -246,7 +236,7 @@ def test_claims_of_several_daemons_at_once_are_all_made(service, client):
 
 
 def test_a_service_that_is_away_is_an_error(service):
-    conf = options(service)
+    conf = daemon_options(service)
     conf.set_override('endpoint', 'http://127.0.0.1:1', 'placement')
     away = PlacementClient(placement_options.new_adapter(conf))
     with pytest.raises(errors.PlacementUnavailable):
@@ -338,6 +328,41 @@ def test_a_host_that_others_filled_is_selected_no_more(cloud, service, start):
         assert service.held(one) == {}
         assert claim_state(daemon.store, one) is None
     wait_until(lambda: stored_host(daemon.store, full).vcpus_used == 8)
+
+
+def test_use_that_ends_after_the_rows_changed_is_noticed(
+    cloud, service, start
+):
+    name, on = add_host(cloud, service)
+    # Nothing else has the host read again.
+    daemon = start(
+        compute__placement_interval=3600.0, compute__service_down_time=3600.0
+    )
+    ready(daemon, name)
+    follower = daemon.mirroring.providers
+    wait_until(lambda: not follower._again and not follower._touched, 120)
+    for number in range(10):
+        vm, amount = new(), 2 + number % 2
+        service.take(vm, on, VCPU=amount)
+        changed_at = time.monotonic()
+        cloud.update(
+            cloud.cells[0], 'compute_nodes', {'host': name},
+            vcpus_used=number + 1,
+        )  # fmt: skip
+        # Read since the row changed, while the use was there still.
+        wait_until(
+            lambda expected=amount: (
+                stored_host(daemon.store, name).vcpus_used == expected
+            ),
+            60,
+        )
+        service.call('DELETE', f'/allocations/{vm}')
+        # Unless this machine is so slow that it was read again before.
+        if time.monotonic() - changed_at < providers._AGAIN_S:
+            break
+    else:
+        pytest.fail('the machine is too slow')
+    wait_until(lambda: stored_host(daemon.store, name).vcpus_used == 0, 60)
 
 
 def test_many_requests_at_once_share_calls(cloud, service, start):

@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import tempfile
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,9 +67,15 @@ class NovaDatabases:
         self.api = new_database(base)
         self.cells = [new_database(base), new_database(base)]
         folder = interop.environment('nova', interop.NOVA)
-        self._sync(folder, 'api_db', 'sync')
-        for cell in self.cells:
-            self._sync(folder, 'db', 'sync', '--local_cell', cell=cell)
+        local = ('db', 'sync', '--local_cell')
+        with ThreadPoolExecutor() as threads:
+            made = [
+                threads.submit(self._sync, folder, 'api_db', 'sync'),
+                *(threads.submit(self._sync, folder, *local, cell=cell)
+                  for cell in self.cells),
+            ]  # fmt: skip
+            for one in made:
+                one.result()
         self._engines = {
             url: sa.create_engine(url) for url in (self.api, *self.cells)
         }

@@ -16,6 +16,7 @@ from typing import Any
 from tests.support import interop
 from tests.support.databases import new_database
 from tests.support.servers import free_port
+from tests.support.services import new_conf
 from tests.support.waiting import wait_until
 
 PLACEMENT = ('openstack-placement==16.0.0', 'PyMySQL', 'psycopg2-binary')
@@ -188,6 +189,24 @@ class PlacementService:
         path = f'/resource_providers/{provider}/usages'
         found: dict[str, int] = self.call('GET', path)['usages']
         return found
+
+
+def daemon_options(service: PlacementService, **more: Any) -> Any:
+    """Return options of a daemon for a service without authentication.
+
+    :param more: ``group__name`` values
+    """
+    conf = new_conf(**more)
+    from keystoneauth1 import loading
+
+    loading.register_auth_conf_options(conf, 'placement')
+    loading.register_adapter_conf_options(conf, 'placement')
+    conf.set_override('auth_type', 'admin_token', 'placement')
+    for option in loading.get_auth_plugin_conf_options('admin_token'):
+        conf.register_opt(option, 'placement')
+    conf.set_override('endpoint', service.url, 'placement')
+    conf.set_override('token', 'admin', 'placement')
+    return conf
 
 
 @contextlib.contextmanager
