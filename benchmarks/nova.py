@@ -70,14 +70,6 @@ class Cloud:
         self.nova_conf = self.folder / 'nova.conf'
         self.nova_conf.write_text(self._nova_options())
 
-    @property
-    def _placement_options(self) -> str:
-        url = self.placement.url
-        return (
-            f'[placement]\nauth_type = admin_token\nendpoint = {url}\n'
-            f'token = admin\nendpoint_override = {url}\n'
-        )
-
     def _nova_options(self) -> str:
         return (
             f'[DEFAULT]\nhost = control\nstate_path = {self.folder}\n'
@@ -89,7 +81,7 @@ class Cloud:
             f'[oslo_concurrency]\nlock_path = {self.folder}\n'
             '[oslo_messaging_notifications]\ndriver = noop\n'
             '[workarounds]\ndisable_compute_service_check_for_ffu = true\n'
-            f'[scheduler]\nworkers = 1\n{self._placement_options}'
+            f'[scheduler]\nworkers = 1\n{self.placement.options}'
         )
 
     @contextlib.contextmanager
@@ -102,7 +94,7 @@ class Cloud:
                 f'[http]\nbind_port = {port}\n[compute]\nenabled = true\n'
                 f'api_database = {self.databases.api}\nuse_placement = true\n'
                 f'service_down_time = {_NEVER_DOWN}\n'
-                f'{self._placement_options}'
+                f'{self.placement.options}'
             )
         self.metrics_url = f'http://127.0.0.1:{port}/metrics'
         start = time.monotonic()
@@ -151,7 +143,7 @@ class Cloud:
 def _environment() -> dict[str, str]:
     return {
         'PATH': os.environ['PATH'],
-        'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
+        **interop.NOVA_ENVIRONMENT,
     }
 
 

@@ -7,13 +7,7 @@ others the copies that they were given.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np

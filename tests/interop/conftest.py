@@ -15,8 +15,13 @@ from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.compute import HOSTS
-from tests.support.interop import NOVA, environment
+from tests.support.interop import NOVA, NOVA_ENVIRONMENT, environment
+from tests.support.nova_databases import NovaDatabases
 from tests.support.paths import ROOT
+from tests.support.placement_service import (
+    PlacementService,
+    placement_service,
+)
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
 
@@ -61,6 +66,21 @@ def make_daemon(
         one.daemon.stop()
 
 
+@pytest.fixture(scope='module')
+def service(postgresql: Any) -> Iterator[PlacementService]:
+    """A placement service."""
+    with placement_service(postgresql[1]) as running:
+        yield running
+
+
+@pytest.fixture(scope='module')
+def nova_base(postgresql: Any) -> Iterator[NovaDatabases]:
+    """The compute service's databases."""
+    made = NovaDatabases(postgresql[1])
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope='session')
 def nova() -> pathlib.Path:
     """The interpreter of an environment with nova in it."""
@@ -87,7 +107,7 @@ def as_nova(nova: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., Any]:
             text=True,
             timeout=_LIMIT_S,
             cwd='/',
-            env={'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'},
+            env=NOVA_ENVIRONMENT,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])

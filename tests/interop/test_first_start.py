@@ -23,7 +23,6 @@ from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import (
     PlacementService,
     daemon_options,
-    placement_service,
 )
 from tests.support.servers import free_port
 from tests.support.services import connected, hosts_of, new_conf
@@ -34,21 +33,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.functional, pytest.mark.db]
 LIMIT_S = 120.0
 ROOM = {'VCPU': 8, 'MEMORY_MB': 8192, 'DISK_GB': 100}
-
-
-@pytest.fixture(scope='module')
-def service(postgresql: Any) -> Iterator[PlacementService]:
-    """A placement service."""
-    with placement_service(postgresql[1]) as running:
-        yield running
-
-
-@pytest.fixture(scope='module')
-def nova_base(postgresql: Any) -> Iterator[NovaDatabases]:
-    """The compute service's databases."""
-    made = NovaDatabases(postgresql[1])
-    yield made
-    made.close()
 
 
 @pytest.fixture

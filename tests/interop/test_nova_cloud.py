@@ -62,7 +62,7 @@ class Daemon:
             f'[database]\nconnection = {url}\n'
             f'[compute]\nenabled = {serve}\nuse_placement = true\n'
             f'api_database = {self._cloud.databases.api}\n'
-            f'[placement]\n{self._cloud.placement_options}'
+            f'{self._cloud.placement.options}'
         )
         self._serves = serve
         self._process = processes.launch(self._config)

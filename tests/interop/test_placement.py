@@ -23,7 +23,6 @@ from tests.support.nova_databases import NovaDatabases, utc_now
 from tests.support.placement_service import (
     PlacementService,
     daemon_options,
-    placement_service,
 )
 from tests.support.stores import claim_state, stored_host
 from tests.support.waiting import wait_until
@@ -32,21 +31,6 @@ pytestmark = pytest.mark.slow
 FLAVOR = {'flavorid': 'f', 'vcpus': 1, 'memory_mb': 512, 'root_gb': 1}
 TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 ROOM = {'VCPU': 8, 'MEMORY_MB': 8192, 'DISK_GB': 100}
-
-
-@pytest.fixture(scope='module')
-def service(postgresql: Any) -> Iterator[PlacementService]:
-    """A placement service."""
-    with placement_service(postgresql[1]) as running:
-        yield running
-
-
-@pytest.fixture(scope='module')
-def nova_base(postgresql: Any) -> Iterator[NovaDatabases]:
-    """The compute service's databases."""
-    made = NovaDatabases(postgresql[1])
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from tests.support.paths import ROOT
 FOLDER = ROOT / '.venv-interop'
 # The compute service, and drivers of the databases that it is tested with.
 NOVA = ('nova==34.0.0', 'PyMySQL', 'psycopg[binary]')
+# Its programs run with threads of the operating system.
+NOVA_ENVIRONMENT = {'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'}
 _LIMIT_S = 1200
 
 

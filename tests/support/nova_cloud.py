@@ -150,7 +150,7 @@ class NovaCloud:
                 stderr=log, text=True, cwd=own, start_new_session=True,
                 env={
                     'PATH': os.environ['PATH'],
-                    'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
+                    **interop.NOVA_ENVIRONMENT,
                     'FAILED_BUILDS': str(self._folder / 'failed'),
                 },
                 **pipes,
@@ -174,20 +174,11 @@ class NovaCloud:
             '[oslo_messaging_notifications]\ndriver = noop\n'
             '[quota]\ndriver = nova.quota.NoopQuotaDriver\n'
             '[conductor]\nworkers = 1\n[scheduler]\nworkers = 1\n'
-            f'[placement]\n{self.placement_options}'
+            f'{self.placement.options}'
             f'[neutron]\nauth_type = none\n'
             f'endpoint_override = {self._networks}\n'
             # Only named in notifications, never called.
             f'[glance]\napi_servers = {self._networks}\n'
-        )
-
-    @property
-    def placement_options(self) -> str:
-        """The lines of a configuration that name the placement service."""
-        url = self.placement.url
-        return (
-            f'auth_type = admin_token\nendpoint = {url}\ntoken = admin\n'
-            f'endpoint_override = {url}\n'
         )
 
     def log(self, name: str, host: str = 'control') -> pathlib.Path:

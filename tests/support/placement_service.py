@@ -59,6 +59,14 @@ class PlacementService:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = f'http://127.0.0.1:{self._port}'
 
+    @property
+    def options(self) -> str:
+        """The lines of a configuration file that name it."""
+        return (
+            f'[placement]\nauth_type = admin_token\nendpoint = {self.url}\n'
+            f'token = admin\nendpoint_override = {self.url}\n'
+        )
+
     def start(self) -> None:
         """Start it, or start it again; wait until it answers."""
         # The first one makes the tables.
