@@ -86,7 +86,7 @@ def _run(folder: pathlib.Path, document: str) -> int:
     program = pathlib.Path(sys.executable).parent / 'scheduler-manage'
     with contextlib.suppress(ValueError):
         program = program.relative_to(pathlib.Path.cwd())
-    output.console().print(
+    output.say(
         f'{program} --config-file {config} decision list\n'
         f'{program} --config-file {config} select --local --explain'
         ' --request etc/scheduler_service/request.yaml'
@@ -95,7 +95,8 @@ def _run(folder: pathlib.Path, document: str) -> int:
 
 
 def _heading(text: str) -> None:
-    output.console().print(f'\n[bold cyan]== {output.cell(text)}[/]')
+    output.say('')
+    output.say(f'== {output.cell(text)}', 'bold')
 
 
 class Demonstration:

@@ -26,7 +26,8 @@ from oslo_db.sqlalchemy import engines
 from sqlalchemy.engine import Connection, Engine, make_url
 
 from scheduler_service import errors
-from scheduler_service.store import schema
+from scheduler_service.store import faults, schema
+from scheduler_service.store.faults import driver_fault, first_line
 from scheduler_service.store.sessions import Sessions, Wait
 from scheduler_service.store.timeouts import Timeouts, is_timeout
 
@@ -217,12 +218,12 @@ class Store:
         A lock that could not be had in time is no such reason: whoever asked
         for it decides whether to wait longer.
         """
-        if is_timeout(_driver_fault(fault)):
+        if is_timeout(driver_fault(fault)):
             return False
         if isinstance(fault, db_exception.DBDeadlock):
             self.on_retry('deadlock')
             return True
-        if getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
+        if getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
             self.on_retry('serialization')
             return True
         return False
@@ -311,17 +312,12 @@ def _ignore_reason(reason: str) -> None:
     """Do nothing: nobody counts how often transactions are run again."""
 
 
-def _driver_fault(fault: BaseException) -> Any:
-    """Return the driver's exception inside SQLAlchemy's and oslo.db's."""
-    inner = getattr(fault, 'inner_exception', None) or fault
-    return getattr(inner, 'orig', inner)
-
-
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
     """Raise StoreUnavailable where the code inside loses the database.
 
-    :raises StoreUnavailable: the database does not answer or has no tables
+    :raises StoreUnavailable: the database does not answer, has no tables, or
+        cannot store anything, such as on a full disk
     :raises StoreTimeout: it does, but a lock or a statement took too long
     """
     try:
@@ -331,18 +327,22 @@ def translate_errors() -> Iterator[None]:
         db_exception.CantStartEngineError,
         sa.exc.TimeoutError,
     ) as fault:
+        known = faults.sentence(fault)
         raise errors.StoreUnavailable(
-            f'The database does not answer: {first_line(fault)}'
+            known or f'The database does not answer: {first_line(fault)}'
         ) from fault
     except db_exception.DBNonExistentTable as fault:
         raise errors.StoreUnavailable(
             'The database has no tables yet: run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-        if is_timeout(_driver_fault(fault)) or _is_conflict(fault):
+        known = faults.sentence(fault)
+        if known is not None:
+            raise errors.StoreUnavailable(known) from fault
+        if is_timeout(driver_fault(fault)) or _is_conflict(fault):
             raise errors.StoreTimeout(
                 f'The database takes too long: '
-                f'{first_line(_driver_fault(fault))}'
+                f'{first_line(driver_fault(fault))}'
             ) from fault
         inner = getattr(fault, 'inner_exception', fault)
         if not isinstance(inner, _LOST):
@@ -360,9 +360,4 @@ def _is_conflict(fault: BaseException) -> bool:
     """
     if isinstance(fault, db_exception.DBDeadlock):
         return True
-    return getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION
-
-
-def first_line(fault: BaseException) -> str:
-    """Return the first line of a driver's message, without the statement."""
-    return str(fault).strip().partition('\n')[0][:300]
+    return getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION
