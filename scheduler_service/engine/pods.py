@@ -92,6 +92,12 @@ class PodEvaluator:
         # Digest of a node's JSON -> the host and zone read from it.
         self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
 
+    def use(self, pipeline: HostPipeline) -> None:
+        """Evaluate by another pipeline, from the next call on."""
+        with self._copier.lock:
+            self._pipeline = pipeline
+            self._copier.forget()
+
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
 

@@ -115,6 +115,7 @@ class Store:
     :ivar on_retry: called with the reason (``deadlock`` or
         ``serialization``) whenever a transaction is run again
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
+    :ivar timeouts: of connections that are taken now
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Store:
     ) -> None:
         self.engine = engine
         self.timeouts = timeouts or Timeouts()
-        self._sessions = Sessions(engine, self.timeouts)
+        self._sessions = Sessions(engine, lambda: self.timeouts)
         self.on_retry: Callable[[str], None] = _ignore_reason
         self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
@@ -249,6 +250,13 @@ class Store:
     def waits(self, seconds: float) -> list[Wait]:
         """Return what has been waiting for the database for longer."""
         return self._sessions.waits(seconds)
+
+    def use_timeouts(self, timeouts: Timeouts) -> None:
+        """Have connections used with other limits from now on.
+
+        Those from :meth:`hold` are their holders' to make anew.
+        """
+        self.timeouts = timeouts
 
     def dispose(self) -> None:
         """Close all connections but those from :meth:`hold`."""
