@@ -159,9 +159,9 @@ class PodEvaluator:
 
     def use(self, pipeline: HostPipeline) -> None:
         """Evaluate by another pipeline, from the next call on."""
-        with self._copier.lock:
+        with self._lock:
             self._pipeline = pipeline
-            self._copier.forget()
+            self._stored.use(pipeline)
 
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
