@@ -16,6 +16,8 @@ import numpy as np
 
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.pod_load import Asking, Sent
+from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.extender import reading, wire
 from scheduler_service.filters.base import HostFilter
@@ -24,12 +26,16 @@ from scheduler_service.filters.support.count import CountFilter
 from scheduler_service.model import Aggregate, Host, Request
 from scheduler_service.pipeline import HostPipeline
 
-_MAX_SCORE = 10
 _MAX_REASON_LENGTH = 1000
 # Reasons are computed for so many nodes that one filter rejects; the others
 # get the last of these.
 _MAX_REASONS = 200
 _MAX_CACHED_NODES = 20_000
+_UNKNOWN = (
+    'node {} is not known here: import it with scheduler-manage inventory '
+    'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
+    'or [extender] unknown_nodes to let it pass'
+)
 # Filters that look at load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(
     (
@@ -42,7 +48,6 @@ _MAY_PASS_LATER = frozenset(
         'DifferentHostFilter',
         'SameHostFilter',
         'TypeAffinityFilter',
-        'resources',
     )
 )
 
@@ -72,22 +77,40 @@ class Verdict(NamedTuple):
     never: dict[str, str]
 
 
+class UnknownNodes(NamedTuple):
+    """What becomes of nodes of which only the name was sent.
+
+    :ivar read: gives what an API server says of a node that the store lacks,
+        as :func:`reading.node_host` does; None: nothing
+    :ivar passing: whether a node that nobody knows passes
+    """
+
+    read: Callable[[str], tuple[Host, str | None] | None] = lambda _: None
+    passing: bool = False
+
+
 class PodEvaluator:
     """Filters and scores nodes for pods.
 
     :param snapshot: gives the newest snapshot, None before the first
-    :param domain: of the labels, annotations and resources that are ours
+    :param places: where pods are, and what follows from it
     """
 
     def __init__(
         self,
         pipeline: HostPipeline,
         snapshot: Callable[[], Snapshot | None],
-        domain: str,
+        places: PodPlaces,
+        unknown: UnknownNodes,
     ) -> None:
         self._pipeline = pipeline
         self._snapshot = snapshot
-        self._domain = domain
+        self._domain = places.domain
+        self._places = places
+        self._unknown = unknown
+        # The pod that was filtered last, with the nodes that passed, until
+        # they are scored: where it goes is still to be assumed.
+        self._unplaced: tuple[Any, str, Nodes] | None = None
         self._copier = TableCopier()
         # Digest of a node's JSON -> the host and zone read from it.
         self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
@@ -102,37 +125,109 @@ class PodEvaluator:
         request = reading.pod_request(pod, self._domain)
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
-        out: set[str] = set()
         with self._copier.lock:
+            asking = self._places.asking(pod)
+            self._place_the_last(asking.uid)
             for table, rows, unread in self._tables(nodes):
                 failed.update(unread)
                 if rows:
                     self._filter(table, rows, request, failed, never)
-        out.update(failed, never)
-        passed = [name for name in nodes.names if name not in out]
+                    self._leave_out_full(table, rows, asking, failed, never)
+            passed = [
+                name
+                for name in nodes.names
+                if name not in failed and name not in never
+            ]
+            if self._places.assuming:
+                left = Nodes(passed, nodes.document)
+                self._unplaced = pod, asking.uid, left
         return Verdict(passed, failed, never)
 
+    def _place_the_last(self, uid: str) -> None:
+        """Assume where the pod goes that was filtered and never scored.
+
+        Either one node was left for it, or nobody asks for scores.
+        """
+        if self._unplaced is None:
+            return
+        pod, last, nodes = self._unplaced
+        self._unplaced = None
+        if last != uid and nodes.names and not self._places.use.is_seen(last):
+            self.prioritize(pod, nodes)
+
+    def _leave_out_full(
+        self,
+        table: HostTable,
+        rows: Mapping[str, int],
+        asking: Asking,
+        failed: dict[str, str],
+        never: Mapping[str, str],
+    ) -> None:
+        """Add nodes to *failed* where pods took what is asked."""
+        if not asking.usage.classes:
+            return
+        names = [n for n in rows if n not in failed and n not in never]
+        sent = self._sent(table, {name: rows[name] for name in names})
+        failed.update(self._places.full(sent, names, asking))
+
+    def _sent(self, table: HostTable, rows: Mapping[str, int]) -> Sent:
+        numbers = self._places.use.numbers_of(list(rows))
+        at = np.fromiter(rows.values(), np.int64, len(rows))
+        return Sent(table, at, numbers)
+
     def prioritize(self, pod: Any, nodes: Nodes) -> dict[str, int]:
-        """Return scores of 0 to 10, the best node's 10.
+        """Return scores of 0 to 10; 0 for all nodes if they are equal.
+
+        The pod is assumed to go to the best of them.
 
         :raises WireError: the pod cannot be read
         """
         request = reading.pod_request(pod, self._domain)
-        weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
+        scores = dict.fromkeys(nodes.names, 0)
+        weights: list[Any] = []
+        parts: list[Sent] = []
+        names: list[str] = []
         with self._copier.lock:
+            self._unplaced = None
+            asking = self._places.asking(pod)
             for table, rows, _ in self._tables(nodes):
                 if not rows:
                     continue
-                sent = np.fromiter(rows.values(), np.int64, len(rows))
+                sent = self._sent(table, rows)
                 ranking = self._pipeline.weigh_hosts(
-                    table, table.mask_of(sent), request
+                    table, table.mask_of(sent.rows), request
                 )
-                if ranking is None:
-                    continue
                 totals = np.zeros(len(table))
-                totals[ranking.rows] = ranking.totals
-                weights.update(zip(rows, totals[sent].tolist(), strict=True))
-        return _scores(weights)
+                if ranking is not None:
+                    totals[ranking.rows] = ranking.totals
+                parts.append(sent)
+                names.extend(rows)
+                weights.append(totals[sent.rows])
+            if names:
+                found = self._places.scores(
+                    parts, np.concatenate(weights), asking
+                )
+                scores.update(zip(names, found, strict=True))
+                best = names[found.index(max(found))]
+                self._places.assume(asking, best)
+        return scores
+
+    def claim(self, uid: str, node: str) -> bool:
+        """Count a pod on the node that it is about to be bound to.
+
+        :return: whether :meth:`unclaim` is due if it is not bound
+        :raises Conflict: pods that were placed meanwhile took the room
+        """
+        with self._copier.lock:
+            for table, rows, _ in self._tables(Nodes([node])):
+                if rows:
+                    sent = self._sent(table, rows)
+                    return self._places.claim(uid, node, sent)
+            return self._places.claim(uid, node, None)
+
+    def unclaim(self, uid: str) -> None:
+        """Count a pod no more that was not bound."""
+        self._places.use.remove(uid)
 
     def _tables(
         self, nodes: Nodes
@@ -154,17 +249,12 @@ class PodEvaluator:
             }
             tables.append((copy.table, stored, {}))
         others = [name for name in nodes.names if name not in stored]
-        if others and nodes.document is not None:
+        if others:
             tables.append(self._table_of(others, nodes.document))
-        elif others:
-            unknown = {
-                name: f'node {name[:100]} is not known here' for name in others
-            }
-            tables.append((build_table([]), {}, unknown))
         return tables
 
     def _table_of(
-        self, names: Sequence[str], document: Callable[[str], Any]
+        self, names: Sequence[str], document: Callable[[str], Any] | None
     ) -> tuple[HostTable, dict[str, int], dict[str, str]]:
         hosts: list[tuple[int, Host]] = []
         zones: dict[str, list[str]] = {}
@@ -172,13 +262,20 @@ class PodEvaluator:
         unread: dict[str, str] = {}
         for name in names:
             try:
-                host, zone = self._host(document(name))
+                found = self._unknown.read(name)
+                if document is not None:
+                    found = self._host(document(name))
             except wire.WireError as fault:
                 reason = f'the node cannot be read: {fault}'
                 unread[name] = reason[:_MAX_REASON_LENGTH].replace(
                     '%', ' percent'
                 )
                 continue
+            if found is None:
+                if not self._unknown.passing:
+                    unread[name] = _UNKNOWN.format(name[:100])
+                continue
+            host, zone = found
             rows[name] = len(hosts)
             hosts.append((len(hosts), host))
             if zone:
@@ -250,18 +347,6 @@ def _may_pass_later(host_filter: HostFilter) -> bool:
         isinstance(host_filter, CapacityFilter | CountFilter)
         or host_filter.name in _MAY_PASS_LATER
     )
-
-
-def _scores(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return weights as scores of 0 to 10, rounded half up; 0 if all equal."""
-    low = min(weights.values(), default=0.0)
-    span = max(weights.values(), default=0.0) - low
-    if span <= 0.0:
-        return dict.fromkeys(weights, 0)
-    return {
-        name: int((weight - low) / span * _MAX_SCORE + 0.5)
-        for name, weight in weights.items()
-    }
 
 
 def preemption_candidates(
