@@ -9,8 +9,9 @@ from typing import Any
 from scheduler_service.cmd.node_options import node_reader
 from scheduler_service.engine.factory import pod_evaluator
 from scheduler_service.engine.pod_use import PodUse
-from scheduler_service.engine.pods import PodEvaluator, UnknownNodes
+from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
 from scheduler_service.kube.hosts import HostWriter

@@ -17,8 +17,9 @@ from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_resources import OfferedResources
 from scheduler_service.engine.pod_use import PodUse
-from scheduler_service.engine.pods import PodEvaluator, UnknownNodes
+from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache

@@ -7,15 +7,18 @@ it counts in, a :class:`PodUse`, by those that follow an API server as well.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Floats
+from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.engine import pod_load
 from scheduler_service.engine.pod_load import Asking, LoadScoring, Sent
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
-from scheduler_service.extender import usage, wire
+from scheduler_service.extender import wire
+from scheduler_service.extender.usage import Usage
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
@@ -35,16 +38,27 @@ class PodPlaces:
     domain: str
     settings: Settings
     assuming: bool = False
+    _numbers: tuple[Mapping[str, int], Rows] | None = None
 
-    def asking(self, pod: Any) -> Asking:
+    def asking(self, pod: Any, takes: Usage) -> Asking:
         """Return what has to be known of a pod.
 
+        :param takes: what it takes of a node
         :raises WireError: the pod cannot be read
         """
-        metadata = wire.field(pod, 'metadata', dict) or {}
-        uid = wire.field(metadata, 'uid', str)
         self.use.forget_old()
-        return Asking(uid, usage.usage_of(pod, self.domain))
+        return Asking(uid_of(pod), takes)
+
+    def numbers_of(self, rows: Mapping[str, int]) -> Rows:
+        """Return the numbers of the nodes of all rows of a table, int64[n].
+
+        :param rows: node name -> row
+        """
+        if self._numbers is None or self._numbers[0] is not rows:
+            numbers = np.zeros(max(rows.values(), default=-1) + 1, np.int64)
+            numbers[list(rows.values())] = self.use.numbers_of(list(rows))
+            self._numbers = rows, numbers
+        return self._numbers[1]
 
     def full(
         self, sent: Sent, names: Sequence[str], asking: Asking
@@ -93,6 +107,16 @@ class PodPlaces:
                 raise errors.Conflict(f'{node}: {full[node]}')
         self.use.see(PlacedPod(uid, node, known))
         return True
+
+
+def uid_of(pod: Any) -> str:
+    """Return the uid of a pod; empty if it has none.
+
+    :raises WireError: it is not a pod
+    """
+    metadata = wire.field(pod, 'metadata', dict) or {}
+    uid: str = wire.field(metadata, 'uid', str)
+    return uid
 
 
 # Weighers of load that are replaced for pods, and the class that they weigh.

@@ -2,40 +2,37 @@
 
 A node that the store knows is evaluated as it is stored; any other by the
 object that was sent. :class:`PodEvaluator` owns copies of the newest host
-table and a cache of nodes it has read; any thread may call it.
+table; any thread may call it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from scheduler_service.columns import HostTable, build_table
+from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine import pod_places
 from scheduler_service.engine.pod_load import Asking, Sent
 from scheduler_service.engine.pod_places import PodPlaces
-from scheduler_service.engine.table_copies import TableCopier
-from scheduler_service.extender import reading, wire
+from scheduler_service.engine.pod_requests import Asked, PodRequests
+from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
+from scheduler_service.engine.stored_hosts import StoredHosts
+from scheduler_service.extender import wire
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
-from scheduler_service.model import Aggregate, Host, Request
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.judgement import Judgement
 
 _MAX_REASON_LENGTH = 1000
 # Reasons are computed for so many nodes that one filter rejects; the others
 # get the last of these.
 _MAX_REASONS = 200
-_MAX_CACHED_NODES = 20_000
-_UNKNOWN = (
-    'node {} is not known here: import it with scheduler-manage inventory '
-    'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
-    'or [extender] unknown_nodes to let it pass'
-)
 # Filters that look at load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(
     (
@@ -52,7 +49,7 @@ _MAY_PASS_LATER = frozenset(
 )
 
 
-class Nodes(NamedTuple):
+class Nodes:
     """The nodes of one call.
 
     :ivar names: in the order they were sent
@@ -60,8 +57,44 @@ class Nodes(NamedTuple):
         None where only names were sent
     """
 
-    names: Sequence[str]
-    document: Callable[[str], Any] | None = None
+    __slots__ = ('_found', 'document', 'names')
+
+    def __init__(
+        self,
+        names: list[str],
+        document: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.names = names
+        self.document = document
+        # Names -> rows of a table, and what was found there.
+        self._found: tuple[Mapping[str, int], Rows | None] | None = None
+
+    def rows_in(self, rows: Mapping[str, int]) -> Rows | None:
+        """Return the rows of the nodes, int64[m].
+
+        None if one is not there, or named twice.
+
+        :param rows: node name -> row of the table
+        """
+        found = self._found
+        if found is not None and found[0] is rows:
+            return found[1]
+        array = None
+        with contextlib.suppress(KeyError):
+            array = np.fromiter(
+                map(rows.__getitem__, self.names), np.int64, len(self.names)
+            )
+        if array is not None and not _distinct(array, len(rows)):
+            array = None
+        self._found = rows, array
+        return array
+
+
+def _distinct(rows: Rows, most: int) -> bool:
+    """Whether no row is there twice; all are below *most*."""
+    seen = np.zeros(most, np.bool_)
+    seen[rows] = True
+    return int(np.count_nonzero(seen)) == len(rows)
 
 
 class Verdict(NamedTuple):
@@ -77,16 +110,26 @@ class Verdict(NamedTuple):
     never: dict[str, str]
 
 
-class UnknownNodes(NamedTuple):
-    """What becomes of nodes of which only the name was sent.
+class Scores(NamedTuple):
+    """The result of a prioritize call.
 
-    :ivar read: gives what an API server says of a node that the store lacks,
-        as :func:`reading.node_host` does; None: nothing
-    :ivar passing: whether a node that nobody knows passes
+    :ivar names: of nodes, each once, in the order they were sent
+    :ivar values: their scores
     """
 
-    read: Callable[[str], tuple[Host, str | None] | None] = lambda _: None
-    passing: bool = False
+    names: list[str]
+    values: list[int]
+
+
+class _Part(NamedTuple):
+    """Those nodes of a call that are in one table.
+
+    :ivar sent: their rows and numbers, in the order of the names
+    """
+
+    judgement: Judgement
+    names: Sequence[str]
+    sent: Sent
 
 
 class PodEvaluator:
@@ -94,6 +137,7 @@ class PodEvaluator:
 
     :param snapshot: gives the newest snapshot, None before the first
     :param places: where pods are, and what follows from it
+    :param unknown: what becomes of nodes that the store lacks
     """
 
     def __init__(
@@ -104,113 +148,98 @@ class PodEvaluator:
         unknown: UnknownNodes,
     ) -> None:
         self._pipeline = pipeline
-        self._snapshot = snapshot
-        self._domain = places.domain
+        self._lock = threading.Lock()
+        self._stored = StoredHosts(pipeline, snapshot)
+        self._requests = PodRequests(places.domain)
         self._places = places
-        self._unknown = unknown
+        self._others = SentNodes(places.domain, unknown)
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored: where it goes is still to be assumed.
-        self._unplaced: tuple[Any, str, Nodes] | None = None
-        self._copier = TableCopier()
-        # Digest of a node's JSON -> the host and zone read from it.
-        self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
+        self._unplaced: tuple[Any, Nodes] | None = None
 
-    def filter(self, pod: Any, nodes: Nodes) -> Verdict:
+    def filter(self, pod: Any, nodes: Nodes, to_place: bool = True) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
 
         A node whose object cannot be read fails alone.
 
+        :param to_place: whether the pod goes to one of those that pass
         :raises WireError: the pod cannot be read
         """
-        request = reading.pod_request(pod, self._domain)
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
-        with self._copier.lock:
-            asking = self._places.asking(pod)
-            self._place_the_last(asking.uid)
-            for table, rows, unread in self._tables(nodes):
-                failed.update(unread)
-                if rows:
-                    self._filter(table, rows, request, failed, never)
-                    self._leave_out_full(table, rows, asking, failed, never)
-            passed = [
-                name
-                for name in nodes.names
-                if name not in failed and name not in never
-            ]
-            if self._places.assuming:
-                left = Nodes(passed, nodes.document)
-                self._unplaced = pod, asking.uid, left
+        with self._lock:
+            asked = self._requests.of(pod)
+            asking = self._places.asking(pod, asked.usage)
+            self._place_the_last(asking)
+            parts, unread = self._parts(asked, nodes)
+            failed.update(unread)
+            for part in parts:
+                self._filter(part, failed, never)
+                if asking.usage.classes:
+                    full = self._places.full(part.sent, part.names, asking)
+                    for name, reason in full.items():
+                        if name not in never:
+                            failed.setdefault(name, reason)
+            passed = nodes.names
+            if failed or never:
+                passed = [
+                    name
+                    for name in passed
+                    if name not in failed and name not in never
+                ]
+            if self._places.assuming and to_place:
+                self._unplaced = pod, Nodes(passed, nodes.document)
         return Verdict(passed, failed, never)
 
-    def _place_the_last(self, uid: str) -> None:
-        """Assume where the pod goes that was filtered and never scored.
-
-        Either one node was left for it, or nobody asks for scores.
-        """
-        if self._unplaced is None:
-            return
-        pod, last, nodes = self._unplaced
-        self._unplaced = None
-        if last != uid and nodes.names and not self._places.use.is_seen(last):
-            self.prioritize(pod, nodes)
-
-    def _leave_out_full(
-        self,
-        table: HostTable,
-        rows: Mapping[str, int],
-        asking: Asking,
-        failed: dict[str, str],
-        never: Mapping[str, str],
-    ) -> None:
-        """Add nodes to *failed* where pods took what is asked."""
-        if not asking.usage.classes:
-            return
-        names = [n for n in rows if n not in failed and n not in never]
-        sent = self._sent(table, {name: rows[name] for name in names})
-        failed.update(self._places.full(sent, names, asking))
-
-    def _sent(self, table: HostTable, rows: Mapping[str, int]) -> Sent:
-        numbers = self._places.use.numbers_of(list(rows))
-        at = np.fromiter(rows.values(), np.int64, len(rows))
-        return Sent(table, at, numbers)
-
-    def prioritize(self, pod: Any, nodes: Nodes) -> dict[str, int]:
+    def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10; 0 for all nodes if they are equal.
 
         The pod is assumed to go to the best of them.
 
         :raises WireError: the pod cannot be read
         """
-        request = reading.pod_request(pod, self._domain)
-        scores = dict.fromkeys(nodes.names, 0)
-        weights: list[Any] = []
-        parts: list[Sent] = []
-        names: list[str] = []
-        with self._copier.lock:
+        with self._lock:
             self._unplaced = None
-            asking = self._places.asking(pod)
-            for table, rows, _ in self._tables(nodes):
-                if not rows:
-                    continue
-                sent = self._sent(table, rows)
-                ranking = self._pipeline.weigh_hosts(
-                    table, table.mask_of(sent.rows), request
-                )
-                totals = np.zeros(len(table))
-                if ranking is not None:
-                    totals[ranking.rows] = ranking.totals
-                parts.append(sent)
-                names.extend(rows)
-                weights.append(totals[sent.rows])
-            if names:
-                found = self._places.scores(
-                    parts, np.concatenate(weights), asking
-                )
-                scores.update(zip(names, found, strict=True))
-                best = names[found.index(max(found))]
-                self._places.assume(asking, best)
-        return scores
+            return self._prioritize(pod, nodes)
+
+    def _prioritize(self, pod: Any, nodes: Nodes) -> Scores:
+        asked = self._requests.of(pod)
+        asking = self._places.asking(pod, asked.usage)
+        parts, _ = self._parts(asked, nodes)
+        if not parts:
+            return Scores(nodes.names, [0] * len(nodes.names))
+        weights = [one.judgement.totals(one.sent.rows) for one in parts]
+        values = self._places.scores(
+            [one.sent for one in parts],
+            weights[0] if len(parts) == 1 else np.concatenate(weights),
+            asking,
+        )
+        names = parts[0].names
+        if len(parts) > 1:
+            names = [name for one in parts for name in one.names]
+        self._places.assume(asking, names[values.index(max(values))])
+        if names is nodes.names:
+            return Scores(nodes.names, values)
+        scores = dict.fromkeys(nodes.names, 0)
+        scores.update(zip(names, values, strict=True))
+        return Scores(list(scores), list(scores.values()))
+
+    def _place_the_last(self, asking: Asking) -> None:
+        """Assume where the pod goes that was filtered and never scored.
+
+        Either one node was left for it, or nobody asks for scores.
+        """
+        if self._unplaced is None:
+            return
+        pod, nodes = self._unplaced
+        self._unplaced = None
+        uid = pod_places.uid_of(pod)
+        if (
+            nodes.names
+            and uid != asking.uid
+            and not self._places.use.is_seen(uid)
+        ):
+            self._prioritize(pod, nodes)
 
     def claim(self, uid: str, node: str) -> bool:
         """Count a pod on the node that it is about to be bound to.
@@ -218,110 +247,68 @@ class PodEvaluator:
         :return: whether :meth:`unclaim` is due if it is not bound
         :raises Conflict: pods that were placed meanwhile took the room
         """
-        with self._copier.lock:
-            for table, rows, _ in self._tables(Nodes([node])):
-                if rows:
-                    sent = self._sent(table, rows)
-                    return self._places.claim(uid, node, sent)
-            return self._places.claim(uid, node, None)
+        with self._lock:
+            sent = None
+            copy = self._stored.newest()
+            if copy is not None and node in copy.rows:
+                rows = np.array([copy.rows[node]], np.int64)
+                sent = Sent(
+                    copy.table, rows, self._places.use.numbers_of([node])
+                )
+            return self._places.claim(uid, node, sent)
 
     def unclaim(self, uid: str) -> None:
         """Count a pod no more that was not bound."""
         self._places.use.remove(uid)
 
-    def _tables(
-        self, nodes: Nodes
-    ) -> list[tuple[HostTable, dict[str, int], dict[str, str]]]:
-        """Return (table, name -> row, name -> reason) of the nodes.
+    def _parts(
+        self, asked: Asked, nodes: Nodes
+    ) -> tuple[list[_Part], dict[str, str]]:
+        """Return the nodes by table, and name -> reason of the others.
 
         Stored nodes are in a copy of the newest table, the others in a table
-        made of their documents. Reasons are of nodes in neither.
+        made of their documents.
         """
-        snapshot = self._snapshot()
-        stored: dict[str, int] = {}
-        tables: list[tuple[HostTable, dict[str, int], dict[str, str]]] = []
-        if snapshot is not None:
-            copy = self._copier.copy(snapshot.hosts)
-            stored = {
-                name: copy.rows[name]
-                for name in nodes.names
-                if name in copy.rows
-            }
-            tables.append((copy.table, stored, {}))
-        others = [name for name in nodes.names if name not in stored]
-        if others:
-            tables.append(self._table_of(others, nodes.document))
-        return tables
-
-    def _table_of(
-        self, names: Sequence[str], document: Callable[[str], Any] | None
-    ) -> tuple[HostTable, dict[str, int], dict[str, str]]:
-        hosts: list[tuple[int, Host]] = []
-        zones: dict[str, list[str]] = {}
-        rows: dict[str, int] = {}
-        unread: dict[str, str] = {}
-        for name in names:
-            try:
-                found = self._unknown.read(name)
-                if document is not None:
-                    found = self._host(document(name))
-            except wire.WireError as fault:
-                reason = f'the node cannot be read: {fault}'
-                unread[name] = reason[:_MAX_REASON_LENGTH].replace(
-                    '%', ' percent'
-                )
-                continue
-            if found is None:
-                if not self._unknown.passing:
-                    unread[name] = _UNKNOWN.format(name[:100])
-                continue
-            host, zone = found
-            rows[name] = len(hosts)
-            hosts.append((len(hosts), host))
-            if zone:
-                zones.setdefault(zone, []).append(host.host)
-        aggregates = [
-            Aggregate(
-                id=number, hosts=members, metadata={'availability_zone': zone}
-            )
-            for number, (zone, members) in enumerate(zones.items())
-        ]
-        return build_table(hosts, aggregates), rows, unread
-
-    def _host(self, node: Any) -> tuple[Host, str | None]:
-        """Return a v1 Node as (host, zone).
-
-        What was read from JSON is cached by its digest: a kube-scheduler
-        sends each node twice for each pod.
-        """
-        if not isinstance(node, msgspec.Raw):
-            return reading.node_host(node, self._domain)
-        key = hashlib.blake2b(node, digest_size=16).digest()
-        cached = self._cached_nodes.get(key)
-        if cached is None:
-            if len(self._cached_nodes) >= _MAX_CACHED_NODES:
-                self._cached_nodes.clear()
-            document = msgspec.json.decode(node)
-            cached = reading.node_host(document, self._domain)
-            self._cached_nodes[key] = cached
-        return cached
+        others: list[str] = nodes.names
+        parts: list[_Part] = []
+        copy = self._stored.newest()
+        if copy is not None:
+            names, rows = nodes.names, nodes.rows_in(copy.rows)
+            if rows is None:
+                stored = {
+                    name: copy.rows[name]
+                    for name in nodes.names
+                    if name in copy.rows
+                }
+                others = [name for name in nodes.names if name not in stored]
+                names = list(stored)
+                rows = np.array(list(stored.values()), np.int64)
+            else:
+                others = []
+            if len(rows):
+                numbers = self._places.numbers_of(copy.rows)[rows]
+                judgement = self._stored.judgement(asked)
+                sent = Sent(copy.table, rows, numbers)
+                parts.append(_Part(judgement, names, sent))
+        if not others:
+            return parts, {}
+        table, listed, unread = self._others.table_of(others, nodes.document)
+        if listed:
+            judgement = self._pipeline.judge(table, asked.request)
+            numbers = self._places.use.numbers_of(listed)
+            sent = Sent(table, np.arange(len(listed)), numbers)
+            parts.append(_Part(judgement, listed, sent))
+        return parts, unread
 
     def _filter(
-        self,
-        table: HostTable,
-        rows: Mapping[str, int],
-        request: Request,
-        failed: dict[str, str],
-        never: dict[str, str],
+        self, part: _Part, failed: dict[str, str], never: dict[str, str]
     ) -> None:
-        """Add rejected nodes to *failed* or *never*, by the first filter.
-
-        :param rows: node name -> row of the table
-        """
-        names = list(rows)
-        sent = np.fromiter(rows.values(), np.int64, len(rows))
+        """Add rejected nodes to *failed* or *never*, by the first filter."""
+        sent = part.sent.rows
+        if part.judgement.passing()[sent].all():
+            return
         passing = np.ones(len(sent), np.bool_)
-        for host_filter, mask in self._pipeline.filter_results(table, request):
+        for host_filter, mask in part.judgement.results():
             rejected = passing & ~mask[sent]
             if not rejected.any():
                 continue
@@ -330,15 +317,23 @@ class PodEvaluator:
             text = host_filter.name
             for number, index in enumerate(np.flatnonzero(rejected).tolist()):
                 if number < _MAX_REASONS:
-                    reason = host_filter.reason(
-                        table,
-                        int(sent[index]),
-                        request,
-                        self._pipeline.settings,
-                    )
-                    text = f'{host_filter.name}: {reason}'
-                    text = text[:_MAX_REASON_LENGTH]
-                into[names[index]] = text.replace('%', ' percent')
+                    text = self._reason(part, host_filter, int(sent[index]))
+                into[part.names[index]] = text
+
+    def _reason(self, part: _Part, host_filter: HostFilter, row: int) -> str:
+        known = part.judgement.reasons
+        text = known.get((host_filter.name, row))
+        if text is None:
+            reason = host_filter.reason(
+                part.sent.table,
+                row,
+                part.judgement.request,
+                self._pipeline.settings,
+            )
+            text = f'{host_filter.name}: {reason}'[:_MAX_REASON_LENGTH]
+            text = text.replace('%', ' percent')
+            known[host_filter.name, row] = text
+        return text
 
 
 def _may_pass_later(host_filter: HostFilter) -> bool:
@@ -356,5 +351,5 @@ def preemption_candidates(
 
     :raises WireError: the pod cannot be read
     """
-    verdict = evaluator.filter(pod, Nodes(list(victims)))
+    verdict = evaluator.filter(pod, Nodes(list(victims)), to_place=False)
     return [node for node in victims if node not in verdict.never]

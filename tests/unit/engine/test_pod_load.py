@@ -16,7 +16,8 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.pod_load import LoadScoring
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
-from scheduler_service.engine.pods import Nodes, PodEvaluator, UnknownNodes
+from scheduler_service.engine.pods import Nodes, PodEvaluator
+from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender.usage import usage_of
 from scheduler_service.model import Host
 from scheduler_service.pipeline import HostPipeline
@@ -68,7 +69,8 @@ class Cluster:
 def scores_of(
     evaluator: PodEvaluator, pod: Any, names: list[str]
 ) -> dict[str, int]:
-    return dict(evaluator.prioritize(pod, Nodes(names)))
+    scores = evaluator.prioritize(pod, Nodes(names))
+    return dict(zip(scores.names, scores.values, strict=True))
 
 
 def new_pod(number: int, memory_mb: int = 200) -> dict[str, Any]:
