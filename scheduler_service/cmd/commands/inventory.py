@@ -14,7 +14,7 @@ from scheduler_service.cmd.commands import open_store
 from scheduler_service.cmd.node_options import node_reader
 from scheduler_service.extender import nodes, wire
 from scheduler_service.model import Inventory, documents
-from scheduler_service.store.connection import first_line
+from scheduler_service.store.faults import first_line
 from scheduler_service.store.reading import inventory_export
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 from scheduler_service.store.writing import inventory_import
@@ -59,7 +59,7 @@ def import_inventory(args: Any, conf: Any) -> None:
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
     columns = ['kind', 'added', 'changed', 'removed', 'same']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def _wanted(args: Any, conf: Any) -> Inventory:
@@ -125,4 +125,4 @@ def show(args: Any, conf: Any) -> None:
         counts[f'{name} in all'] = int(columns.total[offered].sum())
         counts[f'{name} used'] = int(columns.used[offered].sum())
     rows = [{'what': name, 'count': n} for name, n in counts.items()]
-    output.listing(rows, ['what', 'count'], args.format)
+    output.listing(rows, ['what', 'count'], args)
