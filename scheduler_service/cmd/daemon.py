@@ -23,7 +23,6 @@ from scheduler_service.engine.factory import (
     build,
     order_pipeline,
     plan,
-    pod_evaluator,
     pod_pipeline,
     timeouts,
 )
@@ -85,8 +84,8 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
-        self._http = self._new_http()
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -188,7 +187,7 @@ class Daemon:
             bind = binder.Binder(
                 ours.api_server, ours.api_token_file, ours.api_ca_file
             )
-        self._pods = pod_evaluator(self.conf, self.scheduler)
+        self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)
         more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
