@@ -43,8 +43,8 @@ class Recorded:
 class Blocked(Recorded):
     """A delivery that hangs until it is released."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, destination: str | None = None) -> None:
+        super().__init__(destination=destination)
         self.begun = threading.Event()
         self.released = threading.Event()
 
@@ -164,6 +164,45 @@ def test_line_goes_on_when_the_next_step_of_a_reply_fails(publisher):
     assert first.delivered.wait(10)
     assert first.sent_first
     assert publisher.stop(10)
+
+
+class Overtaken(Recorded):
+    """A delivery that another one follows, before its own attempt fails."""
+
+    def __init__(self, publisher: ReplyPublisher, follower: Recorded) -> None:
+        super().__init__(missing_queue(), destination='full')
+        self._publisher = publisher
+        self._follower = follower
+
+    def __call__(self) -> None:
+        if not self.attempts:
+            self._publisher.put(self._follower)
+        super().__call__()
+
+
+def test_reply_is_tried_again_when_its_thread_hangs_in_another(publisher):
+    """Whichever thread takes the reply that hangs, the other one goes on."""
+    for _ in range(5):
+        hanging = Blocked()
+        waiting = Overtaken(publisher, hanging)
+        publisher.put(waiting)
+        tried_again = waiting.delivered.wait(10)
+        hanging.released.set()
+        assert tried_again
+        assert hanging.delivered.wait(10)
+
+
+def test_reply_is_tried_again_when_the_next_of_its_old_line_hangs(publisher):
+    """A reply that changes its line leaves its thread to that line."""
+    first = TwoSteps('full', 'missing', missing_queue(), missing_queue())
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    hanging = Blocked(destination='full')
+    publisher.put(hanging)
+    tried_again = first.delivered.wait(10)
+    assert hanging.begun.is_set()
+    hanging.released.set()
+    assert tried_again
 
 
 def test_as_many_messages_stay_unacknowledged_when_replies_wait_again(
