@@ -38,9 +38,6 @@ from scheduler_service.rpc.rabbit_message import (
 from scheduler_service.rpc.shared_queue import SharedQueue
 
 LOG = logging.getLogger(__name__)
-NAME = 'rabbit_late_ack'
-# The name before, for one release.
-OLD_NAME = 'latrabbit'
 _PREFETCH = 128
 _CONTEXT = '_context_'
 _DEFAULT_EXCHANGE: Any = kombu.Exchange('')

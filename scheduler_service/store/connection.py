@@ -163,8 +163,6 @@ class Store:
             raise errors.ConfigurationError(
                 f'[database] connection needs a driver: {fault}'
             ) from None
-        if engine.dialect.name in ('mysql', 'mariadb'):
-            engine = engine.execution_options(isolation_level='READ COMMITTED')
         return cls(engine, timeouts)
 
     @contextlib.contextmanager
@@ -285,19 +283,14 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     The counter's row stays locked until the transaction ends.
     """
     table = schema.counters
-    advance = (
-        sa.update(table)
-        .where(table.c.name == counter)
-        .values(value=table.c.value + count)
-    )
+    value = table.c.value + count
+    mine = table.c.name == counter
     if conn.dialect.name in ('mysql', 'mariadb'):
-        conn.execute(advance)
-        found = conn.execute(
-            sa.select(table.c.value).where(table.c.name == counter)
-        )
-    else:
-        found = conn.execute(advance.returning(table.c.value))
-    return int(found.scalar_one())
+        # The server hands the value back with its answer.
+        advance = sa.update(table).values(value=sa.func.last_insert_id(value))
+        return int(conn.execute(advance.where(mine)).lastrowid)
+    returning = sa.update(table).values(value=value).returning(table.c.value)
+    return int(conn.execute(returning.where(mine)).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
