@@ -28,6 +28,7 @@ _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
 # How many replies may wait for one destination; further ones are dropped.
 _MAX_LINE = 100
+_FULL_LINE = f'{_MAX_LINE} replies wait for the same queue'
 # How many replies that wait for their destinations may keep their messages
 # unacknowledged: these count against the prefetch of the daemon.
 _MAX_UNACKNOWLEDGED = 16
@@ -122,8 +123,12 @@ class ReplyPublisher:
         with self._changed:
             self._waiting += 1
             line = self._lines.get(_key(delivery))
-        if line is None or not self._append(line, task):
-            self._add(task)
+            if line is None:
+                self._tasks.append(task)
+                self._changed.notify()
+                return
+            dropped = self._append(line, task)
+        self._settle(task, dropped, _FULL_LINE)
 
     def check_health(self) -> None:
         """Report to health whether a delivery hangs."""
@@ -159,12 +164,6 @@ class ReplyPublisher:
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         return not self._waiting
-
-    def _add(self, task: _Waiting) -> None:
-        """Have a delivery run by a thread; it is in no line."""
-        with self._changed:
-            self._tasks.append(task)
-            self._changed.notify()
 
     def _run(self) -> None:
         while (task := self._next()) is not None:
@@ -217,44 +216,47 @@ class ReplyPublisher:
             # What it was in line for is done; its next step failed.
             self._go_on(line)
             line = None
+        why: Any = error
         with self._changed:
-            known = self._lines.get(key)
-            if known is None:
-                line = self._lines[key] = _Line(key)
-            elif line is not None:
-                line.delay = min(2 * line.delay, _MAX_RETRY_S)
-            if line is not None:
-                line.waiting.appendleft(task)
-                self._in_lines += 1
-                dropped = self._expired(line)
-                self._schedule(line, line.delay)
-        if line is not None:
-            self._drop(dropped, error)
-            self._hold_few(task)
-        elif known is not None and not self._append(known, task):
-            self._add(task)
+            if line is None and key in self._lines:
+                dropped = self._append(self._lines[key], task)
+                why = _FULL_LINE
+            else:
+                dropped = self._put_back(line or _Line(key), task)
+        self._settle(task, dropped, why)
 
-    def _append(self, line: _Line, task: _Waiting) -> bool:
-        """Append a delivery to a line; return whether there still is one."""
-        with self._changed:
-            if self._lines.get(line.key) is not line:
-                return False
-            full = len(line.waiting) >= _MAX_LINE
-            if not full:
-                line.waiting.append(task)
-                self._in_lines += 1
-        if full:
-            self._drop([task], f'{_MAX_LINE} replies wait for the same queue')
-        else:
-            self._hold_few(task)
-        return True
+    def _append(self, line: _Line, task: _Waiting) -> list[_Waiting]:
+        """Append a delivery to a line; return it where it has to be dropped.
 
-    def _hold_few(self, task: _Waiting) -> None:
-        """Acknowledge the message of a waiting reply where many wait.
-
-        Its work is done; the prefetch is for messages that are worked on.
+        The caller holds the lock, as for everything that changes lines.
         """
-        if self._in_lines > _MAX_UNACKNOWLEDGED:
+        if len(line.waiting) >= _MAX_LINE:
+            return [task]
+        line.waiting.append(task)
+        self._in_lines += 1
+        return []
+
+    def _put_back(self, line: _Line, task: _Waiting) -> list[_Waiting]:
+        """Put a delivery at the head of its line; return those given up."""
+        if line.key in self._lines:
+            line.delay = min(2 * line.delay, _MAX_RETRY_S)
+        self._lines[line.key] = line
+        line.waiting.appendleft(task)
+        self._in_lines += 1
+        dropped = self._expired(line)
+        self._schedule(line, line.delay)
+        return dropped
+
+    def _settle(
+        self, task: _Waiting, dropped: list[_Waiting], why: Any
+    ) -> None:
+        """Drop deliveries, or acknowledge one that waits with many others.
+
+        The work of the latter is done; the prefetch is for messages that are
+        worked on.
+        """
+        self._drop(dropped, why)
+        if not dropped and self._in_lines > _MAX_UNACKNOWLEDGED:
             task.delivery.acknowledge()
 
     def _expired(self, line: _Line) -> list[_Waiting]:
