@@ -24,7 +24,7 @@ from scheduler_service.cmd import compute, threads
 from scheduler_service.cmd.mirroring import Mirroring
 from scheduler_service.cmd.signals import StopSignal, notify
 from scheduler_service.compute.changes import Changes
-from scheduler_service.engine.factory import build, pod_evaluator
+from scheduler_service.engine.factory import build
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
@@ -79,8 +79,8 @@ class Daemon:
         self.changes = Changes(self.scheduler.health)
         self._servers: list[LateAckServer] = []
         self._transports: list[Any] = []
-        self._http = self._new_http()
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class Daemon:
                 ) from None
         router = app.make(
             self.scheduler,
-            pod_evaluator(self.conf, self.scheduler),
+            self.mirroring.cluster.evaluator(),
             bind,
             guard,
             self._enforcer,

@@ -87,7 +87,21 @@ def _inventory(nouns: Any) -> None:
     add = verb(
         'import', 'inventory:import_inventory', 'import a document', True
     )
-    add.add_argument('file', help='YAML or JSON; - for standard input')
+    sources = add.add_mutually_exclusive_group(required=True)
+    sources.add_argument(
+        'file', nargs='?', help='YAML or JSON; - for standard input'
+    )
+    sources.add_argument(
+        '--from-nodes',
+        metavar='FILE',
+        help='nodes of a cluster, as kubectl get nodes -o json prints them; '
+        '- for standard input',
+    )
+    sources.add_argument(
+        '--from-kubeconfig',
+        metavar='FILE',
+        help='nodes of the cluster whose API server this file names',
+    )
     add.add_argument(
         '--replace',
         action='store_true',

@@ -10,12 +10,16 @@ from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
-from scheduler_service.engine import legacy_policy
+from scheduler_service.engine import legacy_policy, pod_places
 from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.pod_places import PodPlaces
+from scheduler_service.engine.pod_resources import OfferedResources
+from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender import config
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
@@ -56,20 +60,36 @@ def build(
     return scheduler
 
 
-def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
+def pod_evaluator(
+    conf: Any, scheduler: Scheduler, use: PodUse, unknown: UnknownNodes
+) -> PodEvaluator:
     """Return what judges nodes for pods.
 
+    :param use: what pods use
+    :param unknown: what becomes of nodes that the store lacks
     :raises ConfigurationError: a filter or weigher does not load
     """
     group = conf.extender
-    available = conf.filter_scheduler.available_filters
+    counted = conf.kubernetes.enabled
+    by_load = group.load_weighers == 'always' or (
+        counted and group.load_weighers == 'counted'
+    )
+    filters = plugins.host_filters(
+        conf.filter_scheduler.available_filters, group.enabled_filters
+    )
+    weighers = plugins.host_weighers(group.weight_classes)
+    settings = options.settings(conf)
     pipeline = HostPipeline(
-        plugins.host_filters(available, group.enabled_filters),
-        plugins.host_weighers(group.weight_classes),
-        options.settings(conf),
+        [*filters, OfferedResources()],
+        [one for one in weighers if not pod_places.looks_at_load(one)],
+        settings,
         check_room=False,
     )
-    return PodEvaluator(pipeline, scheduler.snapshot, group.domain)
+    scoring = pod_places.load_scoring(
+        weighers if by_load else (), settings, group.score_scale == 'range'
+    )
+    places = PodPlaces(use, scoring, group.domain, settings, counted)
+    return PodEvaluator(pipeline, scheduler.snapshot, places, unknown)
 
 
 def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
