@@ -180,6 +180,7 @@ class Daemon:
         if group.bind_port is None:
             return None
         from scheduler_service.http import access, app, binder, metrics, server
+        from scheduler_service.http import tls as http_tls
 
         ours = self.conf.extender
         bind = None
@@ -194,7 +195,7 @@ class Daemon:
         tls = None
         if group.cert_file:
             try:
-                tls = server.tls(
+                tls = http_tls.settings(
                     group.cert_file, group.key_file, group.ca_file
                 )
             except (OSError, ValueError) as fault:
