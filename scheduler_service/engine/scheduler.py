@@ -18,6 +18,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import claim_changes, ownership, status
 from scheduler_service.engine.claimers import Claimer, Refuse
+from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.health import Health
@@ -81,6 +82,7 @@ class Scheduler:
         self.recorder = DecisionRecorder(
             store, options.decisions_kept, options.outcome_retention
         )
+        self.decision_log = DecisionLog(options.log_decisions)
         outcomes = Outcomes(options.outcome_retention, self.health)
         self._outcome_writer = OutcomeWriter(store, outcomes)
         self._hosts = HostScheduler(
@@ -126,6 +128,7 @@ class Scheduler:
             self._snapshots,
             outcomes,
             self.recorder,
+            self.decision_log,
             self.host_state_writer,
             self.quarantine,
             self.health,
@@ -158,6 +161,7 @@ class Scheduler:
         )
         if loaded:
             self.recorder.start()
+            self.decision_log.start()
             self._outcome_writer.start()
             self.host_state_writer.start()
             self._loop.start()
@@ -183,6 +187,7 @@ class Scheduler:
         self._hosts.close()
         self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
+        self.decision_log.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._snapshots.drop()
@@ -212,7 +217,7 @@ class Scheduler:
         """
         return self.put(
             HostJob(
-                request=request.with_ids(message.key()),
+                request=request.with_ids(message.key(), message.sent_id()),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
@@ -240,7 +245,7 @@ class Scheduler:
         """
         return self.put(
             ZoneJob(
-                zone=zone.with_ids(message.key()),
+                zone=zone.with_ids(message.key(), message.sent_id()),
                 caller=caller,
                 pools=pools,
                 keep=keep,
@@ -272,6 +277,7 @@ class Scheduler:
             job.deadline = deadline
             job.recorder = self._outcome_writer
             jobs.append(job)
+        self.decision_log.follow_many(batch.whole, message, caller.project_id)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -350,6 +356,7 @@ class Scheduler:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
         job.recorder = self._outcome_writer
+        self.decision_log.follow(job)
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:
