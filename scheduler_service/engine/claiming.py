@@ -108,8 +108,12 @@ class ClaimSender:
                 self._health.count('claims_lost', by=jobs)
 
         snapshots = self._snapshots
+        store = snapshots.store
         with snapshots.raw_connection() as conn:
-            pending = claims.send(snapshots.store, conn, batch, on_done)
+            if not batch.statements:
+                with snapshots.writer() as writing:
+                    return claims.send(store, conn, batch, on_done, writing)
+            pending = claims.send(store, conn, batch, on_done)
             snapshots.pending = pending
         return pending
 

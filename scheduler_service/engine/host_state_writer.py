@@ -28,12 +28,8 @@ from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import (
-    Store,
-    Writer,
-    first_line,
-    in_chunks,
-)
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.faults import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import host_reports

@@ -19,6 +19,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.model import HostsAnswer, Placement
+from scheduler_service.pipeline import explain
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records.decisions import Decision
@@ -200,6 +201,8 @@ class HostReplies:
         self._health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():
             self._health.count('filter_rejections', str(cause['filter']))
+        decisive = explain.decisive_filter(error.facts)
+        self._health.count('refusals', f'{decisive} {error.name}')
         if job.claim:
             self._record(job, error.name, {'error': error.to_dict()})
 

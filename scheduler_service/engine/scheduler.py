@@ -21,6 +21,7 @@ from scheduler_service.engine.claimers import Claimer, Refuse
 from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.futures import BatchFuture, BatchItem
+from scheduler_service.engine.gauges import Gauges
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
@@ -115,6 +116,9 @@ class Scheduler:
                 options.service_down_time, options.claim_timeout
             ),
             self.health,
+        )
+        self.gauges = Gauges(
+            store, self.snapshot, self._hosts, self._loop, self.health
         )
         self._snapshots.on_history_changed = self._on_history_changed
         self.quarantine = Quarantine(

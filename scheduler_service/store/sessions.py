@@ -20,6 +20,7 @@ from scheduler_service.store.timeouts import Timeouts
 
 # Under which a connection's limits are kept in its record.
 _LIMITS = 'timeouts'
+_READ_COMMITTED: Any = 'READ COMMITTED'
 
 
 class Wait(NamedTuple):
@@ -52,6 +53,8 @@ class Sessions:
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         _prepare(engine, limits)
+        if engine.dialect.name in ('mysql', 'mariadb'):
+            _read_committed(engine)
         sa.event.listen(engine, 'connect', self._add)
         sa.event.listen(engine, 'checkout', self._check_limits)
 
@@ -106,6 +109,23 @@ def without_statement_timeout(conn: Connection) -> Iterator[None]:
     yield
     session.limit_statements(session.statement_timeout)
     session.read_timeout = limit
+
+
+def _read_committed(engine: Engine) -> None:
+    """Have each transaction see what was committed until each statement.
+
+    It is set once for a connection: as an option of the engine it would take
+    two more round trips for each transaction.
+    """
+
+    @sa.event.listens_for(engine, 'connect')
+    def _set(dbapi_conn: Any, record: Any) -> None:
+        with contextlib.closing(dbapi_conn.cursor()) as cursor:
+            cursor.execute(
+                f'SET SESSION TRANSACTION ISOLATION LEVEL {_READ_COMMITTED}'
+            )
+        # What a connection returns to after it was in another mode.
+        engine.dialect.default_isolation_level = _READ_COMMITTED
 
 
 def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
