@@ -28,6 +28,7 @@ from scheduler_service.engine.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
+from scheduler_service.engine.insight import Insight
 from scheduler_service.engine.jobs import (
     NO_MESSAGE,
     DeliveredMessage,
@@ -116,6 +117,9 @@ class Scheduler:
                 options.service_down_time, options.claim_timeout
             ),
             self.health,
+        )
+        self.insight = Insight(
+            self._queue, self._loop, self._hosts, self._snapshots
         )
         self.gauges = Gauges(
             store, self.snapshot, self._hosts, self._loop, self.health
