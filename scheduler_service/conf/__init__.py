@@ -29,6 +29,7 @@ from scheduler_service.conf import (
     pci,
     placement,
     pool_scheduler,
+    reports,
     scheduler,
 )
 from scheduler_service.settings import Settings
@@ -45,6 +46,7 @@ MODULES = (
     metrics,
     pci,
     pool_scheduler,
+    reports,
     scheduler,
 )
 _QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
