@@ -175,9 +175,13 @@ class ReplyPublisher:
                 return line.waiting.popleft(), line
         wait = None if due is None else max(0.0, due - time.monotonic())
         try:
-            return self._tasks.get(timeout=wait)
+            task = self._tasks.get(timeout=wait)
         except queue.Empty:
             return ()
+        if task and due is not None:
+            # It may take long: another thread waits for the line instead.
+            self._tasks.put(())
+        return task
 
     def _deliver(self, task: _Waiting, line: _Line | None) -> None:
         """Run a delivery.
