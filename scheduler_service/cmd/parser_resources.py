@@ -16,17 +16,37 @@ def inventory(nouns: Any) -> None:
     add = verb(
         'import', 'inventory:import_inventory', 'import a document', True
     )
-    add.add_argument('file', help='YAML or JSON; - for standard input')
-    add.add_argument(
-        '--replace',
-        action='store_true',
-        help='remove what is not in the document',
+    _document(add)
+    _replace(add)
+    check = verb('check', 'inventory:check', 'check a document by itself')
+    _document(check)
+    diff = verb(
+        'diff', 'inventory:diff', 'print what an import would change', True
     )
+    _document(diff)
+    _replace(diff)
     export = verb(
         'export', 'inventory:export', 'print everything as a document'
     )
     form(export, 'yaml')
     verb('show', 'inventory:show', 'print how many of each there are', True)
+
+
+def _document(parser: Any) -> None:
+    parser.add_argument('file', help='YAML or JSON; - for standard input')
+    parser.add_argument(
+        '--allow-missing-hosts',
+        action='store_true',
+        help='aggregates may name hosts that are not there yet',
+    )
+
+
+def _replace(parser: Any) -> None:
+    parser.add_argument(
+        '--replace',
+        action='store_true',
+        help='remove what is not in the document',
+    )
 
 
 def pools(nouns: Any) -> None:
