@@ -23,6 +23,7 @@ from scheduler_service import errors, policies
 from scheduler_service.cmd import compute, threads
 from scheduler_service.cmd.mirroring import Mirroring
 from scheduler_service.cmd.signals import StopSignal, notify
+from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
 from scheduler_service.engine.factory import build, pod_evaluator
 from scheduler_service.engine.scheduler import Scheduler
@@ -40,8 +41,6 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
-from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
 
 LOG = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S = 0.0005
@@ -279,40 +278,6 @@ def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     except futures.TimeoutError:
         return False
     return True
-
-
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
-    """Return the store of ``[database] connection``; it connects later.
-
-    :param statement_timeout: in seconds, in place of the option
-    :raises ConfigurationError: the option is not set, or not a usable URL
-    """
-    url = conf.database.connection
-    if not url:
-        raise errors.ConfigurationError(
-            '[database] connection is not set; for example '
-            'postgresql+psycopg://scheduler@localhost/scheduler'
-        )
-    group = conf.database
-    timeouts = Timeouts(
-        connect=group.connect_timeout,
-        lock=group.lock_timeout,
-        statement=(
-            group.statement_timeout
-            if statement_timeout is None
-            else statement_timeout
-        ),
-        idle_transaction=group.idle_transaction_timeout,
-        response=group.response_timeout,
-    )
-    return Store.connect(
-        url,
-        timeouts,
-        connection_recycle_time=conf.database.connection_recycle_time,
-        max_pool_size=conf.database.max_pool_size,
-        max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
-    )
 
 
 def run(conf: Any) -> NoReturn:

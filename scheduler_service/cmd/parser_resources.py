@@ -78,7 +78,26 @@ def pools(nouns: Any) -> None:
 def hosts(nouns: Any) -> None:
     """Add ``host``."""
     verb = noun(nouns, 'host', 'compute hosts')
-    verb('list', 'resources:hosts', 'list hosts', True)
+    listed = verb('list', 'resources:hosts', 'list hosts', True)
+    listed.add_argument('--zone', help='only those of this zone')
+    listed.add_argument(
+        '--aggregate', help='only those of this one, by its id or name'
+    )
+    listed.add_argument(
+        '--state',
+        choices=('up', 'down'),
+        help='only those that report, or do not',
+    )
+    listed.add_argument(
+        '--status',
+        choices=('enabled', 'disabled'),
+        help='only those that may be selected, or may not',
+    )
+    listed.add_argument(
+        '--name',
+        metavar='PATTERN',
+        help='only those with such a name; * stands for any text',
+    )
     show = verb('show', 'resources:show_host', 'print a host')
     show.add_argument('host', help='its service host')
     form(show, 'yaml')
