@@ -63,6 +63,12 @@ def _shared(
         pytest.skip(str(missing))
 
 
+@pytest.fixture
+def servers_address(request: pytest.FixtureRequest) -> str:
+    """Where a pytest that a test runs asks for the servers of this one."""
+    return request.config.stash[_SERVERS].listen()
+
+
 @pytest.fixture(scope='session')
 def postgresql(request: pytest.FixtureRequest) -> tuple[servers.Server, str]:
     """A private PostgreSQL: (server, URL without the database)."""

@@ -5,11 +5,12 @@ Called by the main thread. Imports no more than the store needs.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.conf.database import timeouts
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
 
 
 def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
@@ -24,21 +25,12 @@ def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
             '[database] connection is not set; for example '
             'postgresql+psycopg://scheduler@localhost/scheduler'
         )
-    group = conf.database
-    timeouts = Timeouts(
-        connect=group.connect_timeout,
-        lock=group.lock_timeout,
-        statement=(
-            group.statement_timeout
-            if statement_timeout is None
-            else statement_timeout
-        ),
-        idle_transaction=group.idle_transaction_timeout,
-        response=group.response_timeout,
-    )
+    limits = timeouts(conf)
+    if statement_timeout is not None:
+        limits = dataclasses.replace(limits, statement=statement_timeout)
     return Store.connect(
         url,
-        timeouts,
+        limits,
         connection_recycle_time=conf.database.connection_recycle_time,
         max_pool_size=conf.database.max_pool_size,
         max_overflow=conf.database.max_overflow,

@@ -57,13 +57,16 @@ class HostStateWriterOptions:
 
 
 class HostStateWriter:
-    """A thread that writes what hosts and operators report."""
+    """A thread that writes what hosts and operators report.
+
+    :ivar options: read anew with each turn
+    """
 
     def __init__(
         self, store: Store, options: HostStateWriterOptions, health: Health
     ) -> None:
         self._store = store
-        self._options = options
+        self.options = options
         self._health = health
         self._buffer = ReportBuffer()
         self._changed = threading.Condition()
@@ -306,7 +309,7 @@ class HostStateWriter:
         return None
 
     def _mark_stale_hosts(self) -> None:
-        limit = self._options.service_down_time
+        limit = self.options.service_down_time
         listening = time.monotonic() - self._listening_since
         if not limit or listening < limit:
             return
@@ -324,7 +327,7 @@ class HostStateWriter:
             self._health.count('hosts_marked_down', by=marked)
 
     def _expire_claims(self) -> None:
-        limit = self._options.claim_timeout
+        limit = self.options.claim_timeout
         now = time.monotonic()
         # A claim may expire up to a twentieth of its time late, which saves
         # most of the queries.

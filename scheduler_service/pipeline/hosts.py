@@ -2,9 +2,9 @@
 
 :class:`HostPipeline` is what the engine, the extender face and the
 conformance cases call. The engine's pipeline belongs to the engine's thread;
-:meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts` and
-:meth:`HostPipeline.filter_results` may be called by any thread on a table of
-its own.
+:meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts`,
+:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.judge` may be
+called by any thread on a table of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from scheduler_service.pipeline.filtering import (
     Passed,
 )
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.judgement import Judgement
 from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.pipeline.ranking import FINALISTS, Ranking
 from scheduler_service.pipeline.resumption import resume
@@ -48,6 +49,7 @@ class HostPipeline:
     :param check_room: whether hosts need room for what a claim takes; off
         where no claim will follow and the filters alone decide
     :param cache: keeps what requests have in common; None: nothing is kept
+    :ivar cache: the same
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class HostPipeline:
         self._how = filters, weighers, settings, check_room
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
-        self._cache = cache
+        self.cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
@@ -163,7 +165,7 @@ class HostPipeline:
         settings = self.settings
         plan = SearchPlan(self._filtering, self._weighing, table, request)
         if (
-            self._cache is not None
+            self.cache is not None
             and bonuses is None
             and not settings.shuffle_best_same_weighed_hosts
         ):
@@ -173,7 +175,7 @@ class HostPipeline:
                 spread,
                 settings.max_attempts + request.num_instances,
             )
-            search = self._cache.search(plan, best)
+            search = self.cache.search(plan, best)
             if search is not None:
                 return search
         return HostSearch(plan, bonuses)
@@ -214,6 +216,13 @@ class HostPipeline:
     ) -> list[FilterResult]:
         """Return what each filter says of every host."""
         return self._filtering.results(table, request)
+
+    def judge(self, table: HostTable, request: Request) -> Judgement:
+        """Return what can be asked about a request as often as necessary.
+
+        :param table: does not change as long as it is asked
+        """
+        return Judgement(self._filtering, self._weighing, table, request)
 
     def weigh_hosts(
         self, table: HostTable, mask: Mask, request: Request

@@ -115,6 +115,7 @@ class Store:
     :ivar on_retry: called with the reason (``deadlock`` or
         ``serialization``) whenever a transaction is run again
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
+    :ivar timeouts: of connections that are taken now
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Store:
     ) -> None:
         self.engine = engine
         self.timeouts = timeouts or Timeouts()
-        self._sessions = Sessions(engine, self.timeouts)
+        self._sessions = Sessions(engine, lambda: self.timeouts)
         self.on_retry: Callable[[str], None] = _ignore_reason
         self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
@@ -162,8 +163,6 @@ class Store:
             raise errors.ConfigurationError(
                 f'[database] connection needs a driver: {fault}'
             ) from None
-        if engine.dialect.name in ('mysql', 'mariadb'):
-            engine = engine.execution_options(isolation_level='READ COMMITTED')
         return cls(engine, timeouts)
 
     @contextlib.contextmanager
@@ -250,6 +249,13 @@ class Store:
         """Return what has been waiting for the database for longer."""
         return self._sessions.waits(seconds)
 
+    def use_timeouts(self, timeouts: Timeouts) -> None:
+        """Have connections used with other limits from now on.
+
+        Those from :meth:`hold` are their holders' to make anew.
+        """
+        self.timeouts = timeouts
+
     def dispose(self) -> None:
         """Close all connections but those from :meth:`hold`."""
         self.engine.dispose()
@@ -277,19 +283,14 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     The counter's row stays locked until the transaction ends.
     """
     table = schema.counters
-    advance = (
-        sa.update(table)
-        .where(table.c.name == counter)
-        .values(value=table.c.value + count)
-    )
+    value = table.c.value + count
+    mine = table.c.name == counter
     if conn.dialect.name in ('mysql', 'mariadb'):
-        conn.execute(advance)
-        found = conn.execute(
-            sa.select(table.c.value).where(table.c.name == counter)
-        )
-    else:
-        found = conn.execute(advance.returning(table.c.value))
-    return int(found.scalar_one())
+        # The server hands the value back with its answer.
+        advance = sa.update(table).values(value=sa.func.last_insert_id(value))
+        return int(conn.execute(advance.where(mine)).lastrowid)
+    returning = sa.update(table).values(value=value).returning(table.c.value)
+    return int(conn.execute(returning.where(mine)).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
