@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import platform
@@ -17,6 +16,7 @@ from typing import Any
 from scheduler_service import errors, policies
 from scheduler_service.cmd import compute, threads
 from scheduler_service.cmd.mirroring import Mirroring
+from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
 from scheduler_service.engine.external import HostOrderer
 from scheduler_service.engine.factory import (
@@ -24,7 +24,6 @@ from scheduler_service.engine.factory import (
     order_pipeline,
     plan,
     pod_pipeline,
-    timeouts,
 )
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
@@ -43,7 +42,6 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
-from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.
@@ -319,28 +317,3 @@ def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     except futures.TimeoutError:
         return False
     return True
-
-
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
-    """Return the store of ``[database] connection``; it connects later.
-
-    :param statement_timeout: in seconds, in place of the option
-    :raises ConfigurationError: the option is not set, or not a usable URL
-    """
-    url = conf.database.connection
-    if not url:
-        raise errors.ConfigurationError(
-            '[database] connection is not set; for example '
-            'postgresql+psycopg://scheduler@localhost/scheduler'
-        )
-    limits = timeouts(conf)
-    if statement_timeout is not None:
-        limits = dataclasses.replace(limits, statement=statement_timeout)
-    return Store.connect(
-        url,
-        limits,
-        connection_recycle_time=conf.database.connection_recycle_time,
-        max_pool_size=conf.database.max_pool_size,
-        max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
-    )

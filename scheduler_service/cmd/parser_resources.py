@@ -16,7 +16,25 @@ def inventory(nouns: Any) -> None:
     add = verb(
         'import', 'inventory:import_inventory', 'import a document', True
     )
-    sources = add.add_mutually_exclusive_group(required=True)
+    _source(add)
+    _allow_missing_hosts(add)
+    _replace(add)
+    check = verb('check', 'inventory:check', 'check a document by itself')
+    _document(check)
+    diff = verb(
+        'diff', 'inventory:diff', 'print what an import would change', True
+    )
+    _document(diff)
+    _replace(diff)
+    export = verb(
+        'export', 'inventory:export', 'print everything as a document'
+    )
+    form(export, 'yaml')
+    verb('show', 'inventory:show', 'print how many of each there are', True)
+
+
+def _source(parser: Any) -> None:
+    sources = parser.add_mutually_exclusive_group(required=True)
     sources.add_argument(
         'file', nargs='?', help='YAML or JSON; - for standard input'
     )
@@ -31,16 +49,27 @@ def inventory(nouns: Any) -> None:
         metavar='FILE',
         help='nodes of the cluster whose API server this file names',
     )
-    add.add_argument(
+
+
+def _document(parser: Any) -> None:
+    parser.add_argument('file', help='YAML or JSON; - for standard input')
+    _allow_missing_hosts(parser)
+
+
+def _allow_missing_hosts(parser: Any) -> None:
+    parser.add_argument(
+        '--allow-missing-hosts',
+        action='store_true',
+        help='aggregates may name hosts that are not there yet',
+    )
+
+
+def _replace(parser: Any) -> None:
+    parser.add_argument(
         '--replace',
         action='store_true',
         help='remove what is not in the document',
     )
-    export = verb(
-        'export', 'inventory:export', 'print everything as a document'
-    )
-    form(export, 'yaml')
-    verb('show', 'inventory:show', 'print how many of each there are', True)
 
 
 def pools(nouns: Any) -> None:
@@ -72,7 +101,26 @@ def pools(nouns: Any) -> None:
 def hosts(nouns: Any) -> None:
     """Add ``host``."""
     verb = noun(nouns, 'host', 'compute hosts')
-    verb('list', 'resources:hosts', 'list hosts', True)
+    listed = verb('list', 'resources:hosts', 'list hosts', True)
+    listed.add_argument('--zone', help='only those of this zone')
+    listed.add_argument(
+        '--aggregate', help='only those of this one, by its id or name'
+    )
+    listed.add_argument(
+        '--state',
+        choices=('up', 'down'),
+        help='only those that report, or do not',
+    )
+    listed.add_argument(
+        '--status',
+        choices=('enabled', 'disabled'),
+        help='only those that may be selected, or may not',
+    )
+    listed.add_argument(
+        '--name',
+        metavar='PATTERN',
+        help='only those with such a name; * stands for any text',
+    )
     show = verb('show', 'resources:show_host', 'print a host')
     show.add_argument('host', help='its service host')
     form(show, 'yaml')

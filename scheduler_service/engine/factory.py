@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
+from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine import legacy_policy, pod_places
 from scheduler_service.engine.extenders import ExtenderOptions
@@ -29,7 +30,6 @@ from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
 from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
@@ -77,18 +77,6 @@ def plan(conf: Any) -> Plan:
             max_nodes=group.max_nodes,
         ),
         timeouts=timeouts(conf),
-    )
-
-
-def timeouts(conf: Any) -> Timeouts:
-    """Return how long the database may take."""
-    group = conf.database
-    return Timeouts(
-        connect=group.connect_timeout,
-        lock=group.lock_timeout,
-        statement=group.statement_timeout,
-        idle_transaction=group.idle_transaction_timeout,
-        response=group.response_timeout,
     )
 
 
