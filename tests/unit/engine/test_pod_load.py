@@ -19,6 +19,7 @@ from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
 from scheduler_service.engine.pods import Nodes, PodEvaluator
 from scheduler_service.engine.sent_nodes import UnknownNodes
+from scheduler_service.extender.nodes import NodeReader
 from scheduler_service.extender.usage import usage_of
 from scheduler_service.model import Host
 from scheduler_service.pipeline import HostPipeline
@@ -49,7 +50,10 @@ class Cluster:
             self.use, LoadScoring(EVEN), 'd', Settings(), assuming=True
         )
         self.evaluator = PodEvaluator(
-            pipeline, lambda: Snapshot(table, {}, 1), places, UnknownNodes()
+            pipeline,
+            lambda: Snapshot(table, {}, 1),
+            places,
+            UnknownNodes(NodeReader('d', {}, ())),
         )
         self.lag = lag
         self.waiting: collections.deque[PlacedPod] = collections.deque()
