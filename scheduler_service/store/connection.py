@@ -339,7 +339,7 @@ def translate_errors() -> Iterator[None]:
             'The database has no tables yet: run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-        if is_timeout(_driver_fault(fault)) or _is_conflict(fault):
+        if met_others(fault):
             raise errors.StoreTimeout(
                 f'The database takes too long: '
                 f'{first_line(_driver_fault(fault))}'
@@ -350,6 +350,14 @@ def translate_errors() -> Iterator[None]:
         raise errors.StoreUnavailable(
             f'The database does not answer: {first_line(inner)}'
         ) from fault
+
+
+def met_others(fault: BaseException) -> bool:
+    """Whether a transaction failed since others ran beside it, or held locks.
+
+    :param fault: as SQLAlchemy or oslo.db raised it
+    """
+    return is_timeout(_driver_fault(fault)) or _is_conflict(fault)
 
 
 def _is_conflict(fault: BaseException) -> bool:
