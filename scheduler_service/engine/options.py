@@ -17,6 +17,7 @@ class EngineOptions:
     claim_retries: int = 8
     snapshot_max_age: float = 0.2
     decisions_kept: int = 100_000
+    decisions_max_age: float = 0.0
     max_deliveries: int = 5
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
