@@ -91,12 +91,17 @@ class LoadScoring:
             weight += abs(multiplier)
         return None if total is None else total / weight
 
-    def scores(self, distances: Floats | None, weights: Floats) -> list[int]:
+    def scores(
+        self, distances: Floats | None, weights: Floats, lead: bool = False
+    ) -> list[int]:
         """Return scores of 0 to 10; all 0 where nobody differs.
 
         :param distances: of :meth:`distances`; None: load does not count
         :param weights: sums of multiplier x normalised weight of the
             weighers that do not look at load
+        :param lead: whether one node is to be ahead of those that are equal
+            to it: a kube-scheduler takes it then, and so it is known at once
+            where the pod goes, long before the pod is seen there
         """
         if not len(weights):
             return []
@@ -107,16 +112,14 @@ class LoadScoring:
             points += np.log2(distances + 1.0)
         if self.stretched:
             return _stretched(points)
-        if distances is None:
-            if points.max() <= 0.0:
-                return [0] * len(weights)
-            return _points(points, MAX_SCORE)
-        # One node alone is the best, the first of those that are equal: a
-        # kube-scheduler takes it, and so it is known at once where the pod
-        # goes, long before the pod is seen there.
-        scores = _points(points, MAX_SCORE - 1)
-        scores[int(points.argmin())] = MAX_SCORE
-        return scores
+        points -= points.min()
+        if distances is not None and lead:
+            scores = _points(points, MAX_SCORE - 1)
+            scores[int(points.argmin())] = MAX_SCORE
+            return scores
+        if points.max() <= 0.0:
+            return [0] * len(weights)
+        return _points(points, MAX_SCORE)
 
 
 def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:

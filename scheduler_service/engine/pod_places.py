@@ -92,7 +92,7 @@ class PodPlaces:
             distances = self.scoring.distances(
                 self.use, parts, asking, self.settings
             )
-        return self.scoring.scores(distances, weights)
+        return self.scoring.scores(distances, weights, self.assuming)
 
     def assume(self, asking: Asking, node: str) -> None:
         """Assume that the pod goes to a node."""

@@ -102,7 +102,7 @@ def test_load_of_the_store_counts_when_that_is_configured(serve_http):
     asked = kube.pod('p', {'cpu': '1m', 'memory': '4Gi'})
     # Half of b is used, as much as one such pod takes: by the mean of
     # processors and memory it is half a pod behind.
-    assert scores(http, asked, 'b', 'a') == {'b': 8, 'a': 10}
+    assert scores(http, asked, 'b', 'a') == {'b': 9, 'a': 10}
     http = serve_http(
         inventory=HOSTS, extender__load_weighers='always',
         extender__score_scale='range',

@@ -154,8 +154,9 @@ def test_larger_node_gets_more_pods_in_proportion():
 def test_score_falls_by_a_point_when_the_distance_doubles():
     weights = np.zeros(6)
     distances = np.array([0.0, 0.0, 1.0, 3.0, 7.0, 5000.0])
-    scores = LoadScoring(EVEN).scores(distances, weights)
-    assert scores == [10, 9, 8, 7, 6, 0]
+    scoring = LoadScoring(EVEN)
+    assert scoring.scores(distances, weights, lead=True) == [10, 9, 8, 7, 6, 0]
+    assert scoring.scores(distances, weights) == [10, 10, 9, 8, 7, 0]
 
 
 def test_scores_are_the_whole_range_when_they_are_stretched():
