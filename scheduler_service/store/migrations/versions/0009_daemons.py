@@ -32,5 +32,6 @@ def upgrade() -> None:
         sa.Column('started_at', sa.Double(), nullable=False),
         sa.Column('seen_at', sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint('id', name=op.f('pk_daemons')),
+        if_not_exists=True,
         **_TABLE,
     )
