@@ -30,6 +30,7 @@ _MODULES = {
     'claims': 'scheduler_service.cmd.commands.claims',
     'messages': 'scheduler_service.cmd.commands.messages',
     'policy': 'scheduler_service.cmd.commands.policy',
+    'daemons': 'scheduler_service.cmd.commands.daemons',
 }
 # How much of --timeout the database may take to be connected.
 _SHARE = 0.9
