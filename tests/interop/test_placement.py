@@ -229,7 +229,7 @@ def test_placement_that_is_away_is_an_error_and_comes_back(
             select(daemon, vm)
         assert claim_state(daemon.store, vm) is None
     finally:
-        service.start_claiming()
+        service.start()
     assert select(daemon, vm) == [name]
     assert service.held(vm) == {on: TAKEN}
 
@@ -283,6 +283,6 @@ def test_what_others_made_stays_where_placement_was_away(
         with pytest.raises(errors.PlacementUnavailable):
             select(daemon, vm)
     finally:
-        service.start_claiming()
+        service.start()
     daemon.mirroring.providers.poll()
     assert service.held(vm) == {on: {'VCPU': 2}}
