@@ -1,15 +1,14 @@
 """What a call costs: to this service as an extender, and to an extender.
 
-The first is compared with a health check on the same server, and its
-processor time is measured as well, for the two calls that a kube-scheduler
-makes for one pod. The second is compared with requests that no extender is
-asked about, and that are sent while the extender does not answer.
+The first is compared with an extender that does nothing, in turns, for the
+two calls that a kube-scheduler makes for one pod: see
+``benchmarks.kube_serving``. The second is compared with requests that no
+extender is asked about, and that are sent while the extender does not answer.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import pathlib
 import statistics
@@ -17,38 +16,11 @@ import tempfile
 import threading
 from typing import Any
 
-from benchmarks import common
+from benchmarks import common, kube_serving
 from benchmarks.rpc import CONTEXT, Caller
-from tests.support import extenders, servers
+from tests.support import extenders
 
-_POD = {
-    'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'},
-    'spec': {'containers': [{'name': 'c', 'resources': {
-        'requests': {'cpu': '100m', 'memory': '128Mi'}}}]},
-}  # fmt: skip
 _FPGA = {'extra_specs': {'resources:CUSTOM_FPGA': '1'}}
-
-
-def node(number: int) -> dict[str, Any]:
-    """Return a node document of about 5 KB; the store does not have it."""
-    return {
-        'metadata': {
-            'name': f'unknown-{number}', 'uid': f'u{number}',
-            'labels': {'topology.kubernetes.io/zone': f'z{number % 3}',
-                       'kubernetes.io/arch': 'amd64'},
-            'managedFields': [{'manager': 'x', 'fieldsV1': {
-                f'f:{at}': {'.': {}} for at in range(60)}}],
-        },
-        'spec': {'podCIDR': '10.0.0.0/24'},
-        'status': {
-            'allocatable': {'cpu': '31500m', 'memory': '124Gi',
-                            'ephemeral-storage': '500Gi', 'pods': '250'},
-            'conditions': [{'type': 'Ready', 'status': 'True'}],
-            'images': [{'names': [f'registry.example/image-{at}:1'],
-                        'sizeBytes': at} for at in range(40)],
-            'nodeInfo': {'architecture': 'amd64'},
-        },
-    }  # fmt: skip
 
 
 def median_ms(call: Any, turns: int) -> float:
@@ -57,63 +29,6 @@ def median_ms(call: Any, turns: int) -> float:
         call()
     times = [common.timed(call) * 1000 for _ in range(turns)]
     return round(statistics.median(times), 3)
-
-
-def cpu_ms(pid: int, call: Any, turns: int) -> float:
-    """Return the mean processor time of a process for one call."""
-    before = common.cpu_seconds(pid)
-    for _ in range(turns):
-        call()
-    return round((common.cpu_seconds(pid) - before) * 1000 / turns, 3)
-
-
-def serving(port: int, pid: int, turns: int) -> dict[str, Any]:
-    """Return how long the extender endpoints of the daemon take."""
-    conn = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
-
-    def ask(method: str, path: str, body: bytes | None = None) -> bytes:
-        conn.request(method, path, body)
-        answer = conn.getresponse()
-        text = answer.read()
-        assert answer.status == 200, text[:300]
-        return text
-
-    def filter_and_prioritize(arguments: dict[str, Any]) -> Any:
-        text = json.dumps(arguments).encode()
-        assert not json.loads(ask('POST', '/extender/filter', text))['Error']
-
-        def call() -> None:
-            ask('POST', '/extender/filter', text)
-            ask('POST', '/extender/prioritize', text)
-
-        return call
-
-    names = [f'node-{number:06d}' for number in range(5000)]
-    by_name = filter_and_prioritize(
-        {'Pod': _POD, 'Nodes': None, 'NodeNames': names}
-    )
-    by_fewer_names = filter_and_prioritize(
-        {'Pod': _POD, 'Nodes': None, 'NodeNames': names[:1000]}
-    )
-
-    def healthcheck_twice() -> None:
-        for _ in range(2):
-            ask('GET', '/healthcheck')
-
-    nodes = {'items': [node(number) for number in range(1000)]}
-    by_node = filter_and_prioritize(
-        {'Pod': _POD, 'Nodes': nodes, 'NodeNames': None}
-    )
-    figures = {
-        'healthcheck_twice_ms': median_ms(healthcheck_twice, turns),
-        'healthcheck_twice_cpu_ms': cpu_ms(pid, healthcheck_twice, turns * 5),
-        'names_1000_ms': median_ms(by_fewer_names, turns),
-        'names_1000_cpu_ms': cpu_ms(pid, by_fewer_names, turns * 2),
-        'names_5000_ms': median_ms(by_name, turns),
-        'nodes_1000_ms': median_ms(by_node, max(5, turns // 10)),
-    }
-    conn.close()
-    return figures
 
 
 def calling(
@@ -156,11 +71,20 @@ def _ignoring_errors(call: Any, by: Caller) -> None:
         return
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--turns', type=int, default=200)
-    parser.add_argument('--json', action='store_true')
-    args = parser.parse_args()
+def as_extender(turns: int, pods: int) -> dict[str, Any]:
+    """Return what a kube-scheduler's calls cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        certs = extenders.certificates(place)
+        with kube_serving.sides(place, certs) as made:
+            return {
+                'names': kube_serving.by_names(made, turns, pods),
+                'objects': kube_serving.by_objects(made, turns),
+            }
+
+
+def as_caller(turns: int) -> dict[str, Any]:
+    """Return what it costs to call an extender."""
     with (
         common.database(None) as database,
         common.bus(None) as bus,
@@ -168,7 +92,6 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         place = pathlib.Path(folder)
-        port = servers.free_port()
         (place / 'policy.json').write_text(json.dumps({
             'kind': 'Policy', 'extenders': [{
                 'urlPrefix': server.url, 'filterVerb': 'filter',
@@ -180,24 +103,40 @@ def main() -> None:
         }))  # fmt: skip
         config = common.write_config(place, database, bus)
         with config.open('a') as more:
-            more.write(
-                f'[http]\nbind_port = {port}\n'
-                f'[extender]\npolicy_file = {place}/policy.json\n'
-            )
+            more.write(f'[extender]\npolicy_file = {place}/policy.json\n')
         document = common.inventory(10_000)
         for one in document['hosts'][:200]:
             one['resources'] = {'CUSTOM_FPGA': {'total': 100_000}}
         common.import_inventory(config, document)
         with common.daemon(config) as running:
-            figures = {
-                'serving': serving(port, running.pid, args.turns),
-                'calling': calling(
-                    Caller(bus), Caller(bus), server, args.turns
-                ),
-            }
+            figures = calling(Caller(bus), Caller(bus), server, turns)
             # Requests still wait for the extender: do not wait for them.
             running.kill()
-    common.show(figures, args.json)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--turns', type=int, default=10)
+    parser.add_argument(
+        '--pods', type=int, default=200, help='in each turn (default: 200)'
+    )
+    parser.add_argument(
+        '--only', choices=('serving', 'calling'), help='measure one side'
+    )
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    figures: dict[str, Any] = {}
+    if args.only != 'calling':
+        figures.update(as_extender(args.turns, args.pods))
+    if args.only != 'serving':
+        figures['calling'] = as_caller(20 * args.turns)
+    if args.json:
+        common.show(figures, True)
+        return
+    for name, section in figures.items():
+        print(f'{name}:')
+        common.show(section, False)
 
 
 if __name__ == '__main__':

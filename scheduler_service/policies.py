@@ -211,6 +211,14 @@ class Enforcer:
             verdicts[key] = verdict
         return verdict
 
+    def adopt(self, other: Enforcer) -> None:
+        """Take the rules and the files of another one, from now on."""
+        with self._lock:
+            self._enforcer = other._enforcer
+            self._texts = other._texts
+            self._roles = other._roles
+            self._verdicts = {}
+
     def faults(self) -> list[str]:
         """Return why rules of the policy files cannot be used.
 

@@ -79,7 +79,7 @@ def _run(folder: pathlib.Path, document: str) -> int:
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
     program = _shown(pathlib.Path(sys.executable).parent / 'scheduler-manage')
-    output.console().print(
+    output.say(
         f'{program} --config-file {config} decision list\n'
         f'{program} --config-file {config} select --local --explain'
         f' --request {_shown(shipped.path("request.yaml"))}'
@@ -95,7 +95,8 @@ def _shown(path: pathlib.Path) -> pathlib.Path:
 
 
 def _heading(text: str) -> None:
-    output.console().print(f'\n[bold cyan]== {output.cell(text)}[/]')
+    output.say('')
+    output.say(f'== {output.cell(text)}', 'bold')
 
 
 class Demonstration:

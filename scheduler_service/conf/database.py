@@ -11,12 +11,14 @@ GROUP = 'database'
 OPTS = [
     cfg.IntOpt(
         'connect_timeout',
+        mutable=True,
         default=3,
         min=2,
         help='How long opening a connection may take, in seconds.',
     ),
     cfg.FloatOpt(
         'lock_timeout',
+        mutable=True,
         default=5.0,
         min=0.0,
         help="""
@@ -29,6 +31,7 @@ tell. 0: the limit of the server applies. MariaDB knows whole seconds.
     ),
     cfg.FloatOpt(
         'statement_timeout',
+        mutable=True,
         default=30.0,
         min=0.0,
         help="""
@@ -40,6 +43,7 @@ Loading the snapshot is exempt, and so are the commands of
     ),
     cfg.FloatOpt(
         'idle_transaction_timeout',
+        mutable=True,
         default=10.0,
         min=0.0,
         help="""
@@ -52,6 +56,7 @@ limit of the server applies.
     ),
     cfg.FloatOpt(
         'response_timeout',
+        mutable=True,
         default=3.0,
         min=1.0,
         help="""

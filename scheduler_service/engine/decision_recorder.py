@@ -42,9 +42,9 @@ class DecisionRecorder:
     Decisions wait while the database is unreachable. Where more than 20,000
     wait, the oldest are dropped.
 
-    :param keep: how many decisions the store keeps; 0: store none
-    :param outcome_retention: seconds for which outcomes are kept
-    :param max_age: seconds for which decisions are kept; 0: for ever
+    :ivar keep: how many decisions the store keeps; 0: store none
+    :ivar outcome_retention: seconds for which outcomes are kept
+    :ivar max_age: seconds for which decisions are kept; 0: for ever
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class DecisionRecorder:
         max_age: float = 0.0,
     ) -> None:
         self._store = store
-        self._outcome_retention = outcome_retention
-        self._keep = keep
-        self._max_age = max_age
+        self.outcome_retention = outcome_retention
+        self.keep = keep
+        self.max_age = max_age
         self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_MAX_WAITING
@@ -73,7 +73,7 @@ class DecisionRecorder:
 
     def put(self, decision: Decision) -> None:
         """Have a decision stored soon."""
-        if self._keep:
+        if self.keep:
             self._waiting.append(decision)
 
     def stop(self, timeout: float) -> None:
@@ -115,14 +115,14 @@ class DecisionRecorder:
 
         In small steps, each a transaction: claims wait for none of them.
         """
-        if self._stored_since_pruning > min(_PRUNE_AFTER, self._keep // 10):
+        if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
             self._stored_since_pruning = 0
-            self._repeat(partial(decisions.prune, keep=self._keep))
+            self._repeat(partial(decisions.prune, keep=self.keep))
 
     def _prune_by_age(self) -> None:
-        if self._max_age:
+        if self.max_age:
             with self._store.reading() as conn:
-                before = clock.read(conn) - self._max_age
+                before = clock.read(conn) - self.max_age
             self._repeat(partial(decisions.purge, before=before))
 
     def _repeat(self, delete: Callable[..., int]) -> None:
@@ -149,7 +149,7 @@ class DecisionRecorder:
         def work(writer: Writer) -> None:
             change_feed.prune(writer.conn, _CHANGES_KEPT_S)
             quarantine.prune(writer, _CHANGES_KEPT_S)
-            outcomes.prune(writer, self._outcome_retention)
+            outcomes.prune(writer, self.outcome_retention)
 
         self._store.write(work)
 

@@ -6,21 +6,27 @@ import dataclasses
 import logging
 import pathlib
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
+from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine import legacy_policy
 from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.plan import Plan
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import config
+from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
+from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
 
@@ -33,27 +39,62 @@ def build(
     :raises ConfigurationError: a filter, a weigher or the policy file does
         not load
     """
+    made = plan(conf)
+    scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
+    if made.extenders:
+        scheduler.extend(made)
+    return scheduler
+
+
+def plan(conf: Any) -> Plan:
+    """Return what the options of *conf* make of the engine.
+
+    :raises ConfigurationError: a filter, a weigher or the policy file does
+        not load
+    """
     settings = options.settings(conf)
     policy = policy_of(conf)
-    pools = PoolPipeline(
-        plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings
-    )
-    fields = dataclasses.fields(EngineOptions)
-    engine = EngineOptions(**{f.name: conf.scheduler[f.name] for f in fields})
-    scheduler = Scheduler(
-        store, host_pipeline(conf, settings, policy), pools, engine, rng
-    )
-    if policy.extenders:
-        group = conf.extender
-        scheduler.extend(
-            policy.extenders,
-            ExtenderOptions(
-                domain=group.domain,
-                threads=group.threads,
-                max_nodes=group.max_nodes,
-            ),
+    with options.place(conf, 'pool_scheduler', 'scheduler_filters'):
+        pool_filters = plugins.pool_filters(
+            conf.pool_scheduler.scheduler_filters
         )
-    return scheduler
+    fields = dataclasses.fields(EngineOptions)
+    group = conf.extender
+    return Plan(
+        hosts=host_pipeline(conf, settings, policy),
+        pools=PoolPipeline(pool_filters, settings),
+        options=EngineOptions(
+            **{field.name: conf.scheduler[field.name] for field in fields}
+        ),
+        extenders=policy.extenders,
+        asking=ExtenderOptions(
+            domain=group.domain,
+            threads=group.threads,
+            max_nodes=group.max_nodes,
+        ),
+        timeouts=timeouts(conf),
+    )
+
+
+def timeouts(conf: Any) -> Timeouts:
+    """Return how long the database may take."""
+    group = conf.database
+    return Timeouts(
+        connect=group.connect_timeout,
+        lock=group.lock_timeout,
+        statement=group.statement_timeout,
+        idle_transaction=group.idle_transaction_timeout,
+        response=group.response_timeout,
+    )
+
+
+def pod_pipeline(conf: Any) -> HostPipeline:
+    """Return the pipeline that nodes are judged by for pods.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    available = conf.filter_scheduler.available_filters
+    return _without_room(conf, available, 'extender')
 
 
 def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
@@ -61,15 +102,21 @@ def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    group = conf.extender
-    available = conf.filter_scheduler.available_filters
-    pipeline = HostPipeline(
-        plugins.host_filters(available, group.enabled_filters),
-        plugins.host_weighers(group.weight_classes),
-        options.settings(conf),
-        check_room=False,
+    return PodEvaluator(
+        pod_pipeline(conf), scheduler.snapshot, conf.extender.domain
     )
-    return PodEvaluator(pipeline, scheduler.snapshot, group.domain)
+
+
+def order_pipeline(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
+    """Return what hosts are ordered by that a compute service sends.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    ours = conf.compute
+    available = conf.filter_scheduler.available_filters
+    return _without_room(conf, available, 'filter_scheduler'), ExternalOptions(
+        ours.external_weight_multiplier, ours.external_unknown_hosts == 'last'
+    )
 
 
 def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
@@ -77,22 +124,37 @@ def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    group, ours = conf.filter_scheduler, conf.compute
-    pipeline = HostPipeline(
-        plugins.host_filters(group.available_filters, group.enabled_filters),
-        plugins.host_weighers(group.weight_classes),
+    pipeline, how = order_pipeline(conf)
+    return HostOrderer(
+        pipeline, scheduler.snapshot, scheduler.recorder.put, how
+    )
+
+
+def _without_room(
+    conf: Any, available: Sequence[str], group: str
+) -> HostPipeline:
+    """Return a pipeline for hosts on which nothing is claimed.
+
+    :param group: whose ``enabled_filters`` and ``weight_classes`` it has
+    """
+    return HostPipeline(
+        _filters(conf, available, conf[group].enabled_filters, group),
+        _weighers(conf, conf[group].weight_classes, group),
         options.settings(conf),
         check_room=False,
     )
-    return HostOrderer(
-        pipeline,
-        scheduler.snapshot,
-        scheduler.recorder.put,
-        ExternalOptions(
-            ours.external_weight_multiplier,
-            ours.external_unknown_hosts == 'last',
-        ),
-    )
+
+
+def _filters(
+    conf: Any, available: Sequence[str], enabled: Sequence[str], group: str
+) -> list[HostFilter]:
+    with options.place(conf, group, 'enabled_filters'):
+        return plugins.host_filters(available, enabled)
+
+
+def _weighers(conf: Any, names: Sequence[str], group: str) -> list[Weigher]:
+    with options.place(conf, group, 'weight_classes'):
+        return plugins.host_weighers(names)
 
 
 def policy_of(conf: Any) -> config.Policy:
@@ -126,14 +188,13 @@ def host_pipeline(
     enabled = group.enabled_filters
     if policy.predicates is not None:
         enabled = legacy_policy.filters(policy.predicates)
-    weighers = plugins.host_weighers(group.weight_classes)
+    names = group.weight_classes
     if policy.priorities is not None:
         names, multipliers = legacy_policy.weighers(policy.priorities)
-        weighers = plugins.host_weighers(names)
         settings = dataclasses.replace(settings, **multipliers)
     return HostPipeline(
-        plugins.host_filters(group.available_filters, enabled),
-        weighers,
+        _filters(conf, group.available_filters, enabled, GROUP),
+        _weighers(conf, names, GROUP),
         settings,
         cache=SearchCache() if group.search_cache else None,
     )

@@ -27,7 +27,7 @@ from scheduler_service.model import (
     ZoneEntry,
     ZoneRequest,
 )
-from scheduler_service.pipeline import Assignment, Bonuses
+from scheduler_service.pipeline import Assignment, Bonuses, HostPipeline
 from scheduler_service.store.connection import Writer
 
 # The lane of all explanations, whoever asks.
@@ -222,6 +222,7 @@ class HostJob(Job, eq=False, kw_only=True):
         not cancel it, by the database's clock
     :ivar placed: instance -> its place, of those that were placed in an
         earlier turn
+    :ivar pipeline: that these and the extenders' scores belong to
     """
 
     request: Request
@@ -235,6 +236,13 @@ class HostJob(Job, eq=False, kw_only=True):
     excluded_hosts: set[str] = msgspec.field(default_factory=set)
     releases_seen: float = 0.0
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
+    pipeline: HostPipeline | None = None
+
+    def forget_selection(self, pipeline: HostPipeline) -> None:
+        """Begin anew with a pipeline: another one's choices do not count."""
+        if self.pipeline is not None:
+            self.placed, self.extender_scores = {}, None
+        self.pipeline = pipeline
 
     @property
     def has_effect(self) -> bool:

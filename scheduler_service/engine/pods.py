@@ -7,7 +7,9 @@ table and a cache of nodes it has read; any thread may call it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,14 +17,17 @@ import msgspec
 import numpy as np
 
 from scheduler_service.columns import HostTable, build_table
+from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.table_copies import TableCopier
+from scheduler_service.engine.pod_requests import Asked, PodRequests
+from scheduler_service.engine.stored_hosts import StoredHosts
 from scheduler_service.extender import reading, wire
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
-from scheduler_service.model import Aggregate, Host, Request
+from scheduler_service.model import Aggregate, Host
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.judgement import Judgement
 
 _MAX_SCORE = 10
 _MAX_REASON_LENGTH = 1000
@@ -47,7 +52,7 @@ _MAY_PASS_LATER = frozenset(
 )
 
 
-class Nodes(NamedTuple):
+class Nodes:
     """The nodes of one call.
 
     :ivar names: in the order they were sent
@@ -55,8 +60,44 @@ class Nodes(NamedTuple):
         None where only names were sent
     """
 
-    names: Sequence[str]
-    document: Callable[[str], Any] | None = None
+    __slots__ = ('_found', 'document', 'names')
+
+    def __init__(
+        self,
+        names: list[str],
+        document: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.names = names
+        self.document = document
+        # Names -> rows of a table, and what was found there.
+        self._found: tuple[Mapping[str, int], Rows | None] | None = None
+
+    def rows_in(self, rows: Mapping[str, int]) -> Rows | None:
+        """Return the rows of the nodes, int64[m].
+
+        None if one is not there, or named twice.
+
+        :param rows: node name -> row of the table
+        """
+        found = self._found
+        if found is not None and found[0] is rows:
+            return found[1]
+        array = None
+        with contextlib.suppress(KeyError):
+            array = np.fromiter(
+                map(rows.__getitem__, self.names), np.int64, len(self.names)
+            )
+        if array is not None and not _distinct(array, len(rows)):
+            array = None
+        self._found = rows, array
+        return array
+
+
+def _distinct(rows: Rows, most: int) -> bool:
+    """Whether no row is there twice; all are below *most*."""
+    seen = np.zeros(most, np.bool_)
+    seen[rows] = True
+    return int(np.count_nonzero(seen)) == len(rows)
 
 
 class Verdict(NamedTuple):
@@ -70,6 +111,29 @@ class Verdict(NamedTuple):
     passed: list[str]
     failed: dict[str, str]
     never: dict[str, str]
+
+
+class Scores(NamedTuple):
+    """The result of a prioritize call.
+
+    :ivar names: of nodes, each once, in the order they were sent
+    :ivar values: their scores
+    """
+
+    names: list[str]
+    values: list[int]
+
+
+class _Part(NamedTuple):
+    """Those nodes of a call that are in one table.
+
+    :ivar rows: int64[m], of the names
+    """
+
+    judgement: Judgement
+    table: HostTable
+    names: Sequence[str]
+    rows: Rows
 
 
 class PodEvaluator:
@@ -86,11 +150,18 @@ class PodEvaluator:
         domain: str,
     ) -> None:
         self._pipeline = pipeline
-        self._snapshot = snapshot
         self._domain = domain
-        self._copier = TableCopier()
+        self._lock = threading.Lock()
+        self._stored = StoredHosts(pipeline, snapshot)
+        self._requests = PodRequests(domain)
         # Digest of a node's JSON -> the host and zone read from it.
         self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
+
+    def use(self, pipeline: HostPipeline) -> None:
+        """Evaluate by another pipeline, from the next call on."""
+        with self._lock:
+            self._pipeline = pipeline
+            self._stored.use(pipeline)
 
     def filter(self, pod: Any, nodes: Nodes) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
@@ -99,69 +170,80 @@ class PodEvaluator:
 
         :raises WireError: the pod cannot be read
         """
-        request = reading.pod_request(pod, self._domain)
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
-        out: set[str] = set()
-        with self._copier.lock:
-            for table, rows, unread in self._tables(nodes):
-                failed.update(unread)
-                if rows:
-                    self._filter(table, rows, request, failed, never)
-        out.update(failed, never)
-        passed = [name for name in nodes.names if name not in out]
+        with self._lock:
+            parts, unread = self._parts(self._requests.of(pod), nodes)
+            failed.update(unread)
+            for part in parts:
+                self._filter(part, failed, never)
+        passed = nodes.names
+        if failed or never:
+            passed = [
+                name
+                for name in passed
+                if name not in failed and name not in never
+            ]
         return Verdict(passed, failed, never)
 
-    def prioritize(self, pod: Any, nodes: Nodes) -> dict[str, int]:
+    def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10, the best node's 10.
 
         :raises WireError: the pod cannot be read
         """
-        request = reading.pod_request(pod, self._domain)
-        weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
-        with self._copier.lock:
-            for table, rows, _ in self._tables(nodes):
-                if not rows:
-                    continue
-                sent = np.fromiter(rows.values(), np.int64, len(rows))
-                ranking = self._pipeline.weigh_hosts(
-                    table, table.mask_of(sent), request
+        with self._lock:
+            parts, _ = self._parts(self._requests.of(pod), nodes)
+            if len(parts) == 1 and parts[0].names is nodes.names:
+                part = parts[0]
+                return Scores(
+                    nodes.names, _scores(part.judgement.totals(part.rows))
                 )
-                if ranking is None:
-                    continue
-                totals = np.zeros(len(table))
-                totals[ranking.rows] = ranking.totals
-                weights.update(zip(rows, totals[sent].tolist(), strict=True))
-        return _scores(weights)
+            weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
+            for part in parts:
+                totals = part.judgement.totals(part.rows).tolist()
+                weights.update(zip(part.names, totals, strict=True))
+        values = np.array(list(weights.values()), np.float64)
+        return Scores(list(weights), _scores(values))
 
-    def _tables(
-        self, nodes: Nodes
-    ) -> list[tuple[HostTable, dict[str, int], dict[str, str]]]:
-        """Return (table, name -> row, name -> reason) of the nodes.
+    def _parts(
+        self, asked: Asked, nodes: Nodes
+    ) -> tuple[list[_Part], dict[str, str]]:
+        """Return the nodes by table, and name -> reason of the others.
 
         Stored nodes are in a copy of the newest table, the others in a table
-        made of their documents. Reasons are of nodes in neither.
+        made of their documents.
         """
-        snapshot = self._snapshot()
-        stored: dict[str, int] = {}
-        tables: list[tuple[HostTable, dict[str, int], dict[str, str]]] = []
-        if snapshot is not None:
-            copy = self._copier.copy(snapshot.hosts)
-            stored = {
-                name: copy.rows[name]
-                for name in nodes.names
-                if name in copy.rows
-            }
-            tables.append((copy.table, stored, {}))
-        others = [name for name in nodes.names if name not in stored]
-        if others and nodes.document is not None:
-            tables.append(self._table_of(others, nodes.document))
-        elif others:
-            unknown = {
+        others: list[str] = nodes.names
+        parts: list[_Part] = []
+        copy = self._stored.newest()
+        if copy is not None:
+            names, rows = nodes.names, nodes.rows_in(copy.rows)
+            if rows is None:
+                stored = {
+                    name: copy.rows[name]
+                    for name in nodes.names
+                    if name in copy.rows
+                }
+                others = [name for name in nodes.names if name not in stored]
+                names = list(stored)
+                rows = np.array(list(stored.values()), np.int64)
+            else:
+                others = []
+            if len(rows):
+                judgement = self._stored.judgement(asked)
+                parts.append(_Part(judgement, copy.table, names, rows))
+        if not others:
+            return parts, {}
+        if nodes.document is None:
+            return parts, {
                 name: f'node {name[:100]} is not known here' for name in others
             }
-            tables.append((build_table([]), {}, unknown))
-        return tables
+        table, rows_of, unread = self._table_of(others, nodes.document)
+        if rows_of:
+            judgement = self._pipeline.judge(table, asked.request)
+            rows = np.array(list(rows_of.values()), np.int64)
+            parts.append(_Part(judgement, table, list(rows_of), rows))
+        return parts, unread
 
     def _table_of(
         self, names: Sequence[str], document: Callable[[str], Any]
@@ -210,21 +292,14 @@ class PodEvaluator:
         return cached
 
     def _filter(
-        self,
-        table: HostTable,
-        rows: Mapping[str, int],
-        request: Request,
-        failed: dict[str, str],
-        never: dict[str, str],
+        self, part: _Part, failed: dict[str, str], never: dict[str, str]
     ) -> None:
-        """Add rejected nodes to *failed* or *never*, by the first filter.
-
-        :param rows: node name -> row of the table
-        """
-        names = list(rows)
-        sent = np.fromiter(rows.values(), np.int64, len(rows))
+        """Add rejected nodes to *failed* or *never*, by the first filter."""
+        sent = part.rows
+        if part.judgement.passing()[sent].all():
+            return
         passing = np.ones(len(sent), np.bool_)
-        for host_filter, mask in self._pipeline.filter_results(table, request):
+        for host_filter, mask in part.judgement.results():
             rejected = passing & ~mask[sent]
             if not rejected.any():
                 continue
@@ -233,15 +308,23 @@ class PodEvaluator:
             text = host_filter.name
             for number, index in enumerate(np.flatnonzero(rejected).tolist()):
                 if number < _MAX_REASONS:
-                    reason = host_filter.reason(
-                        table,
-                        int(sent[index]),
-                        request,
-                        self._pipeline.settings,
-                    )
-                    text = f'{host_filter.name}: {reason}'
-                    text = text[:_MAX_REASON_LENGTH]
-                into[names[index]] = text.replace('%', ' percent')
+                    text = self._reason(part, host_filter, int(sent[index]))
+                into[part.names[index]] = text
+
+    def _reason(self, part: _Part, host_filter: HostFilter, row: int) -> str:
+        known = part.judgement.reasons
+        text = known.get((host_filter.name, row))
+        if text is None:
+            reason = host_filter.reason(
+                part.table,
+                row,
+                part.judgement.request,
+                self._pipeline.settings,
+            )
+            text = f'{host_filter.name}: {reason}'[:_MAX_REASON_LENGTH]
+            text = text.replace('%', ' percent')
+            known[host_filter.name, row] = text
+        return text
 
 
 def _may_pass_later(host_filter: HostFilter) -> bool:
@@ -252,16 +335,17 @@ def _may_pass_later(host_filter: HostFilter) -> bool:
     )
 
 
-def _scores(weights: Mapping[str, float]) -> dict[str, int]:
+def _scores(weights: Floats) -> list[int]:
     """Return weights as scores of 0 to 10, rounded half up; 0 if all equal."""
-    low = min(weights.values(), default=0.0)
-    span = max(weights.values(), default=0.0) - low
+    if not len(weights):
+        return []
+    low = weights.min()
+    span = weights.max() - low
     if span <= 0.0:
-        return dict.fromkeys(weights, 0)
-    return {
-        name: int((weight - low) / span * _MAX_SCORE + 0.5)
-        for name, weight in weights.items()
-    }
+        return [0] * len(weights)
+    scores = (weights - low) / span * _MAX_SCORE + 0.5
+    found: list[int] = scores.astype(np.int64).tolist()
+    return found
 
 
 def preemption_candidates(

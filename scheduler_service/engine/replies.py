@@ -30,8 +30,8 @@ KIND = 'select_destinations'
 class HostReplies:
     """Finishes host jobs.
 
-    :param retries: how often a job that lost its claim is scheduled again
-    :param max_binds: how many hosts an extender may fail to bind
+    :ivar retries: how often a job that lost its claim is scheduled again
+    :ivar max_binds: how many hosts an extender may fail to bind
     :ivar extenders: bind what is claimed; None where there are none
     :ivar claimer: completes what is claimed in the store
     :ivar requeue: puts a job back into the request queue
@@ -51,8 +51,8 @@ class HostReplies:
         self._store = store
         self._recorder = recorder
         self._health = health
-        self._retries = retries
-        self._max_binds = max_binds
+        self.retries = retries
+        self.max_binds = max_binds
 
     def finish(self, one: ScheduledJob) -> None:
         """Finish a job, once an extender has bound what it is to bind."""
@@ -187,7 +187,7 @@ class HostReplies:
             self._store.write(
                 lambda writer: lifecycle.release(writer, uuids, final=False)
             )
-            if len(job.excluded_hosts) >= self._max_binds:
+            if len(job.excluded_hosts) >= self.max_binds:
                 self.refuse(job, error)
                 return
             job.extender_scores = None
@@ -209,10 +209,10 @@ class HostReplies:
     def count_lost_claim(self, job: HostJob) -> None:
         """Count a lost claim; refuse a job that lost too often."""
         job.attempts += 1
-        if job.attempts > self._retries:
+        if job.attempts > self.retries:
             error = errors.MaxRetriesExceeded(
                 'Every attempt lost its claim to another request '
-                f'({self._retries} retries)',
+                f'({self.retries} retries)',
                 request_id=job.request.request_id,
                 attempts=job.attempts,
             )

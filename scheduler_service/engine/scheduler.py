@@ -19,10 +19,6 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import claim_changes, ownership, status
 from scheduler_service.engine.claimers import Claimer, Refuse
 from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.extenders import (
-    ExtenderDispatcher,
-    ExtenderOptions,
-)
 from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.gauges import Gauges
 from scheduler_service.engine.health import Health
@@ -44,13 +40,14 @@ from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcome_writer import OutcomeWriter
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.plan import Plan
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.reconfiguring import Reconfigurer
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
-from scheduler_service.extender.config import Extender
 from scheduler_service.model import Entry, Pool, Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.connection import Store
@@ -63,6 +60,8 @@ class Scheduler:
     Results are those of :mod:`scheduler_service.model.reply`; errors those
     of :mod:`scheduler_service.errors`. A verb whose message may be delivered
     again takes it as ``message``: then it is not done twice.
+
+    :ivar reconfigurer: has it decide by another plan
     """
 
     def __init__(
@@ -98,19 +97,15 @@ class Scheduler:
             outcomes,
             self._queue.others_wait,
         )
+        zones = ZoneScheduler(
+            self._snapshots, pools, self.recorder, rng, self.health, outcomes
+        )
         self._loop = EngineLoop(
             store,
             self._queue,
             self._snapshots,
             self._hosts,
-            ZoneScheduler(
-                self._snapshots,
-                pools,
-                self.recorder,
-                rng,
-                self.health,
-                outcomes,
-            ),
+            zones,
             options,
             self.health,
             outcomes,
@@ -130,25 +125,26 @@ class Scheduler:
         self.quarantine = Quarantine(
             store, options.max_deliveries, self.health
         )
+        self.reconfigurer = Reconfigurer(
+            self._queue,
+            self._loop,
+            self._hosts,
+            zones,
+            self._snapshots,
+            outcomes,
+            self.recorder,
+            self.host_state_writer,
+            self.quarantine,
+            self.health,
+        )
         self._stopping = threading.Event()
 
-    def extend(
-        self, extenders: Sequence[Extender], options: ExtenderOptions
-    ) -> None:
-        """Have extenders asked, from the start on.
+    def extend(self, plan: Plan) -> None:
+        """Have the extenders of a plan asked, from the start on.
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extend(
-            ExtenderDispatcher(
-                extenders,
-                self._hosts.pipeline,
-                options,
-                self.health,
-                lambda job: self._queue.requeue([job]),
-                self._hosts.replies.refuse,
-            )
-        )
+        self._hosts.extend(self.reconfigurer.dispatcher(plan))
 
     def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
         """Have claims completed, from the start on."""

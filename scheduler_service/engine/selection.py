@@ -47,6 +47,7 @@ class Selector:
 
     :ivar extenders: asks extenders; None where there are none
     :ivar claimer: says which claims can be completed
+    :ivar pipeline: what hosts are selected by
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Selector:
         self.extenders: ExtenderDispatcher | None = None
         self.claimer: Claimer = EmbeddedClaimer()
         self._snapshots = snapshots
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._rng = rng
         self._outcomes = outcomes
         self._others_wait = others_wait
@@ -83,6 +84,8 @@ class Selector:
         :raises SchedulerError: the request cannot be scheduled
         """
         table, request = overlay.table, job.request
+        if job.pipeline is not self.pipeline:
+            job.forget_selection(self.pipeline)
         if job.claim:
             self.claimer.check(request)
         recalled = self._recall(job)
@@ -147,7 +150,7 @@ class Selector:
         placed, job.placed = job.placed, {}
         try:
             with turns.begin(turn):
-                return self._pipeline.select(
+                return self.pipeline.select(
                     overlay,
                     request,
                     self._rng,

@@ -59,7 +59,7 @@ def _ignore_change() -> None:
 class SnapshotCache:
     """The engine's view of the store, and its connections.
 
-    :param max_age: seconds after which the snapshot is brought up to date
+    :ivar max_age: seconds after which the snapshot is brought up to date
         before it is used
     :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
@@ -76,7 +76,7 @@ class SnapshotCache:
         self.pending: claims.PendingClaim | None = None
         self.on_history_changed: Callable[[], None] = _ignore_change
         self.releases = RecentReleases()
-        self._max_age = max_age
+        self.max_age = max_age
         # Our own claims since the last look at the database, whose effect is
         # in the snapshot: revision -> lineage. The next look finds them, or
         # the database went back in time.
@@ -99,7 +99,7 @@ class SnapshotCache:
     def current(self) -> Snapshot:
         """Return the snapshot, brought up to date if it is too old."""
         age = time.monotonic() - self.refreshed_at
-        if self.snapshot is None or self._behind or age > self._max_age:
+        if self.snapshot is None or self._behind or age > self.max_age:
             return self.refresh()
         return self.snapshot
 
@@ -166,6 +166,12 @@ class SnapshotCache:
         """
         with self._transaction() as conn:
             yield conn
+
+    def forget(self) -> None:
+        """Forget what was worked out from the options before."""
+        if self.snapshot is not None:
+            self.snapshot.hosts.topology.clear()
+            self.snapshot.hosts.load.clear()
 
     def drop(self) -> None:
         """Drop the connections; the next use makes new ones.

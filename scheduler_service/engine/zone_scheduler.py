@@ -33,7 +33,10 @@ KIND = 'schedule_zone'
 
 
 class ZoneScheduler:
-    """Decides batches of zone jobs."""
+    """Decides batches of zone jobs.
+
+    :ivar pipeline: what pools are chosen by
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class ZoneScheduler:
         outcomes: Outcomes,
     ) -> None:
         self._snapshots = snapshots
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._recorder = recorder
         self._rng = rng
         self._health = health
@@ -120,7 +123,7 @@ class ZoneScheduler:
         """Return the pool for a job; None where it was refused."""
         pools = snapshot.pools if job.pools is None else job.pools
         try:
-            choice = self._pipeline.choose(
+            choice = self.pipeline.choose(
                 job.caller, pools, job.zone, self._rng
             )
             if job.pools is not None:
@@ -238,7 +241,7 @@ class ZoneScheduler:
     ) -> str | None:
         """Return the first filter that leaves a pool out; None: none does."""
         try:
-            steps = self._pipeline.run_filters(
+            steps = self.pipeline.run_filters(
                 job.caller, snapshot.pools, zone, self._rng, [pool]
             )
         except errors.ForcedPoolFilteredOut:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ _KINDS = {
     dict: 'an object',
 }
 _LIMIT = 2**63
+_MOST_TEXTS = 65_536
 _SURROGATE = re.compile('[\ud800-\udfff]')
 
 
@@ -74,6 +75,38 @@ def _without_surrogates(value: Any) -> Any:
 def encode(document: Any) -> bytes:
     """Return a document as JSON."""
     return _encode(document)
+
+
+class _Texts(dict[Any, bytes]):
+    """Parts of a reply by what they say, each made when first asked for."""
+
+    def __init__(self, make: Callable[[Any], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Any) -> bytes:
+        if len(self) >= _MOST_TEXTS:
+            self.clear()
+        text = self[key] = self._make(key)
+        return text
+
+
+_hosts = _Texts(lambda name: b'{"Host":%s,"Score":' % _encode(name))
+_values = _Texts(lambda value: b'%d},' % value)
+
+
+def score_list(names: Sequence[str], values: Sequence[int]) -> msgspec.Raw:
+    """Return the reply of prioritize.
+
+    :param values: the scores of the nodes
+    """
+    if not names:
+        return msgspec.Raw(b'[]')
+    parts = [b''] * (2 * len(names))
+    parts[::2] = map(_hosts.__getitem__, names)
+    parts[1::2] = map(_values.__getitem__, values)
+    parts[-1] = b'%d}]' % values[-1]
+    return msgspec.Raw(b'[' + b''.join(parts))
 
 
 def field(document: Any, name: str, kind: type[Any]) -> Any:

@@ -41,11 +41,8 @@ class _Args(msgspec.Struct):
     NodeNames: list[str] | None = None
 
 
-class _Score(msgspec.Struct, gc=False):
-    Host: str
-    Score: int
-
-
+# A body up to so many bytes is remembered for the next verb.
+_REMEMBERED_BYTES = 8 * 1024 * 1024
 _typed = msgspec.json.Decoder(_Args)
 _name_of = msgspec.json.Decoder(_Named)
 
@@ -55,6 +52,7 @@ class NodeArgs:
 
     :ivar items: node name -> its object, as it was sent; None where only
         names were sent
+    :ivar nodes: the nodes to evaluate
     """
 
     def __init__(
@@ -63,6 +61,7 @@ class NodeArgs:
         self.pod = pod
         self.names = names
         self.items = items
+        self.nodes = Nodes(names, None if items is None else self._document)
 
     @classmethod
     def read(cls, body: bytes) -> NodeArgs:
@@ -97,15 +96,32 @@ class NodeArgs:
         items = {wire.name_of(node): node for node in listed}
         return cls(pod, list(items), items)
 
-    def nodes(self) -> Nodes:
-        """Return the nodes to evaluate."""
-        if self.items is None:
-            return Nodes(self.names)
-        return Nodes(self.names, self._document)
-
     def _document(self, name: str) -> Any:
         assert self.items is not None
         return self.items[name]
+
+
+class _Reader:
+    """Reads arguments; those of the call before, too, are not read again.
+
+    Where all nodes pass, prioritize is sent what filter was sent.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, NodeArgs] | None = None
+
+    def read(self, body: bytes) -> NodeArgs:
+        """Parse a body.
+
+        :raises WireError: the body is not valid
+        """
+        last = self._last
+        if last is not None and last[0] == body:
+            return last[1]
+        args = NodeArgs.read(body)
+        if len(body) <= _REMEMBERED_BYTES:
+            self._last = body, args
+        return args
 
 
 class _Verb(abc.ABC):
@@ -160,15 +176,28 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-class Filter(_Verb):
+class _NodeVerb(_Verb):
+    """Base of the verbs that are given a pod and nodes.
+
+    :param reader: of the arguments, which these verbs share
+    """
+
+    def __init__(
+        self, evaluator: PodEvaluator, health: Health, reader: _Reader
+    ) -> None:
+        super().__init__(evaluator, health)
+        self.reader = reader
+
+
+class Filter(_NodeVerb):
     """The nodes that pass, in the form and order in which they were sent."""
 
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
-        args = NodeArgs.read(text)
-        result = self._evaluator.filter(args.pod, args.nodes())
+        args = self.reader.read(text)
+        result = self._evaluator.filter(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(result.passed))
         nodes = names = None
         if args.items is None:
@@ -195,17 +224,17 @@ class Filter(_Verb):
         }
 
 
-class Prioritize(_Verb):
+class Prioritize(_NodeVerb):
     """Scores of nodes, 0 to 10."""
 
     name = 'prioritize'
 
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
-        args = NodeArgs.read(text)
-        scores = self._evaluator.prioritize(args.pod, args.nodes())
-        self.count_nodes(len(args.names), len(scores))
-        return [_Score(name, score) for name, score in scores.items()]
+        args = self.reader.read(text)
+        scores = self._evaluator.prioritize(args.pod, args.nodes)
+        self.count_nodes(len(args.names), len(scores.names))
+        return wire.score_list(scores.names, scores.values)
 
     def failed(self, text: str) -> Any:
         """Score no node: the reply has no field for an error."""
@@ -261,9 +290,10 @@ def routes(
 
     Binds wait for an API server, on threads of their own.
     """
+    reader = _Reader()
     verbs: list[tuple[_Verb, str]] = [
-        (Filter(evaluator, health), 'inline'),
-        (Prioritize(evaluator, health), 'inline'),
+        (Filter(evaluator, health, reader), 'inline'),
+        (Prioritize(evaluator, health, reader), 'inline'),
         (Preempt(evaluator, health), 'inline'),
     ]
     if binder is not None:

@@ -2,9 +2,9 @@
 
 :class:`HostPipeline` is what the engine, the extender face and the
 conformance cases call. The engine's pipeline belongs to the engine's thread;
-:meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts` and
-:meth:`HostPipeline.filter_results` may be called by any thread on a table of
-its own.
+:meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts`,
+:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.judge` may be
+called by any thread on a table of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from scheduler_service.pipeline.filtering import (
     Passed,
 )
 from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.judgement import Judgement
 from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.pipeline.ranking import FINALISTS, Ranking
 from scheduler_service.pipeline.resumption import resume
@@ -215,6 +216,13 @@ class HostPipeline:
     ) -> list[FilterResult]:
         """Return what each filter says of every host."""
         return self._filtering.results(table, request)
+
+    def judge(self, table: HostTable, request: Request) -> Judgement:
+        """Return what can be asked about a request as often as necessary.
+
+        :param table: does not change as long as it is asked
+        """
+        return Judgement(self._filtering, self._weighing, table, request)
 
     def weigh_hosts(
         self, table: HostTable, mask: Mask, request: Request

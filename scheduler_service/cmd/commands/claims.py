@@ -27,7 +27,7 @@ def listing(args: Any, conf: Any) -> None:
     )
     for row in rows:
         row['created_at'] = timestamp(row['created_at'])
-    output.listing(rows, _COLUMNS, args.format)
+    output.listing(rows, _COLUMNS, args)
 
 
 def show(args: Any, conf: Any) -> None:

@@ -12,7 +12,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.model import documents
-from scheduler_service.store.connection import first_line
+from scheduler_service.store.faults import first_line
 from scheduler_service.store.reading import inventory_export
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 from scheduler_service.store.writing import inventory_import
@@ -57,7 +57,7 @@ def import_inventory(args: Any, conf: Any) -> None:
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
     columns = ['kind', 'added', 'changed', 'removed', 'same']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def export(args: Any, conf: Any) -> None:
@@ -86,4 +86,4 @@ def show(args: Any, conf: Any) -> None:
         counts[f'{name} in all'] = int(columns.total[offered].sum())
         counts[f'{name} used'] = int(columns.used[offered].sum())
     rows = [{'what': name, 'count': n} for name, n in counts.items()]
-    output.listing(rows, ['what', 'count'], args.format)
+    output.listing(rows, ['what', 'count'], args)

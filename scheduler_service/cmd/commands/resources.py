@@ -41,7 +41,7 @@ def _or_none(given: Sequence[str]) -> dict[str, str | None]:
 def pools(args: Any, conf: Any) -> None:
     """List pools."""
     rows = _rows(read(conf, loading.pools).values())
-    output.listing(rows, ['name', 'id', 'attributes'], args.format)
+    output.listing(rows, ['name', 'id', 'attributes'], args)
 
 
 def create_pool(args: Any, conf: Any) -> None:
@@ -94,7 +94,7 @@ def hosts(args: Any, conf: Any) -> None:
         'host', 'node', 'status', 'state', 'vcpus', 'memory_mb', 'local_gb',
         'instances', 'disabled_reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def show_host(args: Any, conf: Any) -> None:
@@ -154,7 +154,7 @@ def aggregates(args: Any, conf: Any) -> None:
     """List aggregates."""
     rows = _rows(read(conf, loading.aggregates))
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def create_aggregate(args: Any, conf: Any) -> None:
@@ -219,7 +219,7 @@ def groups(args: Any, conf: Any) -> None:
     """List server groups."""
     rows = _rows(read(conf, loading.groups).values())
     columns = ['name', 'uuid', 'project_id', 'policy', 'rules', 'members']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def create_group(args: Any, conf: Any) -> None:
@@ -248,7 +248,7 @@ def delete_group(args: Any, conf: Any) -> None:
 def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
-    output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args.format)
+    output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args)
 
 
 def decisions(args: Any, conf: Any) -> None:
@@ -257,7 +257,7 @@ def decisions(args: Any, conf: Any) -> None:
     for row in rows:
         row['created_at'] = timestamp(row['created_at'])
     columns = ['created_at', 'request_id', 'kind', 'outcome']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def show_decision(args: Any, conf: Any) -> None:
@@ -273,7 +273,7 @@ def show_decision(args: Any, conf: Any) -> None:
 
 
 def _print_decision(decision: dict[str, Any]) -> None:
-    output.console().print(
+    output.say(
         f'{decision["created_at"]}  {decision["kind"]}: {decision["outcome"]}'
     )
     if decision.get('placements'):
@@ -282,7 +282,7 @@ def _print_decision(decision: dict[str, Any]) -> None:
         reasons.pool(decision)
     reasons.explanation(decision.get('explanation'))
     if decision.get('error'):
-        output.console().print(output.cell(decision['error']['message']))
+        output.say(output.cell(decision['error']['message']))
         reasons.explanation(decision['error']['facts'])
 
 

@@ -30,3 +30,14 @@ def test_reply_is_understood_when_a_known_server_sent_it(path):
             or found.node_names is not None
             or (found.error or not found.failed)
         )
+
+
+@pytest.mark.parametrize('count', [0, 1, 2, 500])
+def test_scores_are_written_as_json(count):
+    names = [f'node-{at}"\\\u20ac' for at in range(count)]
+    values = [at % 11 for at in range(count)]
+    text = wire.encode(wire.score_list(names, values))
+    assert json.loads(text) == [
+        {'Host': name, 'Score': value}
+        for name, value in zip(names, values, strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""Pods as requests, remembered by what they ask for.
+
+:class:`PodRequests` belongs to the threads that hold the evaluator's lock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from scheduler_service.extender import pod_keys, reading
+from scheduler_service.model import Request
+
+_MOST = 4096
+
+
+class Asked(NamedTuple):
+    """What a pod asks for.
+
+    :ivar key: the same for pods with one request; None: not to be remembered
+    """
+
+    key: str | None
+    request: Request
+
+
+class PodRequests:
+    """Makes requests of pods.
+
+    :param domain: of the annotations, labels and resources that are ours
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+        self._known: dict[str, Request] = {}
+        # The pod that was asked about last, and what it asks for.
+        self._last: tuple[Any, Asked] | None = None
+
+    def of(self, pod: Any) -> Asked:
+        """Return what a pod asks for.
+
+        :param pod: a v1 Pod, parsed; it must not be written to
+        :raises WireError: it cannot be read
+        """
+        last = self._last
+        if last is not None and last[0] is pod:
+            return last[1]
+        asked = self._asked(pod)
+        self._last = pod, asked
+        return asked
+
+    def _asked(self, pod: Any) -> Asked:
+        key = pod_keys.key_of(pod, self._domain)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            return Asked(key, known)
+        request = reading.pod_request(pod, self._domain)
+        if key is not None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[key] = request
+        return Asked(key, request)

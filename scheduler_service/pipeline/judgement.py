@@ -1,0 +1,99 @@
+"""What filters and weighers say of hosts for one request, to be asked often.
+
+Used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.model import Request
+from scheduler_service.pipeline.filtering import (
+    Filtering,
+    FilterResult,
+    Step,
+)
+from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.weighing import Term, Weighing
+
+
+class Judgement:
+    """One request on one table, which must not change meanwhile.
+
+    What follows from request and table alone is worked out once. Plug-ins
+    that have to be asked for every request are asked for every call.
+
+    :ivar reasons: (name of a filter, row) -> why it rejects the host; for the
+        caller to fill
+    """
+
+    def __init__(
+        self,
+        filtering: Filtering,
+        weighing: Weighing,
+        table: HostTable,
+        request: Request,
+    ) -> None:
+        self.reasons: dict[tuple[str, int], str] = {}
+        self._filtering = filtering
+        self._weighing = weighing
+        self._table = table
+        self._request = request
+        self._steps: list[Step] | None = None
+        self._terms: list[Term] | None = None
+        self._mask: Mask | None = None
+        self._results: list[FilterResult] | None = None
+
+    @property
+    def request(self) -> Request:
+        """The request."""
+        return self._request
+
+    def passing(self) -> Mask:
+        """Return which hosts pass every filter, bool[n].
+
+        :raises FilterFault: a filter failed
+        """
+        if self._mask is not None:
+            return self._mask
+        steps = self._planned()
+        funnel = Funnel(len(self._table))
+        mask = self._filtering.run(
+            self._table, self._request, steps, funnel
+        ).mask
+        if not _asked_each_time(steps):
+            self._mask = mask
+        return mask
+
+    def results(self) -> list[FilterResult]:
+        """Return what each filter says of every host.
+
+        :raises FilterFault: a filter failed
+        """
+        if self._results is not None:
+            return self._results
+        results = self._filtering.results(self._table, self._request)
+        if not _asked_each_time(self._planned()):
+            self._results = results
+        return results
+
+    def totals(self, rows: Rows) -> Floats:
+        """Return the weights of some hosts, relative to each other.
+
+        :param rows: int64[m], in any order; the result is in the same
+        :raises FilterFault: a weigher failed
+        """
+        if self._terms is None:
+            self._terms = self._weighing.plan(self._table, self._request)
+        return self._weighing.rank_rows(
+            self._table, rows, self._request, self._terms
+        ).totals
+
+    def _planned(self) -> list[Step]:
+        if self._steps is None:
+            self._steps = self._filtering.plan(self._table, self._request)
+        return self._steps
+
+
+def _asked_each_time(steps: list[Step]) -> bool:
+    return any(each_time for *_, each_time in steps)

@@ -1,0 +1,61 @@
+"""The calls of the benchmark are those of a kube-scheduler."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from benchmarks import kube_caller
+from scheduler_service.extender import reading
+from tests.support.paths import RECORDINGS
+
+NAMES = [f'node-{number}' for number in range(1000)]
+ZONES = {name: f'az{at % 3}' for at, name in enumerate(NAMES)}
+
+
+def some(count: int):
+    return list(
+        itertools.islice(kube_caller.windows(NAMES, ZONES.__getitem__), count)
+    )
+
+
+@pytest.mark.parametrize(
+    ('nodes', 'looked_for'), [(50, 50), (1000, 420), (5000, 500), (15000, 750)]
+)
+def test_so_many_nodes_are_sent_as_documented(nodes, looked_for):
+    assert kube_caller.enough(nodes) == looked_for
+
+
+def test_windows_are_nodes_where_the_pod_fits():
+    calls = some(300)
+    assert len({shape.text for shape, _ in calls}) == kube_caller.SHAPES
+    for shape, names in calls:
+        assert len(set(names)) == len(names)
+        if shape.zone is None:
+            assert len(names) == 420
+        else:
+            assert {ZONES[name] for name in names} == {shape.zone}
+    assert len({tuple(names) for _, names in calls}) > 290
+
+
+def test_pods_ask_for_twenty_different_things():
+    asked = set()
+    for shape in kube_caller.shapes():
+        pod = json.loads(shape.pod(7))
+        assert pod['metadata']['name'] == 'pod-7'
+        request = reading.pod_request(pod, kube_caller.DOMAIN)
+        asked.add(repr((request.flavor, request.availability_zone)))
+    assert len(asked) == kube_caller.SHAPES
+
+
+def test_pods_have_the_fields_of_a_recorded_one():
+    path = RECORDINGS / 'request-filter-names-136.json'
+    if not path.exists():
+        pytest.skip(f'{path} is not there')
+    told = json.loads(path.read_text())['request']['Pod']
+    pod = json.loads(kube_caller.shapes()[1].pod(1))
+    assert pod.keys() == told.keys()
+    for part in ('metadata', 'spec', 'status'):
+        assert pod[part].keys() == told[part].keys()

@@ -1,0 +1,72 @@
+"""Judgements: the same as of a single request, however often asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scheduler_service.filters.hosts import HostFilter, all_filters
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+from scheduler_service.weighers import BUILT_IN
+
+HOSTS = [
+    {'host': f'h{number}', 'memory_mb': 1000 * (number % 7 + 1), 'vcpus': 8,
+     'local_gb': 100, 'state': 'down' if number == 3 else 'up'}
+    for number in range(20)
+]  # fmt: skip
+BY_NAME = {kind.name: kind for kind in all_filters()}
+FILTERS = ('ComputeFilter', 'RamFilter', 'ServerGroupAntiAffinityFilter')
+
+
+class Counting(HostFilter):
+    """Passes every other time that it is asked; says nothing of itself."""
+
+    asked = 0
+
+    def mask(self, table, request, settings):
+        self.asked += 1
+        return np.full(len(table), self.asked % 2 == 0)
+
+
+def pipeline(*more):
+    filters = [BY_NAME[name]() for name in FILTERS]
+    weighers = [kind() for kind in BUILT_IN]
+    return HostPipeline([*filters, *more], weighers, Settings())
+
+
+@pytest.mark.parametrize('memory', [1, 3500, 10**6])
+def test_judgement_is_that_of_a_single_request(memory):
+    chain, hosts = pipeline(), table({'hosts': HOSTS})
+    request = documents.request({'flavor': {'memory_mb': memory}})
+    judgement = chain.judge(hosts, request)
+    rows = np.array([17, 2, 9, 5, 11, 0])
+    for _ in range(2):
+        passed = chain.filter_hosts(hosts, request).mask
+        assert judgement.passing().tolist() == passed.tolist()
+        for ours, theirs in zip(
+            judgement.results(),
+            chain.filter_results(hosts, request),
+            strict=True,
+        ):
+            assert ours.filter is theirs.filter
+            assert ours.mask.tolist() == theirs.mask.tolist()
+        ranking = chain.weigh_hosts(hosts, hosts.mask_of(rows), request)
+        by_row = dict(zip(ranking.rows, ranking.totals, strict=True))
+        totals = judgement.totals(rows).tolist()
+        assert totals == [by_row[row] for row in rows]
+        assert len(set(totals)) > 1
+
+
+def test_filters_that_want_to_be_asked_are_asked_each_time():
+    one = Counting()
+    judgement = pipeline(one).judge(
+        table({'hosts': HOSTS}), documents.request({'flavor': {}})
+    )
+    found = [bool(judgement.passing().any()) for _ in range(4)]
+    assert found == [False, True, False, True]
+    results = [judgement.results() for _ in range(2)]
+    found = [dict(each)[one].any() for each in results]
+    assert found == [False, True]
