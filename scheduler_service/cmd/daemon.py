@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import platform
@@ -17,15 +16,14 @@ from typing import Any
 from scheduler_service import errors, policies
 from scheduler_service.cmd import compute, threads
 from scheduler_service.cmd.mirroring import Mirroring
+from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
 from scheduler_service.engine.external import HostOrderer
 from scheduler_service.engine.factory import (
     build,
     order_pipeline,
     plan,
-    pod_evaluator,
     pod_pipeline,
-    timeouts,
 )
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
@@ -44,7 +42,6 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
-from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.
@@ -85,8 +82,8 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
-        self._http = self._new_http()
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -181,6 +178,7 @@ class Daemon:
         if group.bind_port is None:
             return None
         from scheduler_service.http import access, app, binder, metrics, server
+        from scheduler_service.http import tls as http_tls
 
         ours = self.conf.extender
         bind = None
@@ -188,14 +186,14 @@ class Daemon:
             bind = binder.Binder(
                 ours.api_server, ours.api_token_file, ours.api_ca_file
             )
-        self._pods = pod_evaluator(self.conf, self.scheduler)
+        self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)
         more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
         tls = None
         if group.cert_file:
             try:
-                tls = server.tls(
+                tls = http_tls.settings(
                     group.cert_file, group.key_file, group.ca_file
                 )
             except (OSError, ValueError) as fault:
@@ -319,28 +317,3 @@ def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     except futures.TimeoutError:
         return False
     return True
-
-
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
-    """Return the store of ``[database] connection``; it connects later.
-
-    :param statement_timeout: in seconds, in place of the option
-    :raises ConfigurationError: the option is not set, or not a usable URL
-    """
-    url = conf.database.connection
-    if not url:
-        raise errors.ConfigurationError(
-            '[database] connection is not set; for example '
-            'postgresql+psycopg://scheduler@localhost/scheduler'
-        )
-    limits = timeouts(conf)
-    if statement_timeout is not None:
-        limits = dataclasses.replace(limits, statement=statement_timeout)
-    return Store.connect(
-        url,
-        limits,
-        connection_recycle_time=conf.database.connection_recycle_time,
-        max_pool_size=conf.database.max_pool_size,
-        max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
-    )

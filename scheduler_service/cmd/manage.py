@@ -67,6 +67,8 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
         if args.debug:
             traceback.print_exc()
         print(faults.line(fault), file=sys.stderr)
+        for one in faults.details(fault):
+            print(f'  {one}', file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
         return 1

@@ -184,6 +184,7 @@ Related options:
     ),
     cfg.FloatOpt(
         'decisions_max_age',
+        mutable=True,
         default=0.0,
         min=0.0,
         help="""
@@ -195,6 +196,18 @@ Older ones are deleted once a minute, in small steps.
 Related options:
 
 * ``decisions_kept``
+""",
+    ),
+    cfg.BoolOpt(
+        'log_decisions',
+        mutable=True,
+        default=True,
+        help="""
+Whether each decision gets a line in the log, at level INFO.
+
+It says the outcome, the hosts or the pool, the time, the request id and the
+project. A message with many requests gets one line. ``decisions_kept`` is
+about the decisions with their reasons, in the database.
 """,
     ),
     cfg.FloatOpt(

@@ -227,7 +227,10 @@ class HostReplies:
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
-        self._recorder.put(Decision.of(request_id, KIND, outcome, why))
+        origin = job.message.origin(request_id)
+        self._recorder.put(
+            Decision.of(request_id, KIND, outcome, why, *origin)
+        )
 
 
 def _keep(job: HostJob) -> None:

@@ -10,9 +10,14 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import read, timestamp, write
+from scheduler_service.cmd.commands import (
+    default_ratios,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import decisions as decision_rows
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
@@ -76,23 +81,23 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    rows = [
-        {
-            'host': host.host,
-            'node': host.hypervisor_hostname,
-            'status': host.status,
-            'state': host.state,
-            'vcpus': f'{host.vcpus_used}/{host.vcpus}',
-            'memory_mb': f'{host.memory_mb_used}/{host.memory_mb}',
-            'local_gb': f'{host.local_gb_used}/{host.local_gb}',
-            'instances': host.num_instances,
-            'disabled_reason': host.disabled_reason,
-        }
-        for host in read(conf, loading.hosts).values()
-    ]
+    wanted = host_listing.Filter(
+        args.zone, args.aggregate, args.state, args.status, args.name
+    )
+    rows = read(
+        conf,
+        lambda conn: list(
+            host_listing.rows(
+                conn,
+                wanted,
+                default_ratios(conf),
+                conf.default_availability_zone,
+            )
+        ),
+    )
     columns = [
-        'host', 'node', 'status', 'state', 'vcpus', 'memory_mb', 'local_gb',
-        'instances', 'disabled_reason',
+        'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
+        'local_gb', 'used', 'instances', 'disabled_reason',
     ]  # fmt: skip
     output.listing(rows, columns, args)
 
