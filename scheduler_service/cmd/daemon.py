@@ -182,7 +182,10 @@ class Daemon:
         bind = None
         if ours.api_server:
             bind = binder.Binder(
-                ours.api_server, ours.api_token_file, ours.api_ca_file
+                ours.api_server,
+                ours.api_token_file,
+                ours.api_ca_file,
+                ours.api_timeout,
             )
         more, public = compute.routes(self.conf, self.scheduler)
         guard = access.guard_of(group, public)
