@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import common, passes
 from scheduler_service import errors, turns
-from scheduler_service.cmd.daemon import tune_gc
+from scheduler_service.cmd.process import tune_gc
 from scheduler_service.columns import Overlay
 from scheduler_service.engine import selection
 from scheduler_service.filters.support import numa_cells

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from oslo_config import cfg
+from oslo_policy import opts as policy_options
 from oslo_policy import policy
 
+from scheduler_service import conf as options
 from scheduler_service import errors
 
 LOG = logging.getLogger(__name__)
@@ -124,6 +128,25 @@ def list_rules() -> list[Any]:
     return list(RULES)
 
 
+def enforcer_of_tools() -> Any:
+    """Return the enforcer that oslo.policy's tools check.
+
+    They read their options from ``cfg.CONF``, from the files that their
+    command line names, or else from those that the daemon reads.
+    """
+    conf = cfg.CONF
+    if not conf.config_file and not conf.config_dir:
+        conf(sys.argv[1:], project=options.PROJECT, prog='scheduler-service')
+    policy_options.set_defaults(conf)
+    found = conf.find_file(conf.oslo_policy.policy_file)
+    if found:
+        # The tools open it as they find it in the options.
+        conf.set_override('policy_file', found, 'oslo_policy')
+    enforcer = policy.Enforcer(conf)
+    enforcer.register_defaults(RULES)
+    return enforcer
+
+
 class Enforcer:
     """Evaluates the rules, as the operator's policy files change them.
 
@@ -187,6 +210,14 @@ class Enforcer:
             # After a reload this is no longer the dict that is read.
             verdicts[key] = verdict
         return verdict
+
+    def adopt(self, other: Enforcer) -> None:
+        """Take the rules and the files of another one, from now on."""
+        with self._lock:
+            self._enforcer = other._enforcer
+            self._texts = other._texts
+            self._roles = other._roles
+            self._verdicts = {}
 
     def faults(self) -> list[str]:
         """Return why rules of the policy files cannot be used.

@@ -6,12 +6,15 @@ say() {
     printf '\n=== %s\n' "$*"
 }
 
-# Find a Python that is new enough.
+# Find the newest Python that is new enough, runs, and has the modules that
+# some builds lack. A version manager's stand-in for one that is not selected
+# is passed over without a word.
 find_python() {
     local name
     for name in python3.13 python3.12 python3.11 python3; do
-        if command -v "$name" >/dev/null &&
-            "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        if command -v "$name" >/dev/null && "$name" -c '
+import ssl, sqlite3, sys, venv
+sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
             command -v "$name"
             return 0
         fi

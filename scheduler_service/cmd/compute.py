@@ -6,6 +6,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.compute.changes import Changes
+from scheduler_service.engine.external import HostOrderer
 from scheduler_service.engine.factory import host_orderer
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.rpc import transport
@@ -61,17 +62,31 @@ def endpoint(
     )
 
 
-def routes(conf: Any, scheduler: Scheduler) -> tuple[list[Any], list[str]]:
-    """Return the routes of the HTTP server, and those that need no token.
+def reconfigure(served: ComputeEndpoint, conf: Any) -> None:
+    """Have the methods of the interface follow changed options."""
+    served.full_reasons = conf.compute.reason == 'full'
+    served.limit(conf.scheduler.request_max_bytes)
+
+
+def orderer(conf: Any, scheduler: Scheduler) -> HostOrderer | None:
+    """Return what orders hosts for the compute service, if it is to.
 
     :raises ConfigurationError: a filter or weigher does not load
     """
+    if not conf.compute.external_scheduler:
+        return None
+    return host_orderer(conf, scheduler)
+
+
+def routes(
+    conf: Any, orderer: HostOrderer | None
+) -> tuple[list[Any], list[str]]:
+    """Return the routes of the HTTP server, and those that need no token."""
     group = conf.compute
-    if not group.external_scheduler:
+    if orderer is None:
         return [], []
     from scheduler_service.http import external
 
-    orderer = host_orderer(conf, scheduler)
     found = external.routes(orderer, conf.http.max_body_bytes)
     needs_none = not group.external_scheduler_authentication
     return found, [*external.PATHS] if needs_none else []

@@ -1,36 +1,38 @@
-"""The daemon: what is built at the start, and the life of its process.
+"""The daemon: what is built at the start, and what a reload changes of it.
 
-The main thread waits for signals; a thread of its own starts the daemon,
-since that may wait long for the database.
+``cmd.process`` has the life of its process.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import platform
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any, NoReturn
-
-from oslo_log import log
+from typing import Any
 
 from scheduler_service import errors, policies
 from scheduler_service.cmd import compute, threads
 from scheduler_service.cmd.mirroring import Mirroring
-from scheduler_service.cmd.signals import StopSignal, notify
+from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
-from scheduler_service.engine.factory import build
+from scheduler_service.engine.external import HostOrderer
+from scheduler_service.engine.factory import (
+    build,
+    order_pipeline,
+    plan,
+    pod_pipeline,
+)
+from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from scheduler_service.rpc.compute import ComputeEndpoint
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.redelivery import RedeliveryWorker
@@ -40,13 +42,10 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
-from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
 
 LOG = logging.getLogger(__name__)
-_SWITCH_INTERVAL_S = 0.0005
 # How long a stopping daemon waits for an unreachable broker, in seconds.
-_UNREACHABLE_S = 2.0
+UNREACHABLE_S = 2.0
 # How long the connections to the broker may take to close, in seconds.
 _CLOSE_S = 5.0
 
@@ -79,6 +78,10 @@ class Daemon:
         self.changes = Changes(self.scheduler.health)
         self._servers: list[LateAckServer] = []
         self._transports: list[Any] = []
+        self._parser = ArgumentParser(conf.scheduler.request_max_bytes)
+        self._compute: ComputeEndpoint | None = None
+        self._pods: PodEvaluator | None = None
+        self._orderer: HostOrderer | None = None
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
         self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
@@ -105,27 +108,26 @@ class Daemon:
         notifier = new_notifier(
             self.conf, notifications, f'scheduler.{self.name}'
         )
-        parser = ArgumentParser(self.conf.scheduler.request_max_bytes)
         scheduling = SchedulerEndpoint(
             self.scheduler,
             self._enforcer,
             CastReplySender(bus, notifier),
-            parser,
+            self._parser,
             self.name,
         )
         host_state = HostStateEndpoint(
-            self.scheduler.host_state_writer, self._enforcer, parser
+            self.scheduler.host_state_writer, self._enforcer, self._parser
         )
         group = self.conf.scheduler
         target = transport.target(group.exchange, group.topic, self.name)
         own = Dispatcher([scheduling, host_state], VERSION)
         self._serve(bus, target, own)
         if self.conf.compute.enabled:
-            endpoint = compute.endpoint(
+            self._compute = compute.endpoint(
                 self.conf, self.scheduler, self.changes
             )
             target = compute.target(self.conf, self.name)
-            self._serve(others, target, endpoint.dispatcher())
+            self._serve(others, target, self._compute.dispatcher())
         self._monitor.start()
         self._redelivery.start()
         self.mirroring.start()
@@ -187,7 +189,9 @@ class Daemon:
                 ours.api_ca_file,
                 ours.api_timeout,
             )
-        more, public = compute.routes(self.conf, self.scheduler)
+        self._pods = self.mirroring.cluster.evaluator()
+        self._orderer = compute.orderer(self.conf, self.scheduler)
+        more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
         tls = None
         if group.cert_file:
@@ -201,7 +205,7 @@ class Daemon:
                 ) from None
         router = app.make(
             self.scheduler,
-            self.mirroring.cluster.evaluator(),
+            self._pods,
             bind,
             guard,
             self._enforcer,
@@ -211,6 +215,39 @@ class Daemon:
         )
         made = server.Server(group, router, tls)
         return made
+
+    def reconfigure(self, conf: Any) -> Callable[[], None]:
+        """Check a configuration as a whole; return what takes it.
+
+        That function waits for the end of the batch under way. No request is
+        lost, and each is decided by one configuration alone.
+
+        :param conf: parsed options, with the running values of those that
+            need a restart
+        :raises ConfigurationError: it cannot be used, and nothing is changed
+        """
+        made = plan(conf)
+        self.mirroring.check_extenders(made.extenders)
+        policy = policies.Enforcer(conf)
+        pods = pod_pipeline(conf)
+        ordering = order_pipeline(conf) if self._orderer else None
+        decide = self.scheduler.reconfigurer.check(made)
+
+        def take() -> None:
+            decide().result()
+            self._enforcer.adopt(policy)
+            self._parser.max_bytes = conf.scheduler.request_max_bytes
+            if self._compute is not None:
+                compute.reconfigure(self._compute, conf)
+            if self._pods is not None:
+                self._pods.use(pods)
+            if self._orderer is not None and ordering is not None:
+                self._orderer.use(*ordering)
+            if self._http is not None:
+                self._http.use(conf.http)
+            self.conf = conf
+
+        return take
 
     def _check_broker(self) -> None:
         """Report to health whether requests and heartbeats can arrive."""
@@ -232,7 +269,7 @@ class Daemon:
         """
         limit = self.conf.scheduler.graceful_shutdown_timeout
         if not self._is_connected():
-            limit = min(limit, _UNREACHABLE_S)
+            limit = min(limit, UNREACHABLE_S)
         deadline = time.monotonic() + limit
         self.scheduler.cancel_start()
         done = True
@@ -283,122 +320,3 @@ def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     except futures.TimeoutError:
         return False
     return True
-
-
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
-    """Return the store of ``[database] connection``; it connects later.
-
-    :param statement_timeout: in seconds, in place of the option
-    :raises ConfigurationError: the option is not set, or not a usable URL
-    """
-    url = conf.database.connection
-    if not url:
-        raise errors.ConfigurationError(
-            '[database] connection is not set; for example '
-            'postgresql+psycopg://scheduler@localhost/scheduler'
-        )
-    group = conf.database
-    timeouts = Timeouts(
-        connect=group.connect_timeout,
-        lock=group.lock_timeout,
-        statement=(
-            group.statement_timeout
-            if statement_timeout is None
-            else statement_timeout
-        ),
-        idle_transaction=group.idle_transaction_timeout,
-        response=group.response_timeout,
-    )
-    return Store.connect(
-        url,
-        timeouts,
-        connection_recycle_time=conf.database.connection_recycle_time,
-        max_pool_size=conf.database.max_pool_size,
-        max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
-    )
-
-
-def run(conf: Any) -> NoReturn:
-    """Serve until SIGTERM or SIGINT; end the process with status 0."""
-    # A request passes from thread to thread: to wait Python's default of 5 ms
-    # for the interpreter would cost more than scheduling it.
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    stopping = StopSignal()
-    daemon = Daemon(conf)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _stop(daemon, stopping))
-    signal.signal(signal.SIGHUP, lambda *_: _reload(conf))
-    LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
-    limit = conf.scheduler.graceful_shutdown_timeout
-    starting = threads.start(daemon.start, 'start')
-    while not starting.done() and not stopping.is_set():
-        stopping.wait(0.01)
-    if stopping.is_set():
-        # Nothing is consumed before the start is done.
-        futures.wait([starting], min(limit, _UNREACHABLE_S))
-        if not starting.done():
-            LOG.info('Stopped before the start was done')
-            _end_process()
-    starting.result()
-    tune_gc()
-    if not stopping.is_set():
-        status = daemon.scheduler.status()
-        LOG.info(
-            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
-            status,
-        )
-        notify('READY=1')
-        stopping.wait()
-    notify('STOPPING=1')
-    ending = threads.start(daemon.stop, 'stop')
-    futures.wait([ending], limit)
-    if not ending.done() or not ending.result():
-        LOG.info('Stopped; some requests were not finished in time')
-        _end_process()
-    LOG.info('Stopped')
-    _end_process()
-
-
-def _end_process() -> NoReturn:
-    """End the process without waiting for its threads.
-
-    They may wait for a broker or a database that does not answer. What they
-    have is not acknowledged, so that other daemons get it. After a clean stop
-    as well: the bus's connections that are collected while the interpreter
-    ends wait for locks of threads that have ended.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def tune_gc() -> None:
-    """Keep the garbage collector from walking the snapshot all the time.
-
-    The snapshot stays anyway, and requests leave no reference cycles behind.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
-
-
-def _stop(daemon: Daemon, stopping: StopSignal) -> None:
-    """Stop in an orderly way; at once when asked a second time."""
-    if stopping.is_set():
-        # Without a word: the log's lock may be taken.
-        os._exit(0)
-    stopping.set()
-    daemon.scheduler.cancel_start()
-
-
-def _reload(conf: Any) -> None:
-    """Reload the options that can change while the daemon runs."""
-    LOG.info('Reloading the configuration')
-    conf.mutate_config_files()
-
-
-def set_up_logging(conf: Any) -> None:
-    """Set up logging by the options."""
-    log.setup(conf, 'scheduler_service')

@@ -1,19 +1,26 @@
 """``scheduler-manage``: the operator's commands.
 
 Every command is a function of (arguments, configuration) in a module of
-``commands``, imported when it is run. All of it runs on the main thread.
+``commands``, imported when it is run. It runs on the main thread, or with
+``--timeout`` on one that is not waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
+import math
+import os
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
+from concurrent import futures
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import parser
+from scheduler_service.cmd import faults, parser, threads
 
 _MODULES = {
     'database': 'scheduler_service.cmd.commands.database',
@@ -24,22 +31,53 @@ _MODULES = {
     'messages': 'scheduler_service.cmd.commands.messages',
     'policy': 'scheduler_service.cmd.commands.policy',
 }
+# How much of --timeout the database may take to be connected.
+_SHARE = 0.9
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0, or 1 if it failed."""
+    """Run one command; return its exit status.
+
+    :return: 0: done; 1: it failed, or found what should not be; 2: the
+        command line is wrong; 130: interrupted
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     args = parser.build().parse_args(words)
+    status = _run_and_report(args, words)
+    if argv is None and threading.active_count() > 1:
+        # The interpreter would wait for threads that wait for a server.
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _run_and_report(args: Any, words: Sequence[str]) -> int:
+    """Run a command; print one line if it fails."""
     try:
         _check_encoding(words)
-        return run(args)
-    except errors.SchedulerError as error:
-        print(f'{error.name}: {error.args[0]}', file=sys.stderr)
-        return 1
+        status = run(args)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
+        _drop_output()
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as fault:
+        if args.debug:
+            traceback.print_exc()
+        print(faults.line(fault), file=sys.stderr)
+        for one in faults.details(fault):
+            print(f'  {one}', file=sys.stderr)
+        if isinstance(fault, OSError):
+            _drop_output()
+        return 1
+
+
+def _drop_output() -> None:
+    """Have what is not written yet go nowhere, instead of failing again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_encoding(words: Sequence[str]) -> None:
@@ -63,8 +101,33 @@ def run(args: Any) -> int:
     """
     module, _, name = args.run.partition(':')
     command = getattr(importlib.import_module(_MODULES[module]), name)
-    status = command(args, _configuration(args))
-    return int(status or 0)
+    conf = _configuration(args)
+    if args.timeout is None:
+        return int(command(args, conf) or 0)
+    # A little less than all, so that the command can say what did not answer.
+    to_connect = max(2, math.floor(args.timeout * _SHARE))
+    conf.set_override('connect_timeout', to_connect, 'database')
+    try:
+        found = threads.run_within(
+            args.timeout, lambda: command(args, conf), 'command'
+        )
+    except futures.TimeoutError:
+        raise errors.TooLate(
+            f'Not done within {args.timeout:g} s (--timeout); '
+            f'{faults.servers(conf)}. A change that was sent to a server may '
+            'be made yet: look before you repeat it'
+        ) from None
+    return int(found or 0)
+
+
+def _set_up_logging(debug: bool) -> None:
+    """Have warnings of ours printed; with ``--debug`` those of libraries too.
+
+    Libraries print tracebacks of what the command says in one line.
+    """
+    level = logging.WARNING if debug else logging.CRITICAL
+    logging.basicConfig(format='%(message)s', level=level)
+    logging.getLogger('scheduler_service').setLevel(logging.WARNING)
 
 
 def _configuration(args: Any) -> Any:
@@ -76,13 +139,15 @@ def _configuration(args: Any) -> Any:
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
     from scheduler_service.rpc import transport
 
-    logging.basicConfig(level=logging.WARNING, format='%(message)s')
+    _set_up_logging(args.debug)
     conf = options.new_config()
     transport.prepare(conf)
     given = [f'--config-file={path}' for path in args.config_file]
     given += [f'--config-dir={path}' for path in args.config_dir]
     try:
         return options.parse(conf, given, prog='scheduler-manage')
+    except OSError as fault:
+        raise errors.ConfigurationError(faults.of_file(fault)) from None
     except options.FAULTS as fault:
         raise errors.ConfigurationError(str(fault)) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
@@ -12,6 +13,7 @@ from scheduler_service.cmd.following import Following
 from scheduler_service.conf import placement
 from scheduler_service.engine.factory import policy_of
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.extender.config import Extender
 from scheduler_service.mirror.first_pass import FirstPass
 from scheduler_service.mirror.mirror import Mirror, MirrorOptions
 from scheduler_service.mirror.providers import ProviderFollower
@@ -84,11 +86,7 @@ class Mirroring:
         from scheduler_service.engine.placement_claimer import PlacementClaimer
         from scheduler_service.placement.client import PlacementClient
 
-        if any(one.bind_verb for one in policy_of(conf).extenders):
-            raise errors.ConfigurationError(
-                'An extender with a bindVerb cannot be used with '
-                '[compute] use_placement'
-            )
+        _check_extenders(policy_of(conf).extenders)
         client = PlacementClient(placement.new_adapter(conf))
         follower = ProviderFollower(
             store,
@@ -107,6 +105,14 @@ class Mirroring:
             )
         )
         return follower
+
+    def check_extenders(self, extenders: Sequence[Extender]) -> None:
+        """Check that extenders go with what is followed.
+
+        :raises ConfigurationError: one is to bind what placement claims
+        """
+        if self.providers is not None:
+            _check_extenders(extenders)
 
     def is_filled(self) -> bool:
         """Whether the store has hosts to decide on; else start following.
@@ -154,3 +160,11 @@ class Mirroring:
         """Look for changes at once: somebody said that there are some."""
         if self.mirror is not None:
             self.mirror.changed()
+
+
+def _check_extenders(extenders: Sequence[Extender]) -> None:
+    if any(one.bind_verb for one in extenders):
+        raise errors.ConfigurationError(
+            'An extender with a bindVerb cannot be used with '
+            '[compute] use_placement'
+        )

@@ -1,4 +1,4 @@
-"""Print lists and documents: tables for people, JSON or YAML for programs.
+"""Print lists and documents: tables for people, other forms for programs.
 
 Writes to standard output; progress bars to standard error.
 """
@@ -6,32 +6,120 @@ Writes to standard output; progress bars to standard error.
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from scheduler_service import errors
+from scheduler_service.cmd import tables
 from scheduler_service.model import documents
 
-_WIDTH = 200
-
-
-def console(stderr: bool = False) -> Any:
-    """Return a console; wide lines if its stream is not a terminal."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _WIDTH
-    return Console(file=stream, width=width, highlight=False)
+cell = tables.cell
+# How a terminal is told to print what follows, and then as before.
+_STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
+_PLAIN = '\x1b[0m'
+_TEN = '0123456789'
+_DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
 def listing(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: str
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], args: Any
 ) -> None:
-    """Print rows as a table, or as a JSON or YAML document."""
+    """Print rows as the options of the list ask for.
+
+    :param columns: of a table, where no others are asked for
+    :param args: parsed arguments: ``format``, and if they are there
+        ``columns``, ``sort`` and ``limit``; or the format alone
+    :raises InvalidRequest: there is no such column
+    """
+    form = args if isinstance(args, str) else args.format
+    found = list(rows)
+    names = list(found[0]) if found else list(columns)
+    known = list(dict.fromkeys([*columns, *names]))
+    asked = _asked(getattr(args, 'columns', None), known)
+    found = _sorted(found, getattr(args, 'sort', None), known)
+    limit = getattr(args, 'limit', None)
+    if limit:
+        found = found[:limit]
+    shown = asked or list(columns)
     if form == 'table':
-        table(rows, columns)
+        table(found, shown)
+    elif form == 'value':
+        write(' '.join(cell(row.get(name)) for name in shown) for row in found)
+    elif form == 'csv':
+        write(_csv(found, shown))
     else:
-        document([dict(row) for row in rows], form)
+        keys = asked or names
+        document([{key: row.get(key) for key in keys} for row in found], form)
+
+
+def _asked(given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Return the columns that are asked for, each of which has to exist."""
+    asked = [
+        name.strip().replace(' ', '_')
+        for one in given or ()
+        for name in one.split(',')
+        if name.strip()
+    ]
+    for name in asked:
+        _check_column(name, known)
+    return asked
+
+
+def _check_column(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise errors.InvalidRequest(
+            f'there is no column {name}; there are {", ".join(known)}'
+        )
+
+
+def _sorted(
+    rows: list[Mapping[str, Any]],
+    wanted: Sequence[str] | None,
+    known: Sequence[str],
+) -> list[Mapping[str, Any]]:
+    """Return rows by the columns that are asked for; the first counts most."""
+    given = [one for part in wanted or () for one in part.split(',') if one]
+    for one in reversed(given):
+        name, _, order = one.partition(':')
+        if order not in ('', 'asc', 'desc'):
+            raise errors.InvalidRequest(
+                f'{one}: expected COLUMN, COLUMN:asc or COLUMN:desc'
+            )
+        _check_column(name, known)
+        filled = [row for row in rows if row.get(name) is not None]
+        empty = [row for row in rows if row.get(name) is None]
+        key = _key(filled, name)
+        rows = sorted(filled, key=key, reverse=order == 'desc') + empty
+    return rows
+
+
+def _key(rows: Sequence[Mapping[str, Any]], name: str) -> Callable[..., Any]:
+    """Return what rows are compared by: the value, or else its text.
+
+    Numbers within texts count as numbers: host-9 comes before host-10.
+    """
+    if all(isinstance(row[name], int | float) for row in rows):
+        return lambda row: row[name]
+    return lambda row: [
+        (0, int(part), '') if part[0] in _TEN else (1, 0, part)
+        for part in _DIGITS.split(cell(row[name]))
+        if part
+    ]
+
+
+def _csv(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> Iterator[str]:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
+    return iter(text.getvalue().removesuffix('\n').split('\n'))
 
 
 def table(
@@ -39,31 +127,66 @@ def table(
     columns: Sequence[str],
     title: str | None = None,
 ) -> None:
-    """Print a table."""
-    from rich.table import Table
-
-    grid = Table(title=title, title_justify='left', header_style='bold')
-    for name in columns:
-        grid.add_column(name.replace('_', ' '), overflow='fold')
-    for row in rows:
-        grid.add_row(*(cell(row.get(name)) for name in columns))
-    console().print(grid)
+    """Print a table, as wide as it has to be unless it is on a terminal."""
+    width = None
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    if title:
+        say(title, 'title')
+    write(tables.lines(rows, columns, width))
 
 
-def cell(value: Any) -> str:
-    """Return a value as text for a cell of a table."""
-    if value is None:
-        return ''
-    if isinstance(value, bool):
-        return 'yes' if value else 'no'
-    if isinstance(value, float):
-        return f'{value:.3f}'.rstrip('0').rstrip('.')
-    if isinstance(value, Mapping):
-        return ', '.join(f'{key}={cell(v)}' for key, v in value.items())
-    if isinstance(value, list | tuple):
-        return ', '.join(cell(item) for item in value)
-    # Square brackets are markup to rich.
-    return str(value).replace('[', r'\[')
+def say(text: str, style: str = '') -> None:
+    """Print a sentence, on a terminal in a style."""
+    if style and sys.stdout.isatty():
+        text = f'{_STYLES[style]}{text}{_PLAIN}'
+    write([text])
+
+
+def fields(value: Mapping[str, Any], width: int = 79) -> None:
+    """Print the fields of one thing below each other, nested ones indented."""
+    write(_field_lines(value, '', width))
+
+
+def _field_lines(
+    value: Mapping[str, Any], indent: str, width: int
+) -> Iterator[str]:
+    simple = [key for key, one in value.items() if not _is_nested(one)]
+    size = max((len(str(key)) for key in simple), default=0)
+    for key, one in value.items():
+        name = str(key).replace('_', ' ')
+        if isinstance(one, Mapping) and one:
+            yield f'{indent}{name}:'
+            yield from _field_lines(one, indent + '  ', width)
+        elif _is_nested(one):
+            yield f'{indent}{name}:'
+            for item in one:
+                yield from _hanging(f'{indent}  - ', cell(item), width)
+        else:
+            start = f'{indent}{name}'.ljust(len(indent) + size + 2)
+            text = 'none' if one in (None, [], {}, ()) else cell(one)
+            yield from _hanging(start, text, width)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) and bool(value)
+
+
+def _hanging(start: str, text: str, width: int) -> Iterator[str]:
+    """Yield a text in lines of a width, the later ones indented."""
+    for part in tables.folded(text, max(width - len(start), 20)):
+        yield start + part
+        start = ' ' * len(start)
+
+
+def write(lines: Iterable[str]) -> None:
+    """Print lines; characters that the terminal does not know as escapes."""
+    text = '\n'.join(lines)
+    if not text:
+        return
+    encoding = sys.stdout.encoding or 'utf-8'
+    known = text.encode(encoding, 'backslashreplace').decode(encoding)
+    sys.stdout.write(known + '\n')
 
 
 def document(value: Any, form: str) -> None:
@@ -81,9 +204,11 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
+    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=console(stderr=True), transient=True) as bars:
+    console = Console(file=sys.stderr, highlight=False)
+    with Progress(console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:

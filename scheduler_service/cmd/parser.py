@@ -6,8 +6,10 @@ Imports nothing heavy, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
+
+from scheduler_service.cmd import parser_requests, parser_resources
+from scheduler_service.cmd.parser_parts import form, noun, seconds
 
 
 def build() -> argparse.ArgumentParser:
@@ -30,298 +32,106 @@ def build() -> argparse.ArgumentParser:
         metavar='DIR',
         help='folder of configuration files; may be given several times',
     )
+    parser.add_argument(
+        '--version', action=_Version, help='print the release, and end'
+    )
     nouns = parser.add_subparsers(dest='noun', required=True, metavar='NOUN')
     for add in (
         _database,
-        _inventory,
-        _pools,
-        _hosts,
-        _aggregates,
-        _groups,
-        _zones,
-        _scheduling,
-        _decisions,
-        _claims,
+        parser_resources.inventory,
+        parser_resources.pools,
+        parser_resources.hosts,
+        parser_resources.aggregates,
+        parser_resources.groups,
+        parser_requests.zones,
+        parser_requests.scheduling,
+        parser_requests.decisions,
+        parser_requests.claims,
         _messages,
         _policy,
     ):
         add(nouns)
+    for command in (parser, *commands(parser).values()):
+        _common(command, command is parser)
     return parser
 
 
-def _noun(nouns: Any, name: str, text: str) -> Callable[..., Any]:
-    """Add a noun; return a function that adds a verb to it."""
-    verbs = nouns.add_parser(name, help=text).add_subparsers(
-        dest='verb', required=True, metavar='VERB'
-    )
-
-    def verb(word: str, run: str, what: str, lists: bool = False) -> Any:
-        added = verbs.add_parser(word, help=what)
-        added.set_defaults(run=run)
-        if lists:
-            _form(added)
-        return added
-
-    return verb
+def commands(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the parser of each command by its words, such as ``db sync``."""
+    found: dict[str, Any] = {}
+    for words, inner in _inner(parser).items():
+        below = commands(inner)
+        if not below:
+            found[words] = inner
+        found.update((f'{words} {more}', one) for more, one in below.items())
+    return found
 
 
-def _form(parser: Any, default: str = 'table') -> None:
+def _inner(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _common(parser: argparse.ArgumentParser, outermost: bool) -> None:
+    """Add what may stand before and after the words of a command."""
     parser.add_argument(
-        '-f',
-        '--format',
-        choices=('table', 'json', 'yaml'),
-        default=default,
-        help=f'how to print it (default: {default})',
+        '--timeout',
+        type=seconds,
+        default=None if outermost else argparse.SUPPRESS,
+        metavar='SECONDS',
+        help='give up after this time; database and broker may take all of '
+        'it (default: no limit, but 3 s to connect to the database and 10 s '
+        'to the broker)',
     )
+    parser.add_argument(
+        '--debug',
+        action='store_true',
+        default=False if outermost else argparse.SUPPRESS,
+        help='print where in the program an error was met',
+    )
+
+
+class _Version(argparse.Action):
+    """Prints the release; looked up only when it is asked for."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(nargs=0, **kwargs)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
+    ) -> None:
+        from importlib import metadata
+
+        print(parser.prog, metadata.version('scheduler-service'))
+        parser.exit()
 
 
 def _database(nouns: Any) -> None:
-    verb = _noun(nouns, 'db', "the database's tables")
+    verb = noun(nouns, 'db', "the database's tables")
     verb('sync', 'database:sync', 'create or upgrade the tables')
     verb('version', 'database:show_version', 'print the version of the tables')
     verb('check', 'database:check', 'compare the tables with this release')
 
 
-def _inventory(nouns: Any) -> None:
-    verb = _noun(nouns, 'inventory', 'hosts, pools, aggregates and so on')
-    add = verb(
-        'import', 'inventory:import_inventory', 'import a document', True
-    )
-    sources = add.add_mutually_exclusive_group(required=True)
-    sources.add_argument(
-        'file', nargs='?', help='YAML or JSON; - for standard input'
-    )
-    sources.add_argument(
-        '--from-nodes',
-        metavar='FILE',
-        help='nodes of a cluster, as kubectl get nodes -o json prints them; '
-        '- for standard input',
-    )
-    sources.add_argument(
-        '--from-kubeconfig',
-        metavar='FILE',
-        help='nodes of the cluster whose API server this file names',
-    )
-    add.add_argument(
-        '--replace',
-        action='store_true',
-        help='remove what is not in the document',
-    )
-    export = verb(
-        'export', 'inventory:export', 'print everything as a document'
-    )
-    _form(export, 'yaml')
-    verb('show', 'inventory:show', 'print how many of each there are', True)
-
-
-def _pools(nouns: Any) -> None:
-    verb = _noun(nouns, 'pool', 'DNS pools')
-    verb('list', 'resources:pools', 'list pools', True)
-    create = verb('create', 'resources:create_pool', 'add a pool')
-    create.add_argument('name')
-    create.add_argument('--id', help='a UUID; random if absent')
-    create.add_argument('--attribute', action='append', metavar='KEY=VALUE')
-    change = verb('set', 'resources:set_pool', 'set or remove attributes')
-    change.add_argument('pool', help='id or name')
-    change.add_argument('attribute', nargs='+', metavar='KEY=VALUE|KEY=')
-    verb('delete', 'resources:delete_pool', 'remove a pool').add_argument(
-        'pool', help='id or name'
-    )
-
-
-def _hosts(nouns: Any) -> None:
-    verb = _noun(nouns, 'host', 'compute hosts')
-    verb('list', 'resources:hosts', 'list hosts', True)
-    show = verb('show', 'resources:show_host', 'print a host')
-    show.add_argument('host')
-    _form(show, 'yaml')
-    verb('enable', 'resources:enable_host', 'enable a host').add_argument(
-        'host'
-    )
-    disable = verb('disable', 'resources:disable_host', 'disable a host')
-    disable.add_argument('host')
-    disable.add_argument('--reason', help='shown by host list')
-    verb('remove', 'resources:remove_host', 'remove a host').add_argument(
-        'host'
-    )
-
-
-def _aggregates(nouns: Any) -> None:
-    verb = _noun(nouns, 'aggregate', 'host aggregates, and availability zones')
-    verb('list', 'resources:aggregates', 'list aggregates', True)
-    create = verb('create', 'resources:create_aggregate', 'add an aggregate')
-    create.add_argument('name')
-    create.add_argument('--zone', help='its availability zone')
-    create.add_argument('--property', action='append', metavar='KEY=VALUE')
-    change = verb('set', 'resources:set_aggregate', 'set or remove metadata')
-    change.add_argument('aggregate', help='id or name')
-    change.add_argument('property', nargs='+', metavar='KEY=VALUE|KEY=')
-    for word, run, what in (
-        ('add-host', 'resources:add_to_aggregate', 'add hosts'),
-        ('remove-host', 'resources:remove_from_aggregate', 'remove hosts'),
-    ):
-        hosts = verb(word, run, what)
-        hosts.add_argument('aggregate', help='id or name')
-        hosts.add_argument('host', nargs='+')
-    verb(
-        'delete', 'resources:delete_aggregate', 'remove an aggregate'
-    ).add_argument('aggregate', help='id or name')
-
-
-def _groups(nouns: Any) -> None:
-    verb = _noun(
-        nouns, 'server-group', 'groups of instances, together or apart'
-    )
-    verb('list', 'resources:groups', 'list server groups', True)
-    create = verb('create', 'resources:create_group', 'add a server group')
-    create.add_argument('name')
-    create.add_argument(
-        '--policy',
-        default='anti-affinity',
-        choices=(
-            'affinity',
-            'anti-affinity',
-            'soft-affinity',
-            'soft-anti-affinity',
-        ),
-    )
-    create.add_argument('--uuid', help='a UUID; random if absent')
-    create.add_argument(
-        '--project', help='whose instances may join; all if absent'
-    )
-    create.add_argument(
-        '--max-server-per-host',
-        type=int,
-        help='members per host, with the policy anti-affinity',
-    )
-    create.add_argument(
-        '--member',
-        action='append',
-        default=[],
-        help='uuid of an instance; may be given several times',
-    )
-    delete = verb('delete', 'resources:delete_group', 'remove a server group')
-    delete.add_argument('uuid')
-
-
-def _zones(nouns: Any) -> None:
-    verb = _noun(nouns, 'zone', 'DNS zones and their pools')
-    verb('list', 'resources:zones', 'list zones that have a pool', True)
-    schedule = verb('schedule', 'scheduling:zone', 'select a pool', True)
-    schedule.add_argument('--request', metavar='FILE', help='a zone document')
-    schedule.add_argument('--name', help='of the zone, with the final dot')
-    schedule.add_argument('--attribute', action='append', metavar='KEY=VALUE')
-    schedule.add_argument(
-        '--role',
-        action='append',
-        default=[],
-        help='role of the caller, for the policy (default: admin)',
-    )
-    _schedule_options(schedule)
-
-
-def _scheduling(nouns: Any) -> None:
-    select = nouns.add_parser('select', help='select and claim hosts')
-    select.set_defaults(run='scheduling:select')
-    select.add_argument(
-        '--request',
-        metavar='FILE',
-        required=True,
-        help='a request document; - for standard input',
-    )
-    select.add_argument(
-        '--host',
-        help='select nothing; print the verdict of every filter on this host',
-    )
-    _form(select)
-    _schedule_options(select)
-    release = nouns.add_parser('release', help='release claims')
-    release.set_defaults(run='scheduling:release')
-    release.add_argument('instance', nargs='+', help='instance uuid')
-    _local(release)
-    ping = nouns.add_parser('ping', help='print the state of a daemon')
-    ping.set_defaults(run='scheduling:ping')
-    _form(ping)
-
-
-def _schedule_options(parser: Any) -> None:
-    parser.add_argument(
-        '--dry-run', action='store_true', help='claim and store nothing'
-    )
-    parser.add_argument(
-        '--explain', action='store_true', help='print the reasons'
-    )
-    _local(parser)
-
-
-def _local(parser: Any) -> None:
-    parser.add_argument(
-        '--local',
-        action='store_true',
-        help='schedule in this process on the database, without a daemon',
-    )
-
-
-def _decisions(nouns: Any) -> None:
-    verb = _noun(nouns, 'decision', 'past decisions with their reasons')
-    listed = verb(
-        'list', 'resources:decisions', 'list the newest decisions', True
-    )
-    listed.add_argument('--limit', type=int, default=20)
-    shown = verb(
-        'show', 'resources:show_decision', 'print one with reasons', True
-    )
-    shown.add_argument('request_id')
-
-
-def _claims(nouns: Any) -> None:
-    verb = _noun(nouns, 'claim', 'what instances have allocated')
-    listed = verb('list', 'claims:listing', 'list the newest claims', True)
-    listed.add_argument('--host', help='only those on this service host')
-    listed.add_argument('--state', choices=('claimed', 'confirmed', 'moving'))
-    listed.add_argument(
-        '--limit', type=int, default=100, help='0: all (default: 100)'
-    )
-    shown = verb(
-        'show', 'claims:show', 'print the claims of one instance', True
-    )
-    shown.add_argument('instance', help='instance uuid')
-    for word, run, what in (
-        ('release', 'claims:release', 'release claims'),
-        (
-            'confirm',
-            'claims:confirm',
-            'confirm claims; a move ends on the new host',
-        ),
-        (
-            'drop-move',
-            'claims:drop_move',
-            'release second claims; a move is cancelled',
-        ),
-    ):
-        verb(word, run, what).add_argument('instance', nargs='+')
-    audit = nouns.add_parser('audit', help='compare use with allocations')
-    audit.set_defaults(run='claims:audit')
-    audit.add_argument(
-        '--fix', action='store_true', help='fix what can be fixed'
-    )
-    _form(audit)
-
-
 def _messages(nouns: Any) -> None:
-    verb = _noun(nouns, 'message', 'quarantined messages')
+    verb = noun(nouns, 'message', 'quarantined messages')
     verb('list', 'messages:listing', 'list quarantined messages', True)
-    shown = verb('show', 'messages:show', 'print one in full', True)
-    shown.add_argument('message_id')
+    shown = verb('show', 'messages:show', 'print one in full')
+    shown.add_argument('message_id', help='as message list prints it')
+    form(shown)
     for word, run, what in (
         ('retry', 'messages:retry', 'send one again'),
         ('drop', 'messages:drop', 'remove one'),
     ):
-        verb(word, run, what).add_argument('message_id')
+        verb(word, run, what).add_argument(
+            'message_id', help='as message list prints it'
+        )
 
 
 def _policy(nouns: Any) -> None:
-    verb = _noun(nouns, 'policy', 'rules of who may do what')
+    verb = noun(nouns, 'policy', 'rules of who may do what')
     check = verb(
         'check', 'policy:check', 'check the policy file; print its effect',
         True,

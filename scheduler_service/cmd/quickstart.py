@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import output, reasons
+from scheduler_service.cmd import output, reasons, shipped
 
 _CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
 _OPERATOR = {'user_id': 'operator', 'roles': ['admin']}
@@ -40,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         '--inventory',
-        default=_sample(),
         help='inventory document (default: the sample)',
     )
     parser.add_argument(
@@ -52,16 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _run(folder, args.inventory)
+        return _run(
+            folder, args.inventory or str(shipped.path('inventory.yaml'))
+        )
     except errors.SchedulerError as error:
         print(f'{error.name}: {error.args[0]}', file=sys.stderr)
         return 1
-
-
-def _sample() -> str:
-    """Return the sample inventory of the source tree."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    return str(root / 'etc' / 'scheduler_service' / 'inventory.yaml')
 
 
 def _run(folder: pathlib.Path, document: str) -> int:
@@ -83,19 +78,25 @@ def _run(folder: pathlib.Path, document: str) -> int:
         demonstration.stop()
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
-    program = pathlib.Path(sys.executable).parent / 'scheduler-manage'
-    with contextlib.suppress(ValueError):
-        program = program.relative_to(pathlib.Path.cwd())
-    output.console().print(
+    program = _shown(pathlib.Path(sys.executable).parent / 'scheduler-manage')
+    output.say(
         f'{program} --config-file {config} decision list\n'
         f'{program} --config-file {config} select --local --explain'
-        ' --request etc/scheduler_service/request.yaml'
+        f' --request {_shown(shipped.path("request.yaml"))}'
     )
     return 0
 
 
+def _shown(path: pathlib.Path) -> pathlib.Path:
+    """Return a path as it is typed from the present folder."""
+    with contextlib.suppress(ValueError):
+        return path.relative_to(pathlib.Path.cwd())
+    return path
+
+
 def _heading(text: str) -> None:
-    output.console().print(f'\n[bold cyan]== {output.cell(text)}[/]')
+    output.say('')
+    output.say(f'== {output.cell(text)}', 'bold')
 
 
 class Demonstration:

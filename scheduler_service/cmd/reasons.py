@@ -38,7 +38,7 @@ def explanation(reasons: Mapping[str, Any] | None) -> None:
     if not reasons:
         return
     if reasons.get('kept'):
-        output.console().print('The zone has had this pool before.')
+        output.say('The zone has had this pool before.')
     _funnel(reasons)
     finalists = reasons.get('finalists')
     if finalists:
@@ -81,7 +81,7 @@ def host_verdicts(nodes: Any) -> None:
 def failure(error: errors.SchedulerError) -> None:
     """Print an error with the reasons in its facts."""
     text = str(error.args[0]) if error.args else ''
-    output.console().print(f'[bold red]{error.name}[/]: {output.cell(text)}')
+    output.say(f'{error.name}: {output.cell(text)}', 'error')
     explanation(error.facts)
 
 

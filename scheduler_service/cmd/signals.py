@@ -1,4 +1,4 @@
-"""What stops the process, and what tells systemd of its state."""
+"""What signals ask of the process, and what systemd is told of its state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import os
 import queue
 import socket
+import threading
+from collections.abc import Callable
+from typing import Any
 
 LOG = logging.getLogger(__name__)
 
@@ -36,6 +39,40 @@ class StopSignal:
         if not self._set:
             with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=seconds)
+
+
+class SignalWorker:
+    """A thread that does some work whenever a signal asks for it.
+
+    A signal handler may interrupt the main thread anywhere, also where it
+    holds the lock of the log: so the handler only leaves word. Signals that
+    come before the work begins count as one.
+    """
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        self._work = work
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._run, name=name, daemon=True
+        )
+
+    def ask(self, *_: Any) -> None:
+        """Ask for the work: a handler of signals."""
+        self._asked.put(None)
+
+    def start(self) -> None:
+        """Do what was asked for, and what will be."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._asked.get()
+            while not self._asked.empty():
+                self._asked.get()
+            try:
+                self._work()
+            except Exception:
+                LOG.exception('What a signal asked for failed')
 
 
 def notify(state: str) -> None:

@@ -19,9 +19,9 @@ from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from scheduler_service import conf as options
 from scheduler_service import errors, policies
-from scheduler_service.cmd import daemon
+from scheduler_service.cmd import stores
 from scheduler_service.cmd.threads import run_within
-from scheduler_service.rpc import queue_check, transport
+from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
 
 # How long the broker may take for all that is asked of it, in seconds.
@@ -44,7 +44,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_tables(self) -> Any:
         """Check that this release can use the tables of the database."""
         try:
-            store = daemon.open_store(self._conf)
+            store = stores.open_store(self._conf)
             try:
                 with store.reading() as conn:
                     found = version.check(conn)
@@ -104,11 +104,28 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return Result(Code.WARNING, f'There are no such rules: {listed}')
         return Result(Code.SUCCESS)
 
+    def check_driver(self) -> Any:
+        """Check that the driver for RabbitMQ works with oslo.messaging."""
+        missing = driver_range.missing()
+        release = f'oslo.messaging {driver_range.installed()}'
+        tested = f'{driver_range.LOWEST} to {driver_range.HIGHEST}'
+        if missing:
+            return Result(
+                Code.WARNING,
+                f'{release} lacks {", ".join(missing)}, so that the stock '
+                f'driver would be used: {driver_range.LOST}. Install {tested}',
+            )
+        if not driver_range.is_tested(driver_range.installed()):
+            text = f'{release} is not among those that were tested: {tested}'
+            return Result(Code.WARNING, text)
+        return Result(Code.SUCCESS, release)
+
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
         ('Tables of the database', check_tables),
         ('Queues of the broker', check_queues),
         ('Names of options', check_options),
         ('Policy', check_policy),
+        ('Driver of the message bus', check_driver),
         (
             'Format of the policy file',
             lambda self: common_checks.check_policy_json(self, self._conf),

@@ -185,7 +185,7 @@ class HostTable:
 
         def make() -> Formula:
             counts = self.numbers[name]
-            return lambda rows: counts[rows] * 1.0
+            return lambda rows: np.float64(counts[rows])
 
         return self.load_column(('count', name), name, make)
 
@@ -227,8 +227,8 @@ class HostTable:
 
         def make() -> Formula:
             columns = self.resources[name]
-            total, used = columns.total, columns.used
-            return lambda rows: (total[rows] - used[rows]) * 1.0
+            total, used = columns.total.astype(np.float64), columns.used
+            return lambda rows: total[rows] - used[rows]
 
         return self.load_column(('unused', name), name, make)
 
@@ -238,7 +238,7 @@ class HostTable:
         Where a host says how much is available at least, that caps it.
         """
         disk = self.resources['DISK_GB']
-        total, used = disk.total, disk.used
+        total, used = disk.total.astype(np.float64), disk.used
         if not self.some_measure_disk():
             return lambda rows: (total[rows] - used[rows]) * 1024.0
         least = self.numbers['disk_available_least']

@@ -78,6 +78,11 @@ class Topology:
             self._kept_bytes -= 0 if dropped is None else dropped.nbytes
         return array
 
+    def clear(self) -> None:
+        """Drop all that is memoized and kept: options changed."""
+        self._memo.clear()
+        self.clear_kept()
+
     def clear_kept(self) -> None:
         """Drop kept arrays, as a benchmark of first requests needs it."""
         self._kept.clear()

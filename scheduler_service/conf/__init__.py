@@ -6,8 +6,9 @@ get the plain values that :func:`settings` returns. Called by the main thread.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oslo_config import cfg
@@ -15,6 +16,7 @@ from oslo_db import options as db_options
 from oslo_log import log
 from oslo_policy import opts as policy_options
 
+from scheduler_service import errors
 from scheduler_service.conf import (
     compute,
     database,
@@ -27,6 +29,7 @@ from scheduler_service.conf import (
     pci,
     placement,
     pool_scheduler,
+    reports,
     scheduler,
 )
 from scheduler_service.settings import Settings
@@ -43,6 +46,7 @@ MODULES = (
     metrics,
     pci,
     pool_scheduler,
+    reports,
     scheduler,
 )
 _QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
@@ -72,6 +76,19 @@ def parse(conf: Any, args: Sequence[str], **kwargs: Any) -> Any:
         **kwargs,
     )
     return conf
+
+
+@contextlib.contextmanager
+def place(conf: Any, group: str, name: str) -> Iterator[None]:
+    """Have errors of the code inside begin with the option they are about."""
+    try:
+        yield
+    except errors.ConfigurationError as fault:
+        at = conf.get_location(name, group)
+        where = f' ({at.detail})' if at is not None and at.detail else ''
+        raise type(fault)(
+            f'[{group}] {name}{where}: {fault.args[0]}', **fault.facts
+        ) from None
 
 
 def settings(conf: Any) -> Settings:

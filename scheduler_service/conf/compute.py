@@ -53,6 +53,7 @@ share of its requests, whatever its exchange.
     ),
     cfg.StrOpt(
         'reason',
+        mutable=True,
         default='short',
         choices=[
             ('short', 'one sentence that says nothing of capacity'),
@@ -92,6 +93,7 @@ else call.
     ),
     cfg.FloatOpt(
         'external_weight_multiplier',
+        mutable=True,
         default=1.0,
         help="""
 Multiplier of the weights that come with those calls.
@@ -101,6 +103,7 @@ They count like those of one more weigher.
     ),
     cfg.StrOpt(
         'external_unknown_hosts',
+        mutable=True,
         default='last',
         choices=[
             ('last', 'they come last, in the order in which they were sent'),

@@ -6,17 +6,21 @@ from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_service.store.timeouts import Timeouts
+
 GROUP = 'database'
 
 OPTS = [
     cfg.IntOpt(
         'connect_timeout',
+        mutable=True,
         default=3,
         min=2,
         help='How long opening a connection may take, in seconds.',
     ),
     cfg.FloatOpt(
         'lock_timeout',
+        mutable=True,
         default=5.0,
         min=0.0,
         help="""
@@ -29,6 +33,7 @@ tell. 0: the limit of the server applies. MariaDB knows whole seconds.
     ),
     cfg.FloatOpt(
         'statement_timeout',
+        mutable=True,
         default=30.0,
         min=0.0,
         help="""
@@ -40,6 +45,7 @@ Loading the snapshot is exempt, and so are the commands of
     ),
     cfg.FloatOpt(
         'idle_transaction_timeout',
+        mutable=True,
         default=10.0,
         min=0.0,
         help="""
@@ -52,6 +58,7 @@ limit of the server applies.
     ),
     cfg.FloatOpt(
         'response_timeout',
+        mutable=True,
         default=3.0,
         min=1.0,
         help="""
@@ -68,3 +75,15 @@ also the TCP user timeout of connections to the database.
 def register_opts(conf: Any) -> None:
     """Register this module's options on *conf*."""
     conf.register_opts(OPTS, group=GROUP)
+
+
+def timeouts(conf: Any) -> Timeouts:
+    """Return how long the database may take."""
+    group = conf.database
+    return Timeouts(
+        connect=group.connect_timeout,
+        lock=group.lock_timeout,
+        statement=group.statement_timeout,
+        idle_transaction=group.idle_transaction_timeout,
+        response=group.response_timeout,
+    )

@@ -11,6 +11,7 @@ GROUP = 'extender'
 OPTS = [
     cfg.StrOpt(
         'policy_file',
+        mutable=True,
         default=None,
         sample_default='/etc/scheduler_service/policy.json',
         help="""
@@ -37,6 +38,7 @@ that are sent to us as an extender.
     ),
     cfg.IntOpt(
         'threads',
+        mutable=True,
         default=16,
         min=1,
         max=256,
@@ -44,6 +46,7 @@ that are sent to us as an extender.
     ),
     cfg.IntOpt(
         'max_nodes',
+        mutable=True,
         default=500,
         min=1,
         help="""
@@ -54,6 +57,7 @@ If none of them passes, the next best are sent.
     ),
     cfg.ListOpt(
         'enabled_filters',
+        mutable=True,
         default=[
             'AvailabilityZoneFilter',
             'ComputeFilter',
@@ -72,11 +76,13 @@ itself before the call.
     ),
     cfg.ListOpt(
         'weight_classes',
+        mutable=True,
         default=['scheduler_service.weighers.all_weighers'],
         help='Weighers that run for pods when we are called as an extender.',
     ),
     cfg.StrOpt(
         'load_weighers',
+        mutable=True,
         default='counted',
         choices=[
             ('counted', 'where the use of pods is counted'),
@@ -96,6 +102,7 @@ Related options:
     ),
     cfg.StrOpt(
         'score_scale',
+        mutable=True,
         default='distance',
         choices=[
             ('distance', 'a point is a difference that matters'),

@@ -17,6 +17,7 @@ def _old(name: str) -> list[Any]:
 def _multiplier(name: str, what: str, default: float = 1.0) -> Any:
     return cfg.FloatOpt(
         name,
+        mutable=True,
         default=default,
         deprecated_opts=_old(name),
         help=f"""
@@ -35,6 +36,7 @@ Possible values:
 OPTS = [
     cfg.MultiStrOpt(
         'available_filters',
+        mutable=True,
         default=['scheduler_service.filters.hosts.all_filters'],
         deprecated_opts=_old('scheduler_available_filters'),
         help="""
@@ -55,6 +57,7 @@ Related options:
     ),
     cfg.ListOpt(
         'enabled_filters',
+        mutable=True,
         default=[
             'RetryFilter',
             'AvailabilityZoneFilter',
@@ -85,6 +88,7 @@ Related options:
     ),
     cfg.ListOpt(
         'weight_classes',
+        mutable=True,
         default=['scheduler_service.weighers.all_weighers'],
         deprecated_opts=_old('scheduler_weight_classes'),
         help="""
@@ -99,6 +103,7 @@ Possible values:
     ),
     cfg.BoolOpt(
         'search_cache',
+        mutable=True,
         default=True,
         help="""
 Keep what requests have in common while hosts stay what they are.
@@ -110,6 +115,7 @@ or to rule it out when looking for a fault.
     ),
     cfg.IntOpt(
         'host_subset_size',
+        mutable=True,
         default=1,
         min=1,
         deprecated_opts=_old('scheduler_host_subset_size'),
@@ -122,6 +128,7 @@ request does not always get the best host.
     ),
     cfg.BoolOpt(
         'shuffle_best_same_weighed_hosts',
+        mutable=True,
         default=False,
         deprecated_opts=_old('shuffle_best_same_weighed_hosts'),
         help='Select at random among the hosts with the best weight.',
@@ -156,6 +163,7 @@ request does not always get the best host.
     ),
     cfg.ListOpt(
         'image_props_weight_setting',
+        mutable=True,
         default=[],
         help="""
 Image properties that ImagePropertiesWeigher compares, as ``name=ratio``.
@@ -165,6 +173,7 @@ Empty: all of them, with ratio 1.
     ),
     cfg.IntOpt(
         'max_io_ops_per_host',
+        mutable=True,
         default=8,
         min=0,
         deprecated_opts=_old('max_io_ops_per_host'),
@@ -172,6 +181,7 @@ Empty: all of them, with ratio 1.
     ),
     cfg.IntOpt(
         'max_instances_per_host',
+        mutable=True,
         default=50,
         min=1,
         deprecated_opts=_old('max_instances_per_host'),
@@ -179,35 +189,41 @@ Empty: all of them, with ratio 1.
     ),
     cfg.ListOpt(
         'isolated_images',
+        mutable=True,
         default=[],
         deprecated_opts=_old('isolated_images'),
         help='Ids of images for which IsolatedHostsFilter reserves hosts.',
     ),
     cfg.ListOpt(
         'isolated_hosts',
+        mutable=True,
         default=[],
         deprecated_opts=_old('isolated_hosts'),
         help='Hosts that IsolatedHostsFilter reserves for these images.',
     ),
     cfg.BoolOpt(
         'restrict_isolated_hosts_to_isolated_images',
+        mutable=True,
         default=True,
         deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'),
         help='Whether isolated hosts reject all other images.',
     ),
     cfg.StrOpt(
         'image_properties_default_architecture',
+        mutable=True,
         default=None,
         help='The architecture of images that do not name one.',
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_namespace',
+        mutable=True,
         default=None,
         deprecated_opts=_old('aggregate_image_properties_isolation_namespace'),
         help='The prefix of keys for AggregateImagePropertiesIsolation.',
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_separator',
+        mutable=True,
         default='.',
         deprecated_opts=_old('aggregate_image_properties_isolation_separator'),
         help='The separator between that namespace and the rest of a key.',

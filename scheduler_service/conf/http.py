@@ -77,6 +77,7 @@ these.
     ),
     cfg.FloatOpt(
         'request_timeout',
+        mutable=True,
         default=10.0,
         min=0.1,
         help="""
@@ -88,6 +89,7 @@ time.
     ),
     cfg.FloatOpt(
         'idle_timeout',
+        mutable=True,
         default=120.0,
         min=1.0,
         help="""
@@ -98,6 +100,7 @@ A kube-scheduler closes its own after 90 s; this has to be longer.
     ),
     cfg.IntOpt(
         'max_connections',
+        mutable=True,
         default=2000,
         min=1,
         help="""
@@ -111,6 +114,7 @@ allowed.
     ),
     cfg.IntOpt(
         'max_connections_per_address',
+        mutable=True,
         default=500,
         min=1,
         help="""

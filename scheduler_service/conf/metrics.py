@@ -11,6 +11,7 @@ GROUP = 'metrics'
 OPTS = [
     cfg.FloatOpt(
         'weight_multiplier',
+        mutable=True,
         default=1.0,
         help="""
 Multiplier of the weight of metrics.
@@ -20,6 +21,7 @@ Metadata ``metrics_weight_multiplier`` of a host's aggregates overrides it.
     ),
     cfg.ListOpt(
         'weight_setting',
+        mutable=True,
         default=[],
         help="""
 Metrics that are weighed and that MetricsFilter requires, ``name=ratio``.
@@ -29,11 +31,13 @@ An entry of another form is ignored.
     ),
     cfg.BoolOpt(
         'required',
+        mutable=True,
         default=True,
         help='Whether a request fails if a host does not report one of them.',
     ),
     cfg.FloatOpt(
         'weight_of_unavailable',
+        mutable=True,
         default=-10000.0,
         help='The weight of a host that does not report one, if not required.',
     ),

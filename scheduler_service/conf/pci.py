@@ -11,6 +11,7 @@ GROUP = 'pci'
 OPTS = [
     cfg.MultiStrOpt(
         'alias',
+        mutable=True,
         default=[],
         help="""
 An alias for the extra spec ``pci_passthrough:alias``.

@@ -22,6 +22,7 @@ def _dns_service_names(name: str) -> list[Any]:
 OPTS = [
     cfg.ListOpt(
         'scheduler_filters',
+        mutable=True,
         default=['default_pool'],
         deprecated_opts=_dns_service_names('scheduler_filters'),
         help="""
@@ -44,6 +45,7 @@ Related options:
     ),
     cfg.StrOpt(
         'default_pool_id',
+        mutable=True,
         default=DEFAULT_POOL_ID,
         deprecated_opts=_dns_service_names('default_pool_id'),
         help="""

@@ -11,6 +11,7 @@ GROUP = 'scheduler'
 OPTS = [
     cfg.IntOpt(
         'max_attempts',
+        mutable=True,
         default=3,
         min=1,
         deprecated_opts=[
@@ -25,6 +26,7 @@ Each selected host comes with alternates, up to one less than this number.
     ),
     cfg.BoolOpt(
         'enable_isolated_aggregate_filtering',
+        mutable=True,
         default=False,
         help="""
 Whether aggregates with required traits accept only requests for them.
@@ -35,6 +37,7 @@ whose flavor or image requires that trait, or all of several.
     ),
     cfg.BoolOpt(
         'limit_tenants_to_placement_aggregate',
+        mutable=True,
         default=False,
         help="""
 Whether a project is limited to its own aggregates.
@@ -49,11 +52,13 @@ Related options:
     ),
     cfg.BoolOpt(
         'placement_aggregate_required_for_tenants',
+        mutable=True,
         default=False,
         help='Whether requests of projects without an own aggregate fail.',
     ),
     cfg.BoolOpt(
         'query_placement_for_availability_zone',
+        mutable=True,
         default=False,
         help="""
 Whether a request is limited to the aggregates of its availability zone.
@@ -65,11 +70,13 @@ hosts.
     ),
     cfg.BoolOpt(
         'query_placement_for_image_type_support',
+        mutable=True,
         default=False,
         help="Whether hosts need the trait of the image's disk format.",
     ),
     cfg.BoolOpt(
         'image_metadata_prefilter',
+        mutable=True,
         default=False,
         help='Whether hosts need the traits of the image properties.',
     ),
@@ -111,6 +118,7 @@ daemons can run on one machine.
     ),
     cfg.IntOpt(
         'request_queue_size',
+        mutable=True,
         default=1000,
         min=1,
         deprecated_name='inbox_size',
@@ -123,6 +131,7 @@ consumed yet wait on the message bus and do not count.
     ),
     cfg.IntOpt(
         'batch_size',
+        mutable=True,
         default=64,
         min=1,
         max=1000,
@@ -130,6 +139,7 @@ consumed yet wait on the message bus and do not count.
     ),
     cfg.IntOpt(
         'claim_retries',
+        mutable=True,
         default=8,
         min=1,
         help="""
@@ -140,6 +150,7 @@ Then the request fails with MaxRetriesExceeded.
     ),
     cfg.FloatOpt(
         'snapshot_max_age',
+        mutable=True,
         default=0.2,
         min=0.0,
         help="""
@@ -151,12 +162,14 @@ claim checks the database itself in any case.
     ),
     cfg.IntOpt(
         'request_max_bytes',
+        mutable=True,
         default=1024 * 1024,
         min=1024,
         help='Requests of more bytes fail with PayloadTooLarge.',
     ),
     cfg.IntOpt(
         'decisions_kept',
+        mutable=True,
         default=100000,
         min=0,
         help="""
@@ -165,8 +178,21 @@ How many decisions are stored with their reasons; 0 stores none.
 ``scheduler-manage decision show`` prints them.
 """,
     ),
+    cfg.BoolOpt(
+        'log_decisions',
+        mutable=True,
+        default=True,
+        help="""
+Whether each decision gets a line in the log, at level INFO.
+
+It says the outcome, the hosts or the pool, the time, the request id and the
+project. A message with many requests gets one line. ``decisions_kept`` is
+about the decisions with their reasons, in the database.
+""",
+    ),
     cfg.FloatOpt(
         'service_down_time',
+        mutable=True,
         default=60.0,
         min=0.0,
         deprecated_opts=[
@@ -187,6 +213,7 @@ Related options:
     ),
     cfg.FloatOpt(
         'claim_timeout',
+        mutable=True,
         default=0.0,
         min=0.0,
         help="""
@@ -200,6 +227,7 @@ do not expire.
     ),
     cfg.IntOpt(
         'max_deliveries',
+        mutable=True,
         default=5,
         min=0,
         help="""
@@ -212,6 +240,7 @@ this many deliveries its caller gets RequestPutAside, and it is stored for
     ),
     cfg.FloatOpt(
         'outcome_retention',
+        mutable=True,
         default=86400.0,
         min=60.0,
         help="""
@@ -224,6 +253,7 @@ caller gets OutcomeExpired. Claims that are still held are known for longer.
     ),
     cfg.FloatOpt(
         'graceful_shutdown_timeout',
+        mutable=True,
         default=30.0,
         min=0.0,
         help='How long a stopping daemon finishes requests, in seconds.',

@@ -17,8 +17,11 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import STANDARD_CLASSES, Placement, Request
-from scheduler_service.pipeline import Assignment, ScheduleResult
-from scheduler_service.settings import Settings
+from scheduler_service.pipeline import (
+    Assignment,
+    HostPipeline,
+    ScheduleResult,
+)
 from scheduler_service.store import claims, rows
 
 _encode = msgspec.json.Encoder().encode
@@ -52,19 +55,25 @@ class ScheduledJob(msgspec.Struct, eq=False):
 class ClaimSender:
     """Sends claims for what was selected.
 
-    :param policies: of server groups that a claim must not break
+    :param pipeline: what it claims is selected by this one
     """
 
     def __init__(
         self,
         snapshots: SnapshotCache,
-        settings: Settings,
-        policies: frozenset[str],
+        pipeline: HostPipeline,
         health: Health,
     ) -> None:
         self._snapshots = snapshots
         self._health = health
-        self._policies = policies
+        self.use(pipeline)
+
+    def use(self, pipeline: HostPipeline) -> None:
+        """Claim what this pipeline selects, from now on."""
+        settings = pipeline.settings
+        self._policies = frozenset(
+            one.policy for one in pipeline.filters if one.policy
+        )
         self._fallback = {
             name: settings.default_ratio(name) for name in STANDARD_CLASSES
         }
@@ -99,8 +108,12 @@ class ClaimSender:
                 self._health.count('claims_lost', by=jobs)
 
         snapshots = self._snapshots
+        store = snapshots.store
         with snapshots.raw_connection() as conn:
-            pending = claims.send(snapshots.store, conn, batch, on_done)
+            if not batch.statements:
+                with snapshots.writer() as writing:
+                    return claims.send(store, conn, batch, on_done, writing)
+            pending = claims.send(store, conn, batch, on_done)
             snapshots.pending = pending
         return pending
 

@@ -39,16 +39,16 @@ class DecisionRecorder:
     Decisions wait while the database is unreachable. Where more than 20,000
     wait, the oldest are dropped.
 
-    :param keep: how many decisions the store keeps; 0: store none
-    :param outcome_retention: seconds for which outcomes are kept
+    :ivar keep: how many decisions the store keeps; 0: store none
+    :ivar outcome_retention: seconds for which outcomes are kept
     """
 
     def __init__(
         self, store: Store, keep: int, outcome_retention: float = 86_400.0
     ) -> None:
         self._store = store
-        self._outcome_retention = outcome_retention
-        self._keep = keep
+        self.outcome_retention = outcome_retention
+        self.keep = keep
         self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_MAX_WAITING
@@ -64,7 +64,7 @@ class DecisionRecorder:
 
     def put(self, decision: Decision) -> None:
         """Have a decision stored soon."""
-        if self._keep:
+        if self.keep:
             self._waiting.append(decision)
 
     def stop(self, timeout: float) -> None:
@@ -97,10 +97,8 @@ class DecisionRecorder:
 
         def work(writer: Writer) -> None:
             decisions.record(writer, batch)
-            if self._stored_since_pruning > min(
-                _PRUNE_AFTER, self._keep // 10
-            ):
-                decisions.prune(writer, self._keep)
+            if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
+                decisions.prune(writer, self.keep)
                 self._stored_since_pruning = 0
 
         return work
@@ -120,7 +118,7 @@ class DecisionRecorder:
         def work(writer: Writer) -> None:
             change_feed.prune(writer.conn, _CHANGES_KEPT_S)
             quarantine.prune(writer, _CHANGES_KEPT_S)
-            outcomes.prune(writer, self._outcome_retention)
+            outcomes.prune(writer, self.outcome_retention)
 
         self._store.write(work)
 

@@ -26,10 +26,14 @@ class Explainer:
     """
 
     def __init__(self, pipeline: HostPipeline, rng: random.Random) -> None:
-        self._pipeline = pipeline.for_another_thread()
+        self.use(pipeline)
         self._rng = rng
         self._thread = ThreadPoolExecutor(1, 'explain')
         self._running: Future[None] | None = None
+
+    def use(self, pipeline: HostPipeline) -> None:
+        """Explain what comes from now on by another pipeline."""
+        self._pipeline = pipeline.for_another_thread()
         # The topology that was copied last, and the copies' own.
         self._topologies: tuple[Topology, Topology] | None = None
 
@@ -44,7 +48,9 @@ class Explainer:
         :param table: the newest; it is copied before this returns
         """
         copied = table.copy(self._topology_for(table))
-        self._running = self._thread.submit(self._explain, job, copied)
+        self._running = self._thread.submit(
+            self._explain, self._pipeline, job, copied
+        )
 
     def stop(self) -> None:
         """Explain nothing more."""
@@ -58,20 +64,22 @@ class Explainer:
             known = self._topologies = table.topology, copied
         return known[1]
 
-    def _explain(self, job: ExplainJob, table: HostTable) -> None:
+    def _explain(
+        self, pipeline: HostPipeline, job: ExplainJob, table: HostTable
+    ) -> None:
         try:
-            job.finish(self._explanation(table, job))
+            job.finish(self._explanation(pipeline, table, job))
         except errors.SchedulerError as error:
             job.fail(error)
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))
 
     def _explanation(
-        self, table: HostTable, job: ExplainJob
+        self, pipeline: HostPipeline, table: HostTable, job: ExplainJob
     ) -> dict[str, Any]:
         request = job.request.with_ids()
-        results = self._pipeline.filter_results(table, request)
-        subject = explain.Subject(table, request, self._pipeline.settings)
+        results = pipeline.filter_results(table, request)
+        subject = explain.Subject(table, request, pipeline.settings)
         report: dict[str, Any] = {
             'request_id': request.request_id,
             'filters': explain.rejections(results, subject),
@@ -79,7 +87,7 @@ class Explainer:
         if job.host is not None:
             report['nodes'] = explain.host_report(results, subject, job.host)
         try:
-            result = self._pipeline.select(Overlay(table), request, self._rng)
+            result = pipeline.select(Overlay(table), request, self._rng)
         except errors.NoValidHost as error:
             return {**report, 'error': error.to_dict()}
         return {

@@ -97,6 +97,17 @@ class ExtenderDispatcher:
         self._copier = TableCopier()
         self._lock = threading.Lock()
         self._pending = 0
+        self._retired = False
+
+    @property
+    def pending(self) -> int:
+        """How many jobs are out that will come back."""
+        return self._pending
+
+    @property
+    def urls(self) -> list[str]:
+        """The URL prefixes of the extenders."""
+        return self._chain.urls
 
     @property
     def has_pending(self) -> bool:
@@ -164,6 +175,14 @@ class ExtenderDispatcher:
         asked = self._asked(request, placement.instance_uuid)
         self._chain.bind(asked, name)
 
+    def retire(self) -> None:
+        """Take no more jobs, and stop when the last one is back."""
+        with self._lock:
+            self._retired = True
+            idle = not self._pending
+        if idle:
+            self.stop()
+
     def stop(self) -> None:
         """End the threads and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -186,6 +205,9 @@ class ExtenderDispatcher:
             finally:
                 with self._lock:
                     self._pending -= 1
+                    is_last = self._retired and not self._pending
+                if is_last:
+                    self.stop()
 
         self._threads.submit(run)
 

@@ -68,6 +68,13 @@ class HostOrderer:
         self._options = options
         self._copier = TableCopier()
 
+    def use(self, pipeline: HostPipeline, options: ExternalOptions) -> None:
+        """Order by another pipeline, from the next call on."""
+        with self._copier.lock:
+            self._pipeline = pipeline
+            self._options = options
+            self._copier.forget()
+
     def order(
         self,
         request: Request,
@@ -84,17 +91,19 @@ class HostOrderer:
         :raises FilterFault: a filter or weigher failed
         """
         snapshot = self._snapshot()
+        keep_unknown = self._options.keep_unknown
         known: list[tuple[str, int]] = []
         unknown = [host.name for host in hosts]
         funnel: list[dict[str, Any]] = []
         ordered: list[str] = []
         if snapshot is not None:
             with self._copier.lock:
+                keep_unknown = self._options.keep_unknown
                 table = self._copier.copy(snapshot.hosts).table
                 known, unknown = _split(table, hosts)
                 passed = self._filter(table, request, known, funnel)
                 ordered = self._sort(table, request, passed, weights)
-        if self._options.keep_unknown:
+        if keep_unknown:
             ordered += unknown
         names = list(dict.fromkeys(ordered))
         outcome = 'ordered' if names else 'NoValidHost'

@@ -6,25 +6,31 @@ import dataclasses
 import logging
 import pathlib
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
+from scheduler_service.conf.database import timeouts
+from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine import legacy_policy, pod_places
 from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.plan import Plan
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_resources import OfferedResources
 from scheduler_service.engine.pod_use import PodUse
-from scheduler_service.engine.pods import PodEvaluator
+from scheduler_service.engine.pods import PodEvaluator, PodPipeline
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender import config
+from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
+from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
 
@@ -37,27 +43,67 @@ def build(
     :raises ConfigurationError: a filter, a weigher or the policy file does
         not load
     """
+    made = plan(conf)
+    scheduler = Scheduler(store, made.hosts, made.pools, made.options, rng)
+    if made.extenders:
+        scheduler.extend(made)
+    return scheduler
+
+
+def plan(conf: Any) -> Plan:
+    """Return what the options of *conf* make of the engine.
+
+    :raises ConfigurationError: a filter, a weigher or the policy file does
+        not load
+    """
     settings = options.settings(conf)
     policy = policy_of(conf)
-    pools = PoolPipeline(
-        plugins.pool_filters(conf.pool_scheduler.scheduler_filters), settings
-    )
-    fields = dataclasses.fields(EngineOptions)
-    engine = EngineOptions(**{f.name: conf.scheduler[f.name] for f in fields})
-    scheduler = Scheduler(
-        store, host_pipeline(conf, settings, policy), pools, engine, rng
-    )
-    if policy.extenders:
-        group = conf.extender
-        scheduler.extend(
-            policy.extenders,
-            ExtenderOptions(
-                domain=group.domain,
-                threads=group.threads,
-                max_nodes=group.max_nodes,
-            ),
+    with options.place(conf, 'pool_scheduler', 'scheduler_filters'):
+        pool_filters = plugins.pool_filters(
+            conf.pool_scheduler.scheduler_filters
         )
-    return scheduler
+    fields = dataclasses.fields(EngineOptions)
+    group = conf.extender
+    return Plan(
+        hosts=host_pipeline(conf, settings, policy),
+        pools=PoolPipeline(pool_filters, settings),
+        options=EngineOptions(
+            **{field.name: conf.scheduler[field.name] for field in fields}
+        ),
+        extenders=policy.extenders,
+        asking=ExtenderOptions(
+            domain=group.domain,
+            threads=group.threads,
+            max_nodes=group.max_nodes,
+        ),
+        timeouts=timeouts(conf),
+    )
+
+
+def pod_pipeline(conf: Any) -> PodPipeline:
+    """Return what nodes are judged by for pods.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    group, available = conf.extender, conf.filter_scheduler.available_filters
+    by_load = group.load_weighers == 'always' or (
+        conf.kubernetes.enabled and group.load_weighers == 'counted'
+    )
+    filters = _filters(conf, available, group.enabled_filters, 'extender')
+    weighers = _weighers(conf, group.weight_classes, 'extender')
+    settings = options.settings(conf)
+    pipeline = HostPipeline(
+        [*filters, OfferedResources()],
+        [one for one in weighers if not pod_places.looks_at_load(one)],
+        settings,
+        check_room=False,
+    )
+    return PodPipeline(
+        pipeline,
+        pod_places.load_scoring(
+            weighers if by_load else (), settings, group.score_scale == 'range'
+        ),
+    )
 
 
 def pod_evaluator(
@@ -69,27 +115,27 @@ def pod_evaluator(
     :param unknown: what becomes of nodes that the store lacks
     :raises ConfigurationError: a filter or weigher does not load
     """
-    group = conf.extender
-    counted = conf.kubernetes.enabled
-    by_load = group.load_weighers == 'always' or (
-        counted and group.load_weighers == 'counted'
+    by = pod_pipeline(conf)
+    places = PodPlaces(
+        use,
+        by.scoring,
+        conf.extender.domain,
+        by.pipeline.settings,
+        assuming=conf.kubernetes.enabled,
     )
-    filters = plugins.host_filters(
-        conf.filter_scheduler.available_filters, group.enabled_filters
+    return PodEvaluator(by.pipeline, scheduler.snapshot, places, unknown)
+
+
+def order_pipeline(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
+    """Return what hosts are ordered by that a compute service sends.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    ours = conf.compute
+    available = conf.filter_scheduler.available_filters
+    return _without_room(conf, available, 'filter_scheduler'), ExternalOptions(
+        ours.external_weight_multiplier, ours.external_unknown_hosts == 'last'
     )
-    weighers = plugins.host_weighers(group.weight_classes)
-    settings = options.settings(conf)
-    pipeline = HostPipeline(
-        [*filters, OfferedResources()],
-        [one for one in weighers if not pod_places.looks_at_load(one)],
-        settings,
-        check_room=False,
-    )
-    scoring = pod_places.load_scoring(
-        weighers if by_load else (), settings, group.score_scale == 'range'
-    )
-    places = PodPlaces(use, scoring, group.domain, settings, counted)
-    return PodEvaluator(pipeline, scheduler.snapshot, places, unknown)
 
 
 def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
@@ -97,22 +143,37 @@ def host_orderer(conf: Any, scheduler: Scheduler) -> HostOrderer:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    group, ours = conf.filter_scheduler, conf.compute
-    pipeline = HostPipeline(
-        plugins.host_filters(group.available_filters, group.enabled_filters),
-        plugins.host_weighers(group.weight_classes),
+    pipeline, how = order_pipeline(conf)
+    return HostOrderer(
+        pipeline, scheduler.snapshot, scheduler.recorder.put, how
+    )
+
+
+def _without_room(
+    conf: Any, available: Sequence[str], group: str
+) -> HostPipeline:
+    """Return a pipeline for hosts on which nothing is claimed.
+
+    :param group: whose ``enabled_filters`` and ``weight_classes`` it has
+    """
+    return HostPipeline(
+        _filters(conf, available, conf[group].enabled_filters, group),
+        _weighers(conf, conf[group].weight_classes, group),
         options.settings(conf),
         check_room=False,
     )
-    return HostOrderer(
-        pipeline,
-        scheduler.snapshot,
-        scheduler.recorder.put,
-        ExternalOptions(
-            ours.external_weight_multiplier,
-            ours.external_unknown_hosts == 'last',
-        ),
-    )
+
+
+def _filters(
+    conf: Any, available: Sequence[str], enabled: Sequence[str], group: str
+) -> list[HostFilter]:
+    with options.place(conf, group, 'enabled_filters'):
+        return plugins.host_filters(available, enabled)
+
+
+def _weighers(conf: Any, names: Sequence[str], group: str) -> list[Weigher]:
+    with options.place(conf, group, 'weight_classes'):
+        return plugins.host_weighers(names)
 
 
 def policy_of(conf: Any) -> config.Policy:
@@ -146,14 +207,13 @@ def host_pipeline(
     enabled = group.enabled_filters
     if policy.predicates is not None:
         enabled = legacy_policy.filters(policy.predicates)
-    weighers = plugins.host_weighers(group.weight_classes)
+    names = group.weight_classes
     if policy.priorities is not None:
         names, multipliers = legacy_policy.weighers(policy.priorities)
-        weighers = plugins.host_weighers(names)
         settings = dataclasses.replace(settings, **multipliers)
     return HostPipeline(
-        plugins.host_filters(group.available_filters, enabled),
-        weighers,
+        _filters(conf, group.available_filters, enabled, GROUP),
+        _weighers(conf, names, GROUP),
         settings,
         cache=SearchCache() if group.search_cache else None,
     )

@@ -196,6 +196,10 @@ class Health:
                 line += f'; {details}'
             self._ended[cause] = known, line
 
+    def is_degraded(self, cause: str) -> bool:
+        """Whether something is wrong that is known by *cause*."""
+        return cause in self._causes
+
     @property
     def degraded(self) -> list[str]:
         """What is wrong now, a few words each."""

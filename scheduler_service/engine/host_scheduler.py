@@ -52,12 +52,33 @@ class HostScheduler:
         self._selector = Selector(
             snapshots, pipeline, rng, outcomes, others_wait
         )
-        policies = {one.policy for one in pipeline.filters if one.policy}
-        self._sender = ClaimSender(
-            snapshots, settings, frozenset(policies), health
-        )
+        self._sender = ClaimSender(snapshots, pipeline, health)
+        # Extenders of configurations before, until their last job is back.
+        self._retired: list[ExtenderDispatcher] = []
 
-    def extend(self, extenders: ExtenderDispatcher) -> None:
+    def use(
+        self,
+        pipeline: HostPipeline,
+        retries: int,
+        extenders: ExtenderDispatcher | None,
+    ) -> None:
+        """Schedule by another configuration, from the next batch on.
+
+        Jobs that extenders are being asked about begin anew.
+        """
+        self.pipeline = self._selector.pipeline = pipeline
+        self._sender.use(pipeline)
+        self._explainer.use(pipeline)
+        self.replies.retries = retries
+        self.replies.max_binds = pipeline.settings.max_attempts
+        before = self.replies.extenders
+        self.extend(extenders)
+        self._retired = [one for one in self._retired if one.has_pending]
+        if before is not None:
+            before.retire()
+            self._retired.append(before)
+
+    def extend(self, extenders: ExtenderDispatcher | None) -> None:
         """Have extenders asked, and bind what is claimed."""
         self._selector.extenders = self.replies.extenders = extenders
 
@@ -72,6 +93,11 @@ class HostScheduler:
         self.replies.requeue = requeue
 
     @property
+    def selections(self) -> int:
+        """How often hosts were selected for a job."""
+        return self._selector.selections
+
+    @property
     def has_pending(self) -> bool:
         """Whether jobs wait for others, or are being explained."""
         extenders = self.replies.extenders
@@ -79,14 +105,16 @@ class HostScheduler:
             self._explainer.busy
             or self.replies.claimer.has_pending
             or (extenders is not None and extenders.has_pending)
+            or any(one.has_pending for one in self._retired)
         )
 
     def close(self) -> None:
         """Schedule nothing more."""
         self._explainer.stop()
         self.replies.claimer.stop()
-        if self.replies.extenders is not None:
-            self.replies.extenders.stop()
+        for one in (self.replies.extenders, *self._retired):
+            if one is not None:
+                one.stop()
 
     def schedule(
         self, jobs: Sequence[HostJob], next_jobs: NextJobs = tuple

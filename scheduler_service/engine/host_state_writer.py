@@ -28,12 +28,8 @@ from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import (
-    Store,
-    Writer,
-    first_line,
-    in_chunks,
-)
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.faults import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import host_reports
@@ -61,13 +57,16 @@ class HostStateWriterOptions:
 
 
 class HostStateWriter:
-    """A thread that writes what hosts and operators report."""
+    """A thread that writes what hosts and operators report.
+
+    :ivar options: read anew with each turn
+    """
 
     def __init__(
         self, store: Store, options: HostStateWriterOptions, health: Health
     ) -> None:
         self._store = store
-        self._options = options
+        self.options = options
         self._health = health
         self._buffer = ReportBuffer()
         self._changed = threading.Condition()
@@ -310,7 +309,7 @@ class HostStateWriter:
         return None
 
     def _mark_stale_hosts(self) -> None:
-        limit = self._options.service_down_time
+        limit = self.options.service_down_time
         listening = time.monotonic() - self._listening_since
         if not limit or listening < limit:
             return
@@ -328,7 +327,7 @@ class HostStateWriter:
             self._health.count('hosts_marked_down', by=marked)
 
     def _expire_claims(self) -> None:
-        limit = self._options.claim_timeout
+        limit = self.options.claim_timeout
         now = time.monotonic()
         # A claim may expire up to a twentieth of its time late, which saves
         # most of the queries.

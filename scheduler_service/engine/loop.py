@@ -5,10 +5,12 @@ It alone uses the snapshot, the pipelines and their connections.
 
 from __future__ import annotations
 
+import collections
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar
 
 import msgspec
@@ -53,6 +55,9 @@ class EngineLoop:
 
     :ivar batches: how many were taken
     :ivar requests: how many jobs were in them
+    :ivar turns: how often the loop turned
+    :ivar turned_at: monotonic time of its last turn
+    :ivar options: what is read of them is read with each batch
     """
 
     def __init__(
@@ -73,14 +78,40 @@ class EngineLoop:
         self._snapshots = snapshots
         self._hosts = hosts
         self._zones = zones
-        self._options = options
+        self.options = options
         self._health = health
         self._outcomes = outcomes
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
         )
-        self.batches = self.requests = 0
+        self.batches = self.requests = self.turns = 0
+        self.turned_at = time.monotonic()
+        # Work that waits for the moment between two batches.
+        self._changes: collections.deque[
+            tuple[Callable[[], None], Future[None]]
+        ] = collections.deque()
+
+    def between_batches(self, work: Callable[[], None]) -> Future[None]:
+        """Have work done by the thread while no job is being decided.
+
+        :return: the future of its end
+        """
+        done: Future[None] = Future()
+        self._changes.append((work, done))
+        self._queue.interrupt()
+        return done
+
+    def _change(self) -> None:
+        """Do what waits for the moment between two batches."""
+        while self._changes:
+            work, done = self._changes.popleft()
+            try:
+                work()
+            except Exception as fault:
+                done.set_exception(fault)
+            else:
+                done.set_result(None)
 
     def start(self) -> None:
         """Start the thread."""
@@ -99,16 +130,18 @@ class EngineLoop:
 
     def _run(self) -> None:
         while True:
-            jobs = self._queue.take(self._options.batch_size, _IDLE_S)
+            self.turns += 1
+            self.turned_at = time.monotonic()
+            jobs = self._queue.take(self.options.batch_size, _IDLE_S)
+            if self._changes:
+                self._change()
             if not jobs and self._queue.closed and not len(self._queue):
                 if not self._hosts.has_pending:
                     return
                 # A closed queue does not wait for jobs any more.
                 time.sleep(_CLOSING_PAUSE_S)
             try:
-                self._health.check_queue(
-                    len(self._queue), self._options.request_queue_size
-                )
+                self._health.check_queue(len(self._queue), self._queue.size)
                 self._decide(jobs)
                 self._monitor.answered(len(jobs) + len(self._queue))
             except errors.StoreTimeout as error:
@@ -164,7 +197,7 @@ class EngineLoop:
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
-        size = self._options.batch_size
+        size = self.options.batch_size
         room = _GROWTH * size - len(batch)
         taken = self._queue.take_batchable(min(room, size))
         batch += taken

@@ -61,11 +61,11 @@ def outcome_of(
 class Outcomes:
     """Looks up outcomes by the idempotency keys of jobs.
 
-    :param retention: seconds for which outcomes are kept
+    :ivar retention: seconds for which outcomes are kept
     """
 
     def __init__(self, retention: float, health: Health) -> None:
-        self._retention = retention
+        self.retention = retention
         self._health = health
 
     @staticmethod
@@ -169,7 +169,7 @@ class Outcomes:
         message = job.message
         if not message.redelivered or message.sent_at is None:
             return False
-        return clock.read(conn) - message.sent_at > self._retention
+        return clock.read(conn) - message.sent_at > self.retention
 
     def _count(self, recalled: Recalled) -> None:
         if _is_expired(recalled):

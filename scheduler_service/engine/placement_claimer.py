@@ -3,7 +3,9 @@
 The engine's thread hands claims over and goes on. Threads of
 :class:`PlacementClaimer` take as many waiting claims as fit into one call. No
 two of them work at the same provider at once, since calls that do so fail
-each other. The queue is guarded by a condition.
+each other. One call for many consumers costs the service less than half of
+one for each, so a second call begins beside the first only where it is full,
+or where the first takes long. The queue is guarded by a condition.
 """
 
 from __future__ import annotations
@@ -11,28 +13,33 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
-from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.engine.claimers import Refuse
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.placement_journal import PlacementJournal
 from scheduler_service.model import Placement, Request
 from scheduler_service.placement import claims
 from scheduler_service.placement.claims import Outcome, Wanted
 from scheduler_service.placement.client import PlacementClient
-from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 # How many consumers go in one call.
 MOST_AT_ONCE = 16
 _THREADS = 4
-_TRIES = 3
+# Where a call takes longer than this, others begin beside it, in seconds.
+_PATIENCE_S = 0.25
+# How long what is under way is waited for at the end, in seconds.
+_STOP_S = 5.0
+# What was made is recorded after this time at the latest, in seconds.
+_RECORD_S = 0.2
 _GOOD = (Outcome.MADE, Outcome.THERE)
 # Extra specs that the compute service turns into more than an amount of the
 # host's own provider.
@@ -50,6 +57,7 @@ class _Task(msgspec.Struct, eq=False):
 
     :ivar hosts: uuid of a provider -> service host
     :ivar repeated: whether they may be complete already
+    :ivar since: monotonic time at which it began to wait
     """
 
     job: HostJob
@@ -58,6 +66,12 @@ class _Task(msgspec.Struct, eq=False):
     repeated: bool
     on_done: Callable[[], None]
     on_failure: Callable[[errors.SchedulerError], None]
+    since: float = msgspec.field(default_factory=time.monotonic)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its instances have no allocations, as a rule."""
+        return not (self.repeated or self.job.move)
 
 
 class PlacementClaimer:
@@ -85,6 +99,7 @@ class PlacementClaimer:
         self._waiting: deque[_Task] = deque()
         self._busy: set[str] = set()
         self._pending = 0
+        self._calls = 0
         self._stopping = False
         self._threads = [
             threading.Thread(
@@ -149,42 +164,72 @@ class PlacementClaimer:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        deadline = time.monotonic() + _STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        while tasks := self._take():
+        journal = PlacementJournal(self._store)
+        while tasks := self._take(journal):
             try:
-                self._complete(list(tasks))
+                self._complete(list(tasks), journal)
             finally:
                 with self._changed:
                     for task in tasks:
                         self._busy -= task.hosts.keys()
                     self._pending -= len(tasks)
+                    self._calls -= 1
                     self._changed.notify_all()
+        journal.close()
 
-    def _take(self) -> list[_Task]:
+    def _take(self, journal: PlacementJournal) -> list[_Task]:
         """Wait for tasks whose providers nobody works at; none: the end."""
-        with self._changed:
-            while True:
+        while True:
+            with self._changed:
                 taken = self._free_tasks()
                 if taken or self._stopping:
+                    self._calls += 1
                     return taken
-                self._changed.wait()
+                limit = self._patience()
+                if journal.has_pending:
+                    limit = min(limit or _RECORD_S, _RECORD_S)
+                in_time = self._changed.wait(limit)
+            if not in_time and journal.has_pending:
+                journal.flush()
+
+    def _patience(self) -> float | None:
+        """Return for how long a thread may wait; None: until it is woken."""
+        if not self._waiting:
+            return None
+        waited = time.monotonic() - self._waiting[0].since
+        return _PATIENCE_S - waited if waited < _PATIENCE_S else None
 
     def _free_tasks(self) -> list[_Task]:
+        """Take the tasks of one call; none where it is to wait."""
         taken: list[_Task] = []
         count = 0
-        for task in list(self._waiting):
+        full = False
+        for task in self._waiting:
             if taken and count + len(task.wanted) > MOST_AT_ONCE:
+                full = True
                 break
             if self._busy.isdisjoint(task.hosts):
                 taken.append(task)
                 count += len(task.wanted)
+        if not taken or self._is_early(taken, full or count >= MOST_AT_ONCE):
+            return []
         for task in taken:
             self._waiting.remove(task)
             self._busy.update(task.hosts)
         return taken
 
-    def _complete(self, tasks: list[_Task]) -> None:
+    def _is_early(self, tasks: Sequence[_Task], full: bool) -> bool:
+        """Whether more tasks can join until a call that is under way ends."""
+        if full or not self._calls:
+            return False
+        return time.monotonic() - tasks[0].since < _PATIENCE_S
+
+    def _complete(self, tasks: list[_Task], journal: PlacementJournal) -> None:
         """Complete tasks together; each by itself where that fails."""
         for task in [one for one in tasks if one.job.expired()]:
             tasks.remove(task)
@@ -192,9 +237,9 @@ class PlacementClaimer:
         if not tasks:
             return
         try:
-            self._record(tasks)
+            wanted = [one for task in tasks for one in task.wanted]
+            journal.intend(wanted, all(task.fresh for task in tasks))
             found = self._make(tasks)
-            self._note_made(found)
         except errors.PlacementUnavailable as fault:
             for task in tasks:
                 self._fail(task, fault)
@@ -202,34 +247,16 @@ class PlacementClaimer:
         except Exception as fault:
             if len(tasks) > 1:
                 for task in tasks:
-                    self._complete([task])
+                    self._complete([task], journal)
             else:
                 self._fail(tasks[0], fault)
             return
+        journal.made([one for one in wanted if found[one.consumer] in _GOOD])
         for task in tasks:
             try:
-                self._settle(task, found)
+                self._settle(task, found, journal)
             except Exception as fault:
                 self._fail(task, fault)
-
-    def _record(self, tasks: Sequence[_Task]) -> None:
-        wanted = [
-            (one.consumer, one.provider, one.resources)
-            for task in tasks
-            for one in task.wanted
-        ]
-        for tries in range(1, _TRIES + 1):
-            try:
-                self._store.write(
-                    lambda writer: placement_records.intend(
-                        writer.conn, wanted
-                    )
-                )
-            except db_exception.DBDuplicateEntry:
-                if tries == _TRIES:
-                    raise
-            else:
-                return
 
     def _make(self, tasks: Sequence[_Task]) -> dict[str, Outcome]:
         """Return what became of the allocations, by instance."""
@@ -237,7 +264,7 @@ class PlacementClaimer:
         fresh: list[Wanted] = []
         for task in tasks:
             # Those that were there before would make a whole POST fail.
-            if task.repeated or task.job.move:
+            if not task.fresh:
                 for one in task.wanted:
                     found |= claims.make(self._client, [one])
             else:
@@ -248,14 +275,12 @@ class PlacementClaimer:
             found |= claims.make(self._client, part)
         return found
 
-    def _note_made(self, found: dict[str, Outcome]) -> None:
-        made = [uuid for uuid, outcome in found.items() if outcome in _GOOD]
-        if made:
-            self._store.write(
-                lambda writer: placement_records.mark_made(writer.conn, made)
-            )
-
-    def _settle(self, task: _Task, found: dict[str, Outcome]) -> None:
+    def _settle(
+        self,
+        task: _Task,
+        found: dict[str, Outcome],
+        journal: PlacementJournal,
+    ) -> None:
         """Finish a job whose allocations are all made; undo others."""
         bad = [one for one in task.wanted if found[one.consumer] not in _GOOD]
         if not bad:
@@ -263,7 +288,8 @@ class PlacementClaimer:
             task.on_done()
             return
         self._health.count('placement_claims_lost', by=len(task.wanted))
-        self._undo(task, [one for one in task.wanted if one not in bad])
+        good = [one for one in task.wanted if one not in bad]
+        self._undo(task, good, journal)
         worst = bad[0]
         if found[worst.consumer] is Outcome.CONFLICT:
             task.on_failure(
@@ -301,7 +327,12 @@ class PlacementClaimer:
             LOG.exception('A claim could not be released')
             self._refuse(task.job, errors.as_scheduler_error(error))
 
-    def _undo(self, task: _Task, wanted: Sequence[Wanted]) -> None:
+    def _undo(
+        self,
+        task: _Task,
+        wanted: Sequence[Wanted],
+        journal: PlacementJournal,
+    ) -> None:
         if task.repeated:
             # An earlier answer may have given them to the caller.
             return
@@ -309,10 +340,7 @@ class PlacementClaimer:
             claims.undo(
                 self._client, one.consumer, one.provider, one.resources
             )
-        uuids = [one.consumer for one in task.wanted]
-        self._store.write(
-            lambda writer: placement_records.forget(writer.conn, uuids)
-        )
+        journal.forget([one.consumer for one in task.wanted])
 
 
 def _unsupported(what: str) -> errors.InvalidRequest:

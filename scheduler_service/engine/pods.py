@@ -17,7 +17,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import pod_places
-from scheduler_service.engine.pod_load import Asking, Sent
+from scheduler_service.engine.pod_load import Asking, LoadScoring, Sent
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_requests import Asked, PodRequests
 from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
@@ -132,6 +132,16 @@ class _Part(NamedTuple):
     sent: Sent
 
 
+class PodPipeline(NamedTuple):
+    """What nodes are judged by for pods.
+
+    :ivar scoring: how much the load of nodes counts
+    """
+
+    pipeline: HostPipeline
+    scoring: LoadScoring
+
+
 class PodEvaluator:
     """Filters and scores nodes for pods.
 
@@ -156,6 +166,14 @@ class PodEvaluator:
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored: where it goes is still to be assumed.
         self._unplaced: tuple[Any, Nodes] | None = None
+
+    def use(self, by: PodPipeline) -> None:
+        """Evaluate in another way, from the next call on."""
+        with self._lock:
+            self._pipeline = by.pipeline
+            self._stored.use(by.pipeline)
+            self._places.scoring = by.scoring
+            self._places.settings = by.pipeline.settings
 
     def filter(self, pod: Any, nodes: Nodes, to_place: bool = True) -> Verdict:
         """Return which nodes pass, and the reasons of the others.

@@ -28,12 +28,12 @@ LOG = logging.getLogger(__name__)
 class Quarantine:
     """Decides whether a redelivered message may be processed once more.
 
-    :param limit: redeliveries after which it may not; 0: it always may
+    :ivar limit: redeliveries after which it may not; 0: it always may
     """
 
     def __init__(self, store: Store, limit: int, health: Health) -> None:
         self._store = store
-        self._limit = limit
+        self.limit = limit
         self._health = health
         self._cancelled: list[str] = []
 
@@ -56,7 +56,7 @@ class Quarantine:
 
         def work(writer: Writer) -> bool:
             quarantine.uncount(writer, cancelled)
-            return quarantine.count_delivery(writer, redelivered, self._limit)
+            return quarantine.count_delivery(writer, redelivered, self.limit)
 
         try:
             allowed = self._store.write(work)
@@ -71,11 +71,11 @@ class Quarantine:
                 'show %s"',
                 message_id,
                 method,
-                self._limit,
+                self.limit,
                 message_id,
             )
             raise errors.RequestPutAside(
-                message_id=message_id, deliveries=self._limit
+                message_id=message_id, deliveries=self.limit
             )
 
     def cancel(self, message_id: str) -> None:

@@ -56,12 +56,12 @@ class _Lane:
 class RequestQueue:
     """Jobs of callers, each of whom gets a fair share of the engine.
 
-    :param size: how many may wait. One more is refused, unless its caller
+    :ivar size: how many may wait. One more is refused, unless its caller
         has fewer than its share of them.
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._lanes: dict[Hashable, _Lane] = {}
         # (served, number, lane) of lanes whose next job may be taken.
         self._ready: list[tuple[float, int, _Lane]] = []
@@ -77,7 +77,7 @@ class RequestQueue:
         self._taken: list[Job] = []
         self._pending: list[Job] = []
         self._kept_pending = 0
-        self._closed = False
+        self._closed = self._interrupted = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -100,6 +100,19 @@ class RequestQueue:
         return ready > 0 or any(
             one is not own and _may_run(one.jobs[0]) for one in self._blocked
         )
+
+    def lanes(self) -> list[tuple[Hashable, int]]:
+        """Return lanes with how many jobs wait in each, most first."""
+        waiting = [
+            (key, len(one.jobs))
+            for key, one in list(self._lanes.items())
+            if one.jobs
+        ]
+        return sorted(waiting, key=lambda one: -one[1])
+
+    def taken(self) -> list[Job]:
+        """Return jobs that were taken and may have no result yet."""
+        return [*self._taken, *self._pending]
 
     def put(self, job: Job) -> None:
         """Add a job.
@@ -134,8 +147,8 @@ class RequestQueue:
             return 0
         lane = self._lanes.get(job.lane)
         own = len(lane.jobs) if lane is not None else 0
-        share = self._size // (self._busy_lanes + (own == 0)) or 1
-        room = max(self._size - self._waiting, share - own, 0)
+        share = self.size // (self._busy_lanes + (own == 0)) or 1
+        room = max(self.size - self._waiting, share - own, 0)
         if job.most_waiting is not None:
             room = min(room, max(0, job.most_waiting - own))
         return room
@@ -273,7 +286,8 @@ class RequestQueue:
         deadline = time.monotonic() + timeout
         while not self._closed or self._waiting:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._interrupted:
+                self._interrupted = False
                 return False
             self._changed.wait(
                 min(left, _BLOCKED_S) if self._blocked else left
@@ -348,6 +362,12 @@ class RequestQueue:
                     del last[one]
         if look_at_all:
             self._kept_pending = len(self._pending)
+
+    def interrupt(self) -> None:
+        """End the wait of :meth:`take`: there is something else to do."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Accept no more jobs; those inside are still handed out."""

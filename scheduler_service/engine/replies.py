@@ -19,6 +19,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.model import HostsAnswer, Placement
+from scheduler_service.pipeline import explain
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.records.decisions import Decision
@@ -29,8 +30,8 @@ KIND = 'select_destinations'
 class HostReplies:
     """Finishes host jobs.
 
-    :param retries: how often a job that lost its claim is scheduled again
-    :param max_binds: how many hosts an extender may fail to bind
+    :ivar retries: how often a job that lost its claim is scheduled again
+    :ivar max_binds: how many hosts an extender may fail to bind
     :ivar extenders: bind what is claimed; None where there are none
     :ivar claimer: completes what is claimed in the store
     :ivar requeue: puts a job back into the request queue
@@ -50,8 +51,8 @@ class HostReplies:
         self._store = store
         self._recorder = recorder
         self._health = health
-        self._retries = retries
-        self._max_binds = max_binds
+        self.retries = retries
+        self.max_binds = max_binds
 
     def finish(self, one: ScheduledJob) -> None:
         """Finish a job, once an extender has bound what it is to bind."""
@@ -186,7 +187,7 @@ class HostReplies:
             self._store.write(
                 lambda writer: lifecycle.release(writer, uuids, final=False)
             )
-            if len(job.excluded_hosts) >= self._max_binds:
+            if len(job.excluded_hosts) >= self.max_binds:
                 self.refuse(job, error)
                 return
             job.extender_scores = None
@@ -200,16 +201,18 @@ class HostReplies:
         self._health.count('requests', error.name)
         for cause in error.facts.get('filters') or ():
             self._health.count('filter_rejections', str(cause['filter']))
+        decisive = explain.decisive_filter(error.facts)
+        self._health.count('refusals', f'{decisive} {error.name}')
         if job.claim:
             self._record(job, error.name, {'error': error.to_dict()})
 
     def count_lost_claim(self, job: HostJob) -> None:
         """Count a lost claim; refuse a job that lost too often."""
         job.attempts += 1
-        if job.attempts > self._retries:
+        if job.attempts > self.retries:
             error = errors.MaxRetriesExceeded(
                 'Every attempt lost its claim to another request '
-                f'({self._retries} retries)',
+                f'({self.retries} retries)',
                 request_id=job.request.request_id,
                 attempts=job.attempts,
             )
@@ -224,7 +227,10 @@ class HostReplies:
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
-        self._recorder.put(Decision.of(request_id, KIND, outcome, why))
+        origin = job.message.origin(request_id)
+        self._recorder.put(
+            Decision.of(request_id, KIND, outcome, why, *origin)
+        )
 
 
 def _keep(job: HostJob) -> None:

@@ -18,18 +18,17 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import claim_changes, ownership, status
 from scheduler_service.engine.claimers import Claimer, Refuse
+from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.extenders import (
-    ExtenderDispatcher,
-    ExtenderOptions,
-)
 from scheduler_service.engine.futures import BatchFuture, BatchItem
+from scheduler_service.engine.gauges import Gauges
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
+from scheduler_service.engine.insight import Insight
 from scheduler_service.engine.jobs import (
     NO_MESSAGE,
     DeliveredMessage,
@@ -43,13 +42,14 @@ from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcome_writer import OutcomeWriter
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.plan import Plan
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.reconfiguring import Reconfigurer
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
-from scheduler_service.extender.config import Extender
 from scheduler_service.model import Entry, Pool, Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.connection import Store
@@ -62,6 +62,8 @@ class Scheduler:
     Results are those of :mod:`scheduler_service.model.reply`; errors those
     of :mod:`scheduler_service.errors`. A verb whose message may be delivered
     again takes it as ``message``: then it is not done twice.
+
+    :ivar reconfigurer: has it decide by another plan
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Scheduler:
         self.recorder = DecisionRecorder(
             store, options.decisions_kept, options.outcome_retention
         )
+        self.decision_log = DecisionLog(options.log_decisions)
         outcomes = Outcomes(options.outcome_retention, self.health)
         self._outcome_writer = OutcomeWriter(store, outcomes)
         self._hosts = HostScheduler(
@@ -94,19 +97,15 @@ class Scheduler:
             outcomes,
             self._queue.others_wait,
         )
+        zones = ZoneScheduler(
+            self._snapshots, pools, self.recorder, rng, self.health, outcomes
+        )
         self._loop = EngineLoop(
             store,
             self._queue,
             self._snapshots,
             self._hosts,
-            ZoneScheduler(
-                self._snapshots,
-                pools,
-                self.recorder,
-                rng,
-                self.health,
-                outcomes,
-            ),
+            zones,
             options,
             self.health,
             outcomes,
@@ -119,29 +118,37 @@ class Scheduler:
             ),
             self.health,
         )
+        self.insight = Insight(
+            self._queue, self._loop, self._hosts, self._snapshots
+        )
+        self.gauges = Gauges(
+            store, self.snapshot, self._hosts, self._loop, self.health
+        )
         self._snapshots.on_history_changed = self._on_history_changed
         self.quarantine = Quarantine(
             store, options.max_deliveries, self.health
         )
+        self.reconfigurer = Reconfigurer(
+            self._queue,
+            self._loop,
+            self._hosts,
+            zones,
+            self._snapshots,
+            outcomes,
+            self.recorder,
+            self.decision_log,
+            self.host_state_writer,
+            self.quarantine,
+            self.health,
+        )
         self._stopping = threading.Event()
 
-    def extend(
-        self, extenders: Sequence[Extender], options: ExtenderOptions
-    ) -> None:
-        """Have extenders asked, from the start on.
+    def extend(self, plan: Plan) -> None:
+        """Have the extenders of a plan asked, from the start on.
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extend(
-            ExtenderDispatcher(
-                extenders,
-                self._hosts.pipeline,
-                options,
-                self.health,
-                lambda job: self._queue.requeue([job]),
-                self._hosts.replies.refuse,
-            )
-        )
+        self._hosts.extend(self.reconfigurer.dispatcher(plan))
 
     def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
         """Have claims completed, from the start on."""
@@ -162,6 +169,7 @@ class Scheduler:
         )
         if loaded:
             self.recorder.start()
+            self.decision_log.start()
             self._outcome_writer.start()
             self.host_state_writer.start()
             self._loop.start()
@@ -187,6 +195,7 @@ class Scheduler:
         self._hosts.close()
         self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
+        self.decision_log.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._snapshots.drop()
@@ -216,7 +225,7 @@ class Scheduler:
         """
         return self.put(
             HostJob(
-                request=request.with_ids(message.key()),
+                request=request.with_ids(message.key(), message.sent_id()),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
@@ -244,7 +253,7 @@ class Scheduler:
         """
         return self.put(
             ZoneJob(
-                zone=zone.with_ids(message.key()),
+                zone=zone.with_ids(message.key(), message.sent_id()),
                 caller=caller,
                 pools=pools,
                 keep=keep,
@@ -276,6 +285,7 @@ class Scheduler:
             job.deadline = deadline
             job.recorder = self._outcome_writer
             jobs.append(job)
+        self.decision_log.follow_many(batch.whole, message, caller.project_id)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -354,6 +364,7 @@ class Scheduler:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
         job.recorder = self._outcome_writer
+        self.decision_log.follow(job)
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:

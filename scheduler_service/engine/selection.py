@@ -47,6 +47,8 @@ class Selector:
 
     :ivar extenders: asks extenders; None where there are none
     :ivar claimer: says which claims can be completed
+    :ivar pipeline: what hosts are selected by
+    :ivar selections: how often :meth:`select` was called
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class Selector:
     ) -> None:
         self.extenders: ExtenderDispatcher | None = None
         self.claimer: Claimer = EmbeddedClaimer()
+        self.selections = 0
         self._snapshots = snapshots
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._rng = rng
         self._outcomes = outcomes
         self._others_wait = others_wait
@@ -82,7 +85,10 @@ class Selector:
         :raises Forbidden: an instance or the group is another project's
         :raises SchedulerError: the request cannot be scheduled
         """
+        self.selections += 1
         table, request = overlay.table, job.request
+        if job.pipeline is not self.pipeline:
+            job.forget_selection(self.pipeline)
         if job.claim:
             self.claimer.check(request)
         recalled = self._recall(job)
@@ -147,7 +153,7 @@ class Selector:
         placed, job.placed = job.placed, {}
         try:
             with turns.begin(turn):
-                return self._pipeline.select(
+                return self.pipeline.select(
                     overlay,
                     request,
                     self._rng,

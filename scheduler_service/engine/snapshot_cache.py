@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sqlalchemy.engine import Connection
 
@@ -59,10 +60,11 @@ def _ignore_change() -> None:
 class SnapshotCache:
     """The engine's view of the store, and its connections.
 
-    :param max_age: seconds after which the snapshot is brought up to date
+    :ivar max_age: seconds after which the snapshot is brought up to date
         before it is used
     :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
+    :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
     :ivar on_history_changed: called when the database went back in time,
         before everything is loaded anew
@@ -73,10 +75,11 @@ class SnapshotCache:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
+        self.loading = False
         self.pending: claims.PendingClaim | None = None
         self.on_history_changed: Callable[[], None] = _ignore_change
         self.releases = RecentReleases()
-        self._max_age = max_age
+        self.max_age = max_age
         # Our own claims since the last look at the database, whose effect is
         # in the snapshot: revision -> lineage. The next look finds them, or
         # the database went back in time.
@@ -92,14 +95,14 @@ class SnapshotCache:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._transaction() as conn:
+        with self._loads(), self._transaction() as conn:
             self.snapshot = load_snapshot(conn)
         return self._mark_refreshed(self.snapshot)
 
     def current(self) -> Snapshot:
         """Return the snapshot, brought up to date if it is too old."""
         age = time.monotonic() - self.refreshed_at
-        if self.snapshot is None or self._behind or age > self._max_age:
+        if self.snapshot is None or self._behind or age > self.max_age:
             return self.refresh()
         return self.snapshot
 
@@ -112,7 +115,8 @@ class SnapshotCache:
         """
         if self.snapshot is None:
             return self.load()
-        with self._transaction() as conn:
+        # Where too much changed, all of it is loaded anew.
+        with self._loads(), self._transaction() as conn:
             try:
                 self.snapshot = change_feed.refresh(
                     conn, self.snapshot, self._own, self.releases.add
@@ -166,6 +170,32 @@ class SnapshotCache:
         """
         with self._transaction() as conn:
             yield conn
+
+    @contextlib.contextmanager
+    def _loads(self) -> Iterator[None]:
+        self.loading = True
+        try:
+            yield
+        finally:
+            self.loading = False
+
+    def is_waiting(self) -> bool:
+        """Whether the engine waits for an answer of the database.
+
+        Any thread may ask. SQLite is no server, and never is waited for.
+        """
+        for conn in (self._reader, self._writer):
+            with contextlib.suppress(Exception):
+                session: Any = conn and conn.connection.dbapi_connection
+                if getattr(session, 'waits_since', None) is not None:
+                    return True
+        return False
+
+    def forget(self) -> None:
+        """Forget what was worked out from the options before."""
+        if self.snapshot is not None:
+            self.snapshot.hosts.topology.clear()
+            self.snapshot.hosts.load.clear()
 
     def drop(self) -> None:
         """Drop the connections; the next use makes new ones.

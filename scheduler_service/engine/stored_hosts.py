@@ -74,6 +74,12 @@ class StoredHosts:
         self._copier = TableCopier()
         self._known: _Known | None = None
 
+    def use(self, pipeline: HostPipeline) -> None:
+        """Judge by another pipeline, and forget what was said by this one."""
+        self._pipeline = pipeline
+        self._copier.forget()
+        self._known = None
+
     def newest(self) -> TableCopy | None:
         """Return a copy of the newest table; None if there is none yet."""
         snapshot = self._snapshot()

@@ -43,6 +43,11 @@ class TableCopier:
         # The topology that was copied last, and its first copy.
         self._last: tuple[Topology, TableCopy] | None = None
 
+    def forget(self) -> None:
+        """Forget what was computed from copies: options changed."""
+        with self.lock:
+            self._last = None
+
     def copy(self, table: HostTable) -> TableCopy:
         """Return a copy of a table.
 

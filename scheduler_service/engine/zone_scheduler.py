@@ -33,7 +33,10 @@ KIND = 'schedule_zone'
 
 
 class ZoneScheduler:
-    """Decides batches of zone jobs."""
+    """Decides batches of zone jobs.
+
+    :ivar pipeline: what pools are chosen by
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class ZoneScheduler:
         outcomes: Outcomes,
     ) -> None:
         self._snapshots = snapshots
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._recorder = recorder
         self._rng = rng
         self._health = health
@@ -120,7 +123,7 @@ class ZoneScheduler:
         """Return the pool for a job; None where it was refused."""
         pools = snapshot.pools if job.pools is None else job.pools
         try:
-            choice = self._pipeline.choose(
+            choice = self.pipeline.choose(
                 job.caller, pools, job.zone, self._rng
             )
             if job.pools is not None:
@@ -128,7 +131,7 @@ class ZoneScheduler:
         except errors.SchedulerError as error:
             self._refuse(job, error)
             if _is_recorded(job):
-                self._record(job.zone, error.name, {'error': error.to_dict()})
+                self._record(job, error.name, {'error': error.to_dict()})
             return None
         return choice
 
@@ -238,7 +241,7 @@ class ZoneScheduler:
     ) -> str | None:
         """Return the first filter that leaves a pool out; None: none does."""
         try:
-            steps = self._pipeline.run_filters(
+            steps = self.pipeline.run_filters(
                 job.caller, snapshot.pools, zone, self._rng, [pool]
             )
         except errors.ForcedPoolFilteredOut:
@@ -254,7 +257,7 @@ class ZoneScheduler:
 
     def _record_choice(self, job: ZoneJob, choice: PoolChoice) -> None:
         self._record(
-            job.zone,
+            job,
             'chosen',
             {
                 'pool_id': choice.pool.id,
@@ -264,11 +267,18 @@ class ZoneScheduler:
         )
 
     def _record(
-        self, zone: ZoneRequest, outcome: str, reasons: dict[str, Any]
+        self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
+        zone = job.zone
         document = {'zone': zone.name, 'zone_id': zone.id, **reasons}
         self._recorder.put(
-            Decision.of(zone.request_id, KIND, outcome, document)
+            Decision.of(
+                zone.request_id,
+                KIND,
+                outcome,
+                document,
+                *job.message.origin(zone.request_id),
+            )
         )
 
 

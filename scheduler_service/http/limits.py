@@ -41,7 +41,7 @@ class Limits:
     is being processed are never closed for another one.
 
     :ivar total: connections in all
-    :param per_address: connections of one address
+    :ivar per_address: connections of one address
     :param buffered_bytes: of request bodies in all
     """
 
@@ -49,7 +49,7 @@ class Limits:
         self, total: int, per_address: int, buffered_bytes: int
     ) -> None:
         self.total = total
-        self._per_address = per_address
+        self.per_address = per_address
         self._buffered_limit = buffered_bytes
         self._buffered = 0
         self._open: set[Connection] = set()
@@ -64,7 +64,7 @@ class Limits:
 
     def admit(self, owner: str) -> bool:
         """Make room for a connection; false if it has to be refused."""
-        if self._counts[owner] >= self._per_address:
+        if self._counts[owner] >= self.per_address:
             return self._drop_one(owner, 'address limit')
         if len(self._open) >= self.total:
             return self.make_room()

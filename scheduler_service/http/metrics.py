@@ -14,6 +14,7 @@ from prometheus_client import core
 
 from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.http.gauges import GaugeCollector
 
 PREFIX = 'scheduler_service_'
 OLD_PREFIX = 'scheduler_'
@@ -21,6 +22,7 @@ OLD_PREFIX = 'scheduler_'
 _LABELS = {
     'requests': ('outcome',),
     'filter_rejections': ('filter',),
+    'refusals': ('filter', 'cause'),
     'extender_calls': ('extender', 'verb', 'outcome'),
     'database_retries': ('reason',),
     'http_requests': ('route', 'status'),
@@ -40,7 +42,7 @@ _WITHOUT_OLD_NAME = (
     'http_requests', 'extender_verb_nodes', 'extender_verb_errors',
     'call_heartbeats', 'answers_undone', 'compute_changes',
     'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
-    'placement_claims_forgotten', 'placement_failures',
+    'placement_claims_forgotten', 'placement_failures', 'refusals',
 )  # fmt: skip
 _HELP = {
     'requests': 'Requests with a reply, by outcome',
@@ -51,6 +53,7 @@ _HELP = {
     'outcomes_repeated': 'Redelivered requests that got their outcome again',
     'outcomes_expired': 'Redelivered requests whose outcome was deleted',
     'filter_rejections': 'Requests that failed, by filter that rejected hosts',
+    'refusals': 'Requests that failed, by filter that left no host, and error',
     'extender_calls': 'Calls of extenders, by extender, verb and outcome',
     'http_requests': 'HTTP requests, by route and status',
     'extender_verb_nodes': 'Nodes of calls by a kube-scheduler, by verb',
@@ -61,6 +64,10 @@ _HELP = {
     'claims_lost': 'Claims lost to another request on the same hosts',
     'database_lost': 'How often the database became unreachable',
     'database_retries': 'Transactions repeated, by reason',
+    'database_timeouts': 'Transactions ended by a time limit',
+    'database_history_changes': 'How often the database went back in time',
+    'claims_expired': 'Claims released after claim_timeout',
+    'moves_expired': 'Claims of moves released after claim_timeout',
     'heartbeats': 'Heartbeats received',
     'host_reports': 'Host reports received',
     'host_reports_rejected': 'Host reports that were refused',
@@ -118,6 +125,10 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
 
 def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
     old_names = RENAMED_COUNTERS.values()
+    # Those without labels are there from the start: the first increase of one
+    # that appears with it would not be seen.
+    for name in _HELP.keys() - _LABELS.keys() - counters.keys():
+        yield _counter(PREFIX + name, _help(name), (), 0)
     for name, counts in counters.items():
         labels = _LABELS.get(name, ('label',))
         if name not in old_names:
@@ -226,6 +237,9 @@ class Metrics:
     ) -> None:
         self._registry = prometheus_client.CollectorRegistry()
         self._registry.register(_Collector(scheduler, more))
+        self._registry.register(GaugeCollector(scheduler.gauges))
+        # Processor time, memory, open files and start of the process.
+        prometheus_client.ProcessCollector(registry=self._registry)
 
     def on_get(self, req: Any, resp: Any) -> None:
         """Write all families in the text format."""

@@ -71,6 +71,23 @@ class Server:
         self._thread: threading.Thread | None = None
         self._ended: asyncio.Event | None = None
 
+    def use(self, group: Any) -> None:
+        """Follow changed limits: new connections, and new waits of old ones.
+
+        :param group: options of [http]
+        """
+        self._settings.request_timeout = group.request_timeout
+        self._settings.idle_timeout = group.idle_timeout
+        self._limits.per_address = group.max_connections_per_address
+        self._most = group.max_connections
+        if self._thread is not None:
+            self._limit_connections()
+
+    def _limit_connections(self) -> None:
+        """Allow as many connections as there may be open files."""
+        allowed = _files_allowed(self._most + _OTHER_FILES)
+        self._limits.total = max(1, allowed - _OTHER_FILES)
+
     @property
     def timeout(self) -> float:
         """How long an idle connection stays open, in seconds."""
@@ -105,8 +122,7 @@ class Server:
             address[:2], family=family, backlog=_BACKLOG
         )
         self._listener.setblocking(False)
-        allowed = _files_allowed(self._most + _OTHER_FILES)
-        self._limits.total = max(1, allowed - _OTHER_FILES)
+        self._limit_connections()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._serve, name='http', daemon=True

@@ -18,7 +18,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.mirror import queries, translation
 from scheduler_service.mirror.databases import ReadOnlyDatabase
-from scheduler_service.mirror.queries import Cell
+from scheduler_service.mirror.queries import Cell, NodeMarks
+from scheduler_service.mirror.services import ServiceStates
 from scheduler_service.mirror.translation import ServiceState
 from scheduler_service.model import HostReport, Instance
 
@@ -27,6 +28,7 @@ LOG = logging.getLogger(__name__)
 # How far back each look goes, in seconds: the times of rows are those of
 # several clocks, and a row becomes visible only after its time.
 OVERLAP_S = 6.0
+_QUIET_S = 2 * OVERLAP_S
 _ERROR = 'error'
 
 
@@ -80,11 +82,14 @@ class CellReader:
     ) -> None:
         self.cell = cell
         self._database = database
-        self._down_time = down_time
+        self._states = ServiceStates(down_time)
         self._full_interval = full_interval
         self._with_capacity = with_capacity
         self._services: dict[str, ServiceState] = {}
         self._nodes: dict[int, tuple[Any, ...]] = {}
+        # What moves with changes of nodes, and when it last moved.
+        self._marks: NodeMarks | None = None
+        self._marks_at = time.monotonic()
         self._instances: dict[str, tuple[Any, ...]] = {}
         # Monotonic time of the last whole read; None: there is none yet.
         self._full_at: float | None = None
@@ -107,14 +112,17 @@ class CellReader:
         last = self._full_at
         full = last is None or time.monotonic() - last > self._full_interval
         with self._database.reading() as conn:
-            services = {
-                host: translation.service_state(row, now, self._down_time)
-                for host, row in queries.services(conn).items()
-            }
+            if full:
+                self._states.reset()
+            services = self._states.read(conn, now)
             # Before the nodes: what an instance takes is written after it.
-            instances_since, nodes_since = self._since(conn, now)
-            instances = queries.changed_instances(conn, instances_since)
-            nodes = queries.changed_nodes(conn, nodes_since)
+            since = _since(queries.newest_instance_change(conn), now)
+            instances = queries.changed_instances(conn, since)
+            marks = queries.node_marks(conn)
+            nodes = self._nodes
+            if not self._is_quiet(marks) or full:
+                since = _since(marks.changed_at, now)
+                nodes = queries.changed_nodes(conn, since)
             fresh = self._fresh_instances(instances)
             hosts = None
             if not full:
@@ -128,19 +136,16 @@ class CellReader:
             self._full_at = time.monotonic()
         return found
 
-    @staticmethod
-    def _since(
-        conn: Connection, now: datetime.datetime
-    ) -> list[datetime.datetime]:
-        """Return since when changes of instances and nodes are read.
+    def _is_quiet(self, marks: NodeMarks) -> bool:
+        """Whether no node changed for so long that no change can be missed.
 
-        That is a while before the newest change, by the clocks that write
-        the rows, and never by one that is ahead of ours.
+        Without this, all nodes that changed together are read each time
+        until another one changes.
         """
-        return [
-            min(newest or now, now) - datetime.timedelta(seconds=OVERLAP_S)
-            for newest in queries.newest_changes(conn)
-        ]
+        if marks != self._marks:
+            self._marks = marks
+            self._marks_at = time.monotonic()
+        return time.monotonic() - self._marks_at > _QUIET_S
 
     def _fresh_instances(self, rows: Mapping[str, Any]) -> list[Any]:
         """Return the rows that are not as they were at the last look."""
@@ -231,3 +236,14 @@ class CellReader:
                     'Cell %s: %s is left out: %s', self.cell.name, what, error
                 )
         return None
+
+
+def _since(
+    newest: datetime.datetime | None, now: datetime.datetime
+) -> datetime.datetime:
+    """Return since when changes are read, where the newest is this one.
+
+    That is a while before, by the clocks that write the rows, and never by
+    one that is ahead of ours.
+    """
+    return min(newest or now, now) - datetime.timedelta(seconds=OVERLAP_S)

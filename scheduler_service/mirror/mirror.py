@@ -31,7 +31,8 @@ from scheduler_service.mirror.cells import (
 from scheduler_service.mirror.databases import ReadOnlyDatabase, filled_in
 from scheduler_service.mirror.lease import Lease, LeaseLost
 from scheduler_service.mirror.queries import Cell, Fingerprint
-from scheduler_service.store.connection import Store, first_line
+from scheduler_service.store.connection import Store
+from scheduler_service.store.faults import first_line
 
 LOG = logging.getLogger(__name__)
 _API = 'compute-api-database'

@@ -45,6 +45,11 @@ _SWEEP_S = 10.0
 _SWEPT_AT_ONCE = 50
 # A claim without a confirmation is looked at after this time, in seconds.
 _UNCONFIRMED_S = 60.0
+# It is recorded within this time that allocations were made.
+_MARKING_S = 0.4
+# Likewise where it is not known whether its allocations were made: longer than
+# any call takes.
+_UNMARKED_S = 300.0
 
 
 class _Node(NamedTuple):
@@ -274,6 +279,7 @@ class ProviderFollower:
         :param since: time by the database's clock before they were read:
             claims that were made until then are in their use
         """
+        self._await_marks()
         for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
             ids = [node.id for node, _ in part]
             with self._store.reading() as conn:
@@ -288,6 +294,13 @@ class ProviderFollower:
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)
+
+    def _await_marks(self) -> None:
+        """Let it be recorded which claims were made just before a read."""
+        with self._store.reading() as conn:
+            unmarked = placement_records.has_unmarked(conn)
+        if unmarked:
+            time.sleep(_MARKING_S)
 
     def _write_reports(self, reports: Sequence[HostReport]) -> None:
         try:
@@ -330,24 +343,37 @@ class ProviderFollower:
             found = placement_records.unconfirmed(
                 conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
             )
-        gone = [
-            record.instance_uuid
-            for record in found
-            if record.host_uuid
-            not in self._client.allocations(record.instance_uuid)[
-                'allocations'
-            ]
-        ]
+            unmarked = placement_records.unmarked(
+                conn, _UNMARKED_S, _SWEPT_AT_ONCE
+            )
+        gone = [one for one in (*found, *unmarked) if not self._is_held(one)]
+        uuids = [record.instance_uuid for record in gone]
+        self._mark_made([one for one in unmarked if one not in gone])
         if not gone:
             return
 
         def work(writer: Writer) -> None:
-            lifecycle.drop_moves(writer, gone)
-            lifecycle.release(writer, gone)
-            placement_records.forget(writer.conn, gone)
+            lifecycle.drop_moves(writer, uuids)
+            lifecycle.release(writer, uuids)
+            placement_records.forget(writer.conn, uuids)
 
         self._store.write(work)
         self._health.count('placement_claims_forgotten', by=len(gone))
+
+    def _is_held(self, record: Record) -> bool:
+        """Whether an instance has allocations on the host of a claim."""
+        held = self._client.allocations(record.instance_uuid)
+        return record.host_uuid in held['allocations']
+
+    def _mark_made(self, records: Sequence[Record]) -> None:
+        if records:
+            self._store.write(
+                lambda writer: placement_records.mark_made(
+                    writer.conn,
+                    [one.instance_uuid for one in records],
+                    {one.host_uuid for one in records},
+                )
+            )
 
 
 def report(

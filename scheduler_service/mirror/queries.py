@@ -87,6 +87,7 @@ _NODES = _table(
 )
 _SERVICES = _table(
     'services',
+    id=_INT,
     host=_TEXT,
     binary=_TEXT,
     deleted=_INT,
@@ -96,6 +97,7 @@ _SERVICES = _table(
     last_seen_up=sa.DateTime,
     created_at=sa.DateTime,
 )
+_IS_COMPUTE = _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0
 _INSTANCES = _table(
     'instances',
     uuid=_TEXT,
@@ -199,11 +201,32 @@ def aggregates(
     )
 
 
-def services(conn: Connection) -> dict[str, Row[Any]]:
-    """Return the rows of the compute services, by host."""
-    query = sa.select(_SERVICES).where(
-        _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0
-    )
+def services_fingerprint(conn: Connection) -> Fingerprint:
+    """Return what moves when a compute service is added or removed."""
+    query = sa.select(sa.func.count(), sa.func.max(_SERVICES.c.id))
+    count, highest = conn.execute(query.where(*_IS_COMPUTE)).one()
+    return Fingerprint(count, highest or 0, None)
+
+
+def services(
+    conn: Connection,
+    fresh: tuple[datetime.datetime, datetime.datetime] | None = None,
+) -> dict[str, Row[Any]]:
+    """Return the rows of the compute services, by host.
+
+    :param fresh: leave those out that are enabled and gave a sign of life
+        between these times; None: none
+    """
+    table = _SERVICES
+    query = sa.select(table).where(*_IS_COMPUTE)
+    if fresh is not None:
+        seen = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
+        query = query.where(
+            table.c.disabled.is_(True)
+            | table.c.forced_down.is_(True)
+            | seen.is_(None)
+            | ~seen.between(*fresh)
+        )
     return {row.host: row for row in conn.execute(query)}
 
 
@@ -223,13 +246,35 @@ def nodes(
             yield from conn.execute(query)
 
 
-def newest_changes(conn: Connection) -> list[datetime.datetime | None]:
-    """Return the times of the last changes of instances and of nodes."""
-    columns = _INSTANCES.c.updated_at, _NODES.c.updated_at
-    return [
-        _as_datetime(conn.execute(sa.select(sa.func.max(column))).scalar())
-        for column in columns
-    ]
+def newest_instance_change(conn: Connection) -> datetime.datetime | None:
+    """Return the time of the last change of an instance."""
+    newest = sa.func.max(_INSTANCES.c.updated_at)
+    return _as_datetime(conn.execute(sa.select(newest)).scalar())
+
+
+class NodeMarks(NamedTuple):
+    """What moves with any change of a compute node, but for one that has the
+    same time as the newest.
+    """
+
+    changed_at: datetime.datetime | None
+    created_at: datetime.datetime | None
+    deleted_at: datetime.datetime | None
+    rows: int
+
+
+def node_marks(conn: Connection) -> NodeMarks:
+    """Return the marks of the compute nodes."""
+    table = _NODES
+    times = (table.c.updated_at, table.c.created_at, table.c.deleted_at)
+    query = sa.select(*(sa.func.max(one) for one in times), sa.func.count())
+    row = conn.execute(query).one()
+    return NodeMarks(
+        _as_datetime(row[0]),
+        _as_datetime(row[1]),
+        _as_datetime(row[2]),
+        int(row[3]),
+    )
 
 
 def changed_nodes(

@@ -63,7 +63,7 @@ def service_state(
     silent = abs((now - seen).total_seconds()) if seen else down_time + 1
     return ServiceState(
         bool(row.disabled),
-        row.disabled_reason,
+        row.disabled_reason if row.disabled else None,
         not row.forced_down and silent <= down_time,
     )
 
@@ -85,7 +85,7 @@ def host_report(
         'hypervisor_hostname': row.hypervisor_hostname,
         'uuid': row.uuid,
         'status': 'disabled' if service.disabled else 'enabled',
-        'disabled_reason': service.reason if service.disabled else None,
+        'disabled_reason': service.reason,
         'state': 'up' if service.up else 'down',
         # What placement has counts as it stands, as for the compute service.
         'disk_available_least': (

@@ -7,7 +7,7 @@ request that succeeds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,14 @@ def summary(facts: dict[str, Any]) -> str:
     alone = [cause for cause in causes if cause['alone']]
     told += [_short_cause(cause) for cause in alone or causes]
     return '; '.join(told)
+
+
+def decisive_filter(facts: Mapping[str, Any]) -> str:
+    """Return the filter that left no host; empty where it was none."""
+    for step in facts.get('funnel') or ():
+        if not step['end']:
+            return str(step['filter'])
+    return ''
 
 
 def _short_cause(cause: dict[str, Any]) -> str:

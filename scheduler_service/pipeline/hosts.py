@@ -49,6 +49,7 @@ class HostPipeline:
     :param check_room: whether hosts need room for what a claim takes; off
         where no claim will follow and the filters alone decide
     :param cache: keeps what requests have in common; None: nothing is kept
+    :ivar cache: the same
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class HostPipeline:
         self._how = filters, weighers, settings, check_room
         self._filtering = Filtering(filters, settings, check_room)
         self._weighing = Weighing(weighers, settings)
-        self._cache = cache
+        self.cache = cache
         self._builder = SelectionBuilder(
             filters, self._filtering.resources, settings
         )
@@ -164,7 +165,7 @@ class HostPipeline:
         settings = self.settings
         plan = SearchPlan(self._filtering, self._weighing, table, request)
         if (
-            self._cache is not None
+            self.cache is not None
             and bonuses is None
             and not settings.shuffle_best_same_weighed_hosts
         ):
@@ -174,7 +175,7 @@ class HostPipeline:
                 spread,
                 settings.max_attempts + request.num_instances,
             )
-            search = self._cache.search(plan, best)
+            search = self.cache.search(plan, best)
             if search is not None:
                 return search
         return HostSearch(plan, bonuses)

@@ -16,11 +16,11 @@ from scheduler_service.model import documents
 class ArgumentParser:
     """Turns arguments into typed documents.
 
-    :param max_bytes: the most that arguments may take, encoded as JSON
+    :ivar max_bytes: the most that arguments may take, encoded as JSON
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
 
     def parse(self, args: Any, kind: type[Any]) -> Any:
         """Return the arguments as an object of *kind*.
@@ -36,10 +36,10 @@ class ArgumentParser:
         if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
             documents.check_depth(args)
         size = len(text)
-        if size > self._max_bytes:
+        if size > self.max_bytes:
             raise errors.PayloadTooLarge(
-                f'{size} bytes, at most {self._max_bytes} are allowed',
+                f'{size} bytes, at most {self.max_bytes} are allowed',
                 size=size,
-                limit=self._max_bytes,
+                limit=self.max_bytes,
             )
         return documents.arguments(args, kind)

@@ -72,7 +72,7 @@ class ComputeEndpoint:
     """Selecting hosts, and being told what changed.
 
     :param changes: those who mirror the compute service's databases
-    :param full_reasons: callers get every reason why there is no host
+    :ivar full_reasons: callers get every reason why there is no host
     :param max_bytes: the most that a request of ours may take
     """
 
@@ -96,8 +96,13 @@ class ComputeEndpoint:
     ) -> None:
         self._scheduler = scheduler
         self._changes = changes
-        self._full_reasons = full_reasons
-        self._parse = ArgumentParser(_SIZE_FACTOR * max_bytes).parse
+        self.full_reasons = full_reasons
+        self._parser = ArgumentParser(_SIZE_FACTOR * max_bytes)
+        self._parse = self._parser.parse
+
+    def limit(self, max_bytes: int) -> None:
+        """Take requests of other sizes from now on."""
+        self._parser.max_bytes = _SIZE_FACTOR * max_bytes
 
     def dispatcher(self) -> Dispatcher:
         """Return what finds the method of a message."""
@@ -105,7 +110,7 @@ class ComputeEndpoint:
 
     def failure(self, error: errors.SchedulerError) -> Exception:
         """Return what a caller gets of an error."""
-        return failures.translate(error, self._full_reasons)
+        return failures.translate(error, self.full_reasons)
 
     def select_destinations(
         self, ctxt: Any, args: Any, incoming: Any

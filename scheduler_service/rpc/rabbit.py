@@ -38,9 +38,6 @@ from scheduler_service.rpc.rabbit_message import (
 from scheduler_service.rpc.shared_queue import SharedQueue
 
 LOG = logging.getLogger(__name__)
-NAME = 'rabbit_late_ack'
-# The name before, for one release.
-OLD_NAME = 'latrabbit'
 _PREFETCH = 128
 _CONTEXT = '_context_'
 _DEFAULT_EXCHANGE: Any = kombu.Exchange('')
@@ -95,10 +92,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
     @property
     def _current_timeout(self) -> float:
         """How long the base class may wait for the next message."""
-        if not self._unacknowledged:
-            return min(self._idle_poll_s, _LONG_POLL_S)
-        crowded = self._unacknowledged * 4 > self.driver.prefetch_size * 3
-        return _SHORT_POLL_S if crowded else _POLL_S
+        return self._ack_wait_s or min(self._idle_poll_s, _LONG_POLL_S)
 
     @_current_timeout.setter
     def _current_timeout(self, value: float) -> None:
@@ -148,34 +142,54 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         """Return the next message, read straight from the socket.
 
         A lost connection is made again first. The slower base class, which
-        consumes anew and sends heartbeats, polls whenever nothing arrives for
-        a moment.
+        consumes anew and checks heartbeats, polls where nothing arrived for
+        a while.
         """
         if not self._shutdown.is_set():
             self.follow_pause()
             if not self.incoming:
-                self._message_operations_handler.process()
                 inner = self.conn.connection
                 if not self.is_connected() and not inner.reconnect():
                     return []
-                self._drain()
+                self._wait()
         messages: list[Any]
         if self.incoming:
             messages = [self.incoming.pop(0)]
         else:
             # It returns now and then, so that a pause is followed.
+            brief = self.is_connected() and not self.conn.connection._new_tags
             messages = super().poll(
-                timeout or _LONG_POLL_S, batch_size, batch_timeout
+                timeout or (_SHORT_POLL_S if brief else _LONG_POLL_S),
+                batch_size,
+                batch_timeout,
             )
         return self._shared.admit(messages) if self._shared else messages
 
-    def _drain(self) -> None:
+    def _wait(self) -> None:
+        """Wait a while for a message; acknowledge on time meanwhile."""
         conn = self.conn.connection
-        if conn._new_tags:
-            return
+        end = time.monotonic() + _LONG_POLL_S
+        while not (self.incoming or conn._new_tags or self._shutdown.is_set()):
+            self._message_operations_handler.process()
+            left = end - time.monotonic()
+            if left <= 0.0:
+                break
+            self._drain(min(left, self._ack_wait_s or left))
+
+    @property
+    def _ack_wait_s(self) -> float:
+        """How long acknowledgements may wait; 0: none are due."""
+        if not self._unacknowledged:
+            return 0.0
+        crowded = self._unacknowledged * 4 > self.driver.prefetch_size * 3
+        return _SHORT_POLL_S if crowded else _POLL_S
+
+    def _drain(self, timeout: float) -> None:
+        """Read from the socket until something was there."""
+        conn = self.conn.connection
         with conn._connection_lock:
             try:
-                conn.connection.drain_events(timeout=_POLL_S)
+                conn.connection.drain_events(timeout=timeout)
             except TimeoutError:
                 return
             except Exception:

@@ -12,20 +12,22 @@ import kombu
 import oslo_messaging
 from oslo_concurrency import lockutils
 from oslo_config import cfg
-from oslo_messaging import _metrics, _tracing
 from oslo_messaging._drivers import common, impl_rabbit
 from oslo_messaging.transport import TransportURL
 
 from scheduler_service import errors
-from scheduler_service.rpc import rabbit
+from scheduler_service.rpc import driver_range
 
 EXCEPTIONS = ['scheduler_service.errors']
 _RABBIT = 'oslo_messaging_rabbit'
+_LATE_ACK = 'rabbit_late_ack'
+# With the name before, for one release.
+_RABBIT_URLS = ('rabbit', _LATE_ACK, 'latrabbit')
 # oslo.messaging registers these on cfg.CONF alone, and reads them from
-# whatever object it is given.
+# whatever object it is given. Not every release has both.
 _GLOBAL_OPTIONS = {
-    'oslo_messaging_tracing': _tracing.client.oslo_messaging_tracing,
-    'oslo_messaging_metrics': _metrics.client.oslo_messaging_metrics,
+    'oslo_messaging_tracing': '_tracing.client',
+    'oslo_messaging_metrics': '_metrics.client',
 }
 # After how many seconds the broker deletes the reply queue of a command that
 # has ended.
@@ -36,8 +38,10 @@ _TRIES = 1
 
 def prepare(conf: Any) -> None:
     """Register on *conf* what oslo.messaging registers on cfg.CONF alone."""
-    for group, opts in _GLOBAL_OPTIONS.items():
-        conf.register_opts(opts, group=group)
+    for group, module in _GLOBAL_OPTIONS.items():
+        options = driver_range.part(module, group)
+        if options is not None:
+            conf.register_opts(options, group=group)
 
 
 def for_client(conf: Any, url: str | None = None) -> Any:
@@ -97,12 +101,16 @@ def connect(bus: Any) -> None:
 def for_server(conf: Any, url: str | None = None) -> Any:
     """Return a transport that acknowledges requests after their work.
 
+    Where this release of oslo.messaging has not what that needs, a warning
+    says so, and the stock transport is returned.
+
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
     parsed = TransportURL.parse(conf, url)
     _prepare_driver(conf, parsed)
-    if parsed.transport == 'rabbit':
-        parsed.transport = rabbit.NAME
+    if parsed.transport in _RABBIT_URLS:
+        usable = driver_range.is_usable()
+        parsed.transport = _LATE_ACK if usable else 'rabbit'
     return oslo_messaging.get_rpc_transport(
         conf, url=parsed, allowed_remote_exmods=EXCEPTIONS
     )
@@ -127,7 +135,7 @@ def _prepare_driver(conf: Any, url: Any) -> None:
     path = lockutils.get_lock_path(conf)
     if path and conf is not cfg.CONF:
         cfg.CONF.set_default('lock_path', path, 'oslo_concurrency')
-    if url.transport not in ('rabbit', rabbit.NAME, rabbit.OLD_NAME):
+    if url.transport not in _RABBIT_URLS:
         return
     conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
     wanted = conf.oslo_messaging_rabbit.use_queue_manager

@@ -26,7 +26,8 @@ from oslo_db.sqlalchemy import engines
 from sqlalchemy.engine import Connection, Engine, make_url
 
 from scheduler_service import errors
-from scheduler_service.store import schema
+from scheduler_service.store import faults, schema
+from scheduler_service.store.faults import driver_fault, first_line
 from scheduler_service.store.sessions import Sessions, Wait
 from scheduler_service.store.timeouts import Timeouts, is_timeout
 
@@ -114,6 +115,7 @@ class Store:
     :ivar on_retry: called with the reason (``deadlock`` or
         ``serialization``) whenever a transaction is run again
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
+    :ivar timeouts: of connections that are taken now
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Store:
     ) -> None:
         self.engine = engine
         self.timeouts = timeouts or Timeouts()
-        self._sessions = Sessions(engine, self.timeouts)
+        self._sessions = Sessions(engine, lambda: self.timeouts)
         self.on_retry: Callable[[str], None] = _ignore_reason
         self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
@@ -161,8 +163,6 @@ class Store:
             raise errors.ConfigurationError(
                 f'[database] connection needs a driver: {fault}'
             ) from None
-        if engine.dialect.name in ('mysql', 'mariadb'):
-            engine = engine.execution_options(isolation_level='READ COMMITTED')
         return cls(engine, timeouts)
 
     @contextlib.contextmanager
@@ -217,12 +217,12 @@ class Store:
         A lock that could not be had in time is no such reason: whoever asked
         for it decides whether to wait longer.
         """
-        if is_timeout(_driver_fault(fault)):
+        if is_timeout(driver_fault(fault)):
             return False
         if isinstance(fault, db_exception.DBDeadlock):
             self.on_retry('deadlock')
             return True
-        if getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
+        if getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
             self.on_retry('serialization')
             return True
         return False
@@ -248,6 +248,13 @@ class Store:
     def waits(self, seconds: float) -> list[Wait]:
         """Return what has been waiting for the database for longer."""
         return self._sessions.waits(seconds)
+
+    def use_timeouts(self, timeouts: Timeouts) -> None:
+        """Have connections used with other limits from now on.
+
+        Those from :meth:`hold` are their holders' to make anew.
+        """
+        self.timeouts = timeouts
 
     def dispose(self) -> None:
         """Close all connections but those from :meth:`hold`."""
@@ -276,19 +283,14 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
     The counter's row stays locked until the transaction ends.
     """
     table = schema.counters
-    advance = (
-        sa.update(table)
-        .where(table.c.name == counter)
-        .values(value=table.c.value + count)
-    )
+    value = table.c.value + count
+    mine = table.c.name == counter
     if conn.dialect.name in ('mysql', 'mariadb'):
-        conn.execute(advance)
-        found = conn.execute(
-            sa.select(table.c.value).where(table.c.name == counter)
-        )
-    else:
-        found = conn.execute(advance.returning(table.c.value))
-    return int(found.scalar_one())
+        # The server hands the value back with its answer.
+        advance = sa.update(table).values(value=sa.func.last_insert_id(value))
+        return int(conn.execute(advance.where(mine)).lastrowid)
+    returning = sa.update(table).values(value=value).returning(table.c.value)
+    return int(conn.execute(returning.where(mine)).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -311,17 +313,12 @@ def _ignore_reason(reason: str) -> None:
     """Do nothing: nobody counts how often transactions are run again."""
 
 
-def _driver_fault(fault: BaseException) -> Any:
-    """Return the driver's exception inside SQLAlchemy's and oslo.db's."""
-    inner = getattr(fault, 'inner_exception', None) or fault
-    return getattr(inner, 'orig', inner)
-
-
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
     """Raise StoreUnavailable where the code inside loses the database.
 
-    :raises StoreUnavailable: the database does not answer or has no tables
+    :raises StoreUnavailable: the database does not answer, has no tables, or
+        cannot store anything, such as on a full disk
     :raises StoreTimeout: it does, but a lock or a statement took too long
     """
     try:
@@ -331,18 +328,23 @@ def translate_errors() -> Iterator[None]:
         db_exception.CantStartEngineError,
         sa.exc.TimeoutError,
     ) as fault:
+        known = faults.sentence(fault)
         raise errors.StoreUnavailable(
-            f'The database does not answer: {first_line(fault)}'
+            known or f'The database does not answer: {first_line(fault)}'
         ) from fault
     except db_exception.DBNonExistentTable as fault:
         raise errors.StoreUnavailable(
-            'The database has no tables yet: run "scheduler-manage db sync"'
+            f'The database has no tables yet, or not the table {fault.table}: '
+            'run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-        if is_timeout(_driver_fault(fault)) or _is_conflict(fault):
+        known = faults.sentence(fault)
+        if known is not None:
+            raise errors.StoreUnavailable(known) from fault
+        if is_timeout(driver_fault(fault)) or _is_conflict(fault):
             raise errors.StoreTimeout(
                 f'The database takes too long: '
-                f'{first_line(_driver_fault(fault))}'
+                f'{first_line(driver_fault(fault))}'
             ) from fault
         inner = getattr(fault, 'inner_exception', fault)
         if not isinstance(inner, _LOST):
@@ -360,9 +362,4 @@ def _is_conflict(fault: BaseException) -> bool:
     """
     if isinstance(fault, db_exception.DBDeadlock):
         return True
-    return getattr(_driver_fault(fault), 'sqlstate', None) == _SERIALIZATION
-
-
-def first_line(fault: BaseException) -> str:
-    """Return the first line of a driver's message, without the statement."""
-    return str(fault).strip().partition('\n')[0][:300]
+    return getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION

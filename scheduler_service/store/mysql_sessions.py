@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pymysql
@@ -86,11 +87,15 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
                 self._sock.setsockopt(level, name, value)
 
 
-def prepare(engine: Engine, timeouts: Timeouts) -> None:
-    """Set up each new connection to MariaDB or MySQL."""
+def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
+    """Set up each new connection to MariaDB or MySQL.
+
+    :param limits: gives those of a connection that is made now
+    """
 
     @sa.event.listens_for(engine, 'do_connect')
     def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        timeouts = limits()
         defaults = {
             'program_name': APPLICATION,
             'connect_timeout': timeouts.connect or None,
@@ -102,6 +107,7 @@ def prepare(engine: Engine, timeouts: Timeouts) -> None:
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
+        timeouts = limits()
         dbapi_conn.read_timeout = timeouts.read
         dbapi_conn.statement_timeout = timeouts.statement
         if timeouts.response:

@@ -6,7 +6,7 @@ A connection belongs to one thread at a time; any thread may abort its wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psycopg
@@ -74,25 +74,15 @@ class PostgreSQLSession(psycopg.Connection[Any]):
             self.waits_since = None
 
 
-def prepare(engine: Engine, timeouts: Timeouts) -> None:
-    """Set up each new connection for statements that are planned once."""
-    settings = {
-        'plan_cache_mode': 'force_generic_plan',
-        'jit': 'off',
-        # What a transaction reads after it waited for a lock has to include
-        # what the holder of the lock committed.
-        'default_transaction_isolation': "'read committed'",
-        'statement_timeout': str(_ms(timeouts.statement)),
-    }
-    if timeouts.lock:
-        settings['lock_timeout'] = str(_ms(timeouts.lock))
-    if timeouts.idle_transaction:
-        limit = str(_ms(timeouts.idle_transaction))
-        settings['idle_in_transaction_session_timeout'] = limit
-    script = '; '.join(f'SET {name} = {settings[name]}' for name in settings)
+def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
+    """Set up each new connection for statements that are planned once.
+
+    :param limits: gives those of a connection that is made now
+    """
 
     @sa.event.listens_for(engine, 'do_connect')
     def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        timeouts = limits()
         limit_s = max(1, int(timeouts.response))
         defaults = {
             'application_name': APPLICATION,
@@ -106,16 +96,35 @@ def prepare(engine: Engine, timeouts: Timeouts) -> None:
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
+        timeouts = limits()
         dbapi_conn.read_timeout = timeouts.read
         dbapi_conn.statement_timeout = timeouts.statement
         before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
-        dbapi_conn.execute(script)
+        dbapi_conn.execute(_script(timeouts))
         (found,) = dbapi_conn.execute('SELECT pg_backend_pid()').fetchone()
         if found == dbapi_conn.info.backend_pid:
             # Else there is a connection pooler in between.
             dbapi_conn.server_id = found
         dbapi_conn.autocommit = before
         pg_arrays.register(dbapi_conn)
+
+
+def _script(timeouts: Timeouts) -> str:
+    """Return the statements that a new connection begins with."""
+    settings = {
+        'plan_cache_mode': 'force_generic_plan',
+        'jit': 'off',
+        # What a transaction reads after it waited for a lock has to include
+        # what the holder of the lock committed.
+        'default_transaction_isolation': "'read committed'",
+        'statement_timeout': str(_ms(timeouts.statement)),
+    }
+    if timeouts.lock:
+        settings['lock_timeout'] = str(_ms(timeouts.lock))
+    if timeouts.idle_transaction:
+        limit = str(_ms(timeouts.idle_transaction))
+        settings['idle_in_transaction_session_timeout'] = limit
+    return '; '.join(f'SET {name} = {settings[name]}' for name in settings)
 
 
 def _ms(seconds: float) -> int:

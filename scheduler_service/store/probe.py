@@ -82,6 +82,7 @@ class Probe:
             max_pool_size=1,
             max_overflow=0,
         )
+        self._limits = store.timeouts
         self._conn: Connection | None = None
 
     def ask(self) -> None:
@@ -89,6 +90,10 @@ class Probe:
 
         :raises StoreUnavailable: there was none in ``response`` seconds
         """
+        if self._limits is not self._watched.timeouts:
+            self._limits = self._watched.timeouts
+            self._drop()
+            self._store.use_timeouts(self._limits.for_probe())
         self._rows(sa.text('SELECT 1'))
 
     def cut_off(self, seconds: float) -> list[Wait]:

@@ -10,13 +10,17 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from scheduler_service.store.timeouts import Timeouts
+
+# Under which a connection's limits are kept in its record.
+_LIMITS = 'timeouts'
+_READ_COMMITTED: Any = 'READ COMMITTED'
 
 
 class Wait(NamedTuple):
@@ -40,16 +44,30 @@ class Sessions:
     """The open connections of an engine.
 
     :param engine: whose new connections get the limits
+    :param limits: gives those of a connection that is made now
     """
 
-    def __init__(self, engine: Engine, timeouts: Timeouts) -> None:
+    def __init__(self, engine: Engine, limits: Callable[[], Timeouts]) -> None:
         self._engine = engine
+        self._limits = limits
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        _prepare(engine, timeouts)
+        _prepare(engine, limits)
+        if engine.dialect.name in ('mysql', 'mariadb'):
+            _read_committed(engine)
         sa.event.listen(engine, 'connect', self._add)
+        sa.event.listen(engine, 'checkout', self._check_limits)
+
+    def _check_limits(self, dbapi_conn: Any, record: Any, proxy: Any) -> None:
+        """Have a connection with limits of before made anew.
+
+        :raises DisconnectionError: says so to the pool
+        """
+        if record.info.get(_LIMITS) is not self._limits():
+            raise sa.exc.DisconnectionError
 
     def _add(self, dbapi_conn: Any, record: Any) -> None:
+        record.info[_LIMITS] = self._limits()
         if hasattr(dbapi_conn, 'abort'):
             with self._lock:
                 self._open.add(dbapi_conn)
@@ -93,26 +111,43 @@ def without_statement_timeout(conn: Connection) -> Iterator[None]:
     session.read_timeout = limit
 
 
-def _prepare(engine: Engine, timeouts: Timeouts) -> None:
+def _read_committed(engine: Engine) -> None:
+    """Have each transaction see what was committed until each statement.
+
+    It is set once for a connection: as an option of the engine it would take
+    two more round trips for each transaction.
+    """
+
+    @sa.event.listens_for(engine, 'connect')
+    def _set(dbapi_conn: Any, record: Any) -> None:
+        with contextlib.closing(dbapi_conn.cursor()) as cursor:
+            cursor.execute(
+                f'SET SESSION TRANSACTION ISOLATION LEVEL {_READ_COMMITTED}'
+            )
+        # What a connection returns to after it was in another mode.
+        engine.dialect.default_isolation_level = _READ_COMMITTED
+
+
+def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     """Have the connections of an engine set up; load only its driver."""
     dialect = engine.dialect
     if dialect.name == 'sqlite':
-        _prepare_sqlite(engine, timeouts)
+        _prepare_sqlite(engine, limits)
     elif (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
         from scheduler_service.store import pg_sessions
 
-        pg_sessions.prepare(engine, timeouts)
+        pg_sessions.prepare(engine, limits)
     elif dialect.driver == 'pymysql':
         from scheduler_service.store import mysql_sessions
 
-        mysql_sessions.prepare(engine, timeouts)
+        mysql_sessions.prepare(engine, limits)
 
 
-def _prepare_sqlite(engine: Engine, timeouts: Timeouts) -> None:
+def _prepare_sqlite(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     """Let a writer wait for another writer instead of failing at once."""
 
     @sa.event.listens_for(engine, 'connect')
     def _pragmas(dbapi_conn: Any, record: Any) -> None:
-        limit_ms = int(timeouts.lock * 1000)
+        limit_ms = int(limits().lock * 1000)
         dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
         dbapi_conn.execute('PRAGMA journal_mode = WAL')

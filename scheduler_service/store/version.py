@@ -15,13 +15,16 @@ from scheduler_service import errors
 from scheduler_service.store import rows, schema
 
 VERSIONS = 'alembic_version'
-_INFORMATION_SCHEMA = (
-    'SELECT table_name, column_name FROM information_schema.columns '
-    'WHERE table_schema = '
-)
 _COLUMNS = {
-    'postgresql': _INFORMATION_SCHEMA + 'ANY(current_schemas(false))',
-    'mysql': _INFORMATION_SCHEMA + 'DATABASE()',
+    # Its information schema hides the tables that the user may not read: they
+    # would seem to be missing.
+    'postgresql': 'SELECT c.relname, a.attname FROM pg_attribute AS a '
+    'JOIN pg_class AS c ON c.oid = a.attrelid '
+    "WHERE c.relkind IN ('r', 'p') AND a.attnum > 0 "
+    'AND NOT a.attisdropped AND c.relnamespace IN (SELECT n.oid '
+    'FROM pg_namespace AS n WHERE n.nspname = ANY(current_schemas(false)))',
+    'mysql': 'SELECT table_name, column_name FROM information_schema.columns '
+    'WHERE table_schema = DATABASE()',
     'sqlite': 'SELECT m.name, c.name FROM sqlite_master AS m '
     "JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table'",
 }

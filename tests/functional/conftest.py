@@ -15,7 +15,9 @@ from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 from tests.support import processes
 from tests.support.databases import ready_database
+from tests.support.http_client import HttpClient
 from tests.support.processes import Process
+from tests.support.servers import free_port
 from tests.support.services import Service, connected, new_conf
 from tests.support.stores import import_inventory
 
@@ -56,6 +58,22 @@ def make_service(
     yield make
     for service in running:
         service.stop()
+
+
+@pytest.fixture
+def serve_http(make_service: Any) -> Iterator[Callable[..., HttpClient]]:
+    """Give a function that starts a daemon with HTTP, and returns a client."""
+    made: list[HttpClient] = []
+
+    def make(**more: Any) -> HttpClient:
+        port = free_port()
+        service = make_service(http__bind_port=port, **more)
+        made.append(HttpClient(service, port))
+        return made[-1]
+
+    yield make
+    for http in made:
+        http.close()
 
 
 @pytest.fixture

@@ -251,9 +251,14 @@ def test_claims_are_in_placement_and_capacity_from_it(cloud, service, start):
     with pytest.raises(errors.NoValidHost):
         select(daemon, new())
     # Its use is in placement and in our claims, and counts once.
-    daemon.mirroring.providers.touch([name])
-    daemon.mirroring.providers.poll()
-    assert stored_host(daemon.store, name).vcpus_used == 2
+    follower = daemon.mirroring.providers
+
+    def counts_once() -> bool:
+        follower.touch([name])
+        follower.poll()
+        return stored_host(daemon.store, name).vcpus_used == 2
+
+    wait_until(counts_once)
 
 
 def test_a_host_that_comes_back_has_its_capacity_again(cloud, service, start):

@@ -51,12 +51,36 @@ def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
     return folder
 
 
+def library(name: str, version: str) -> pathlib.Path:
+    """Return a folder with one library alone, to be put before others.
+
+    Skips the test as :func:`environment` does.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    folder = FOLDER / f'{name}-{version}'
+    done = folder / 'done'
+    with (FOLDER / f'{name}-{version}.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _run_pip(
+                sys.executable, '--no-deps', '--target', str(folder),
+                f'{name}=={version}',
+            )  # fmt: skip
+            done.touch()
+    return folder
+
+
 def install(folder: pathlib.Path, *arguments: str) -> None:
     """Run ``pip install`` of an environment.
 
     :raises CalledProcessError: the index can be reached, and yet it failed
     """
-    pip = [folder / 'bin' / 'python', '-m', 'pip', '--quiet']
+    _run_pip(folder / 'bin' / 'python', *arguments)
+
+
+def _run_pip(python: pathlib.Path | str, *arguments: str) -> None:
+    pip = [python, '-m', 'pip', '--quiet']
     try:
         subprocess.run(
             [*pip, 'install', *arguments],

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -226,6 +228,26 @@ class Cluster:
         self.call('DELETE', f'{path}?gracePeriodSeconds=0')
         wait_until(lambda: not self.pods(namespace), 60)
 
+    def restart_api_server(self) -> None:
+        """End the API server, and start it again at the same address.
+
+        It knows what there is, and nothing of what was before.
+        """
+        path = self.folder / 'apiserver.pid'
+        pid = int(path.read_text())
+        process = pathlib.Path(f'/proc/{pid}')
+        words = (process / 'cmdline').read_bytes().decode().split('\0')[:-1]
+        folder = str((process / 'cwd').readlink())
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: _has_ended(process), 30)
+        # Started by a shell, as the one before.
+        subprocess.run(
+            ['bash', '-c', '"$@" >>"$0.log" 2>&1 </dev/null & echo $! >"$0"',
+             str(path), *words],
+            cwd=folder, check=True, timeout=30,
+        )  # fmt: skip
+        wait_until(lambda: _is_ready(self), 60)
+
     def clear(self) -> None:
         """Delete all pods and nodes."""
         self.remove_pods()
@@ -339,6 +361,21 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
         subprocess.run(
             ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
         )
+
+
+def _has_ended(process: pathlib.Path) -> bool:
+    """Whether a process ended; it may be there until it is waited for."""
+    try:
+        return ') Z ' in (process / 'stat').read_text()
+    except OSError:
+        return True
+
+
+def _is_ready(made: Cluster) -> bool:
+    try:
+        return made.send('GET', '/api/v1/namespaces')[0] == 200
+    except (urllib3.exceptions.HTTPError, ValueError):
+        return False
 
 
 def _has_namespace(made: Cluster) -> bool:

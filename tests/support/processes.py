@@ -62,13 +62,26 @@ class Process:
             self.lines.append(line)
 
 
-def launch(config: pathlib.Path, **env: str) -> Process:
-    """Start a daemon with a configuration file and more environment."""
+def launch(
+    config: pathlib.Path,
+    program: pathlib.Path | None = None,
+    cwd: str | None = None,
+    **env: str,
+) -> Process:
+    """Start a daemon with a configuration file and more environment.
+
+    :param program: of an installed package; None: that of this tree
+    :param cwd: the folder to start it in
+    """
+    words: list[str | pathlib.Path] = [
+        sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
+    ]  # fmt: skip
+    if program is not None:
+        words = [program]
     popen = subprocess.Popen(
-        [sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
-         '--config-file', str(config)],
+        [*words, '--config-file', str(config)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, **env},
+        env={**os.environ, **env}, cwd=cwd,
     )  # fmt: skip
     process = Process(popen)
     threading.Thread(target=process._follow, daemon=True).start()

@@ -101,6 +101,10 @@ class RemoteServers:
         """
         return _or_raise(_ask(self._address, kind))
 
+    def listen(self) -> str:
+        """Return the address at which still other processes may ask."""
+        return self._address
+
     def close(self) -> None:
         """Leave the servers to the process that started them."""
 

@@ -10,8 +10,8 @@ import tomllib
 from importlib import metadata
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Not imported by us: the build needs pbr, and msgspec needs PyYAML.
-NOT_IMPORTED = {'pbr', 'pyyaml'}
+# Not imported by us: the build needs it.
+NOT_IMPORTED = {'pbr'}
 # Imported where an optional extra of the same name is installed.
 OPTIONAL = {'kubernetes'}
 

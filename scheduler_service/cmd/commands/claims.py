@@ -6,10 +6,14 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service import conf as options
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import open_store, read, timestamp, write
-from scheduler_service.model import STANDARD_CLASSES
+from scheduler_service.cmd.commands import (
+    default_ratios,
+    open_store,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.records import audit as auditing
@@ -27,7 +31,7 @@ def listing(args: Any, conf: Any) -> None:
     )
     for row in rows:
         row['created_at'] = timestamp(row['created_at'])
-    output.listing(rows, _COLUMNS, args.format)
+    output.listing(rows, _COLUMNS, args)
 
 
 def show(args: Any, conf: Any) -> None:
@@ -72,10 +76,7 @@ def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:
 
 def audit(args: Any, conf: Any) -> int:
     """Compare use with allocations; return 1 if differences remain."""
-    settings = options.settings(conf)
-    fallback = {
-        name: settings.default_ratio(name) for name in STANDARD_CLASSES
-    }
+    fallback = default_ratios(conf)
     with open_store(conf) as store:
         fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:

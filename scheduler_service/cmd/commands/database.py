@@ -13,7 +13,8 @@ from oslo_db import exception as db_exception
 from scheduler_service import errors
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.store import migrate, schema, version
-from scheduler_service.store.connection import Store, first_line
+from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.faults import first_line
 
 _FAULTS = (util.CommandError, db_exception.DBError, sa.exc.SQLAlchemyError)
 
@@ -46,7 +47,8 @@ def _open(conf: Any) -> Iterator[Store]:
     """
     with open_store(conf, any_version=True) as store:
         try:
-            yield store
+            with translate_errors():
+                yield store
         except _FAULTS as fault:
             raise errors.SchemaMismatch(
                 'The tables cannot be upgraded or compared: '

@@ -7,7 +7,6 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import (
-    bus_errors,
     call,
     open_store,
     read,
@@ -23,7 +22,7 @@ def listing(args: Any, conf: Any) -> None:
     for row in rows:
         row['changed_at'] = timestamp(row['changed_at'])
     columns = ['changed_at', 'message_id', 'method', 'deliveries']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def show(args: Any, conf: Any) -> None:
@@ -48,13 +47,13 @@ def retry(args: Any, conf: Any) -> None:
                 f'{args.message_id}: not stored in full, so it cannot be sent '
                 'again'
             )
-        with bus_errors():
-            call(
-                conf,
-                lambda client: client.cast(
-                    message['context'], message['method'], **message['args']
-                ),
-            )
+        call(
+            args,
+            conf,
+            lambda client: client.cast(
+                message['context'], message['method'], **message['args']
+            ),
+        )
         store.write(lambda writer: quarantine.drop(writer, args.message_id))
     print('Cast again. Its caller does not wait for a reply any more.')
 

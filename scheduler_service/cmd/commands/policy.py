@@ -45,5 +45,5 @@ def check(args: Any, conf: Any) -> int:
         }
         for rule in policies.method_rules()
     ]
-    output.listing(rows, ['rule', *callers], args.format)
+    output.listing(rows, ['rule', *callers], args)
     return 1 if enforcer.unknown_rules() else 0

@@ -10,9 +10,14 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import read, timestamp, write
+from scheduler_service.cmd.commands import (
+    default_ratios,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import decisions as decision_rows
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
@@ -41,7 +46,7 @@ def _or_none(given: Sequence[str]) -> dict[str, str | None]:
 def pools(args: Any, conf: Any) -> None:
     """List pools."""
     rows = _rows(read(conf, loading.pools).values())
-    output.listing(rows, ['name', 'id', 'attributes'], args.format)
+    output.listing(rows, ['name', 'id', 'attributes'], args)
 
 
 def create_pool(args: Any, conf: Any) -> None:
@@ -76,25 +81,25 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    rows = [
-        {
-            'host': host.host,
-            'node': host.hypervisor_hostname,
-            'status': host.status,
-            'state': host.state,
-            'vcpus': f'{host.vcpus_used}/{host.vcpus}',
-            'memory_mb': f'{host.memory_mb_used}/{host.memory_mb}',
-            'local_gb': f'{host.local_gb_used}/{host.local_gb}',
-            'instances': host.num_instances,
-            'disabled_reason': host.disabled_reason,
-        }
-        for host in read(conf, loading.hosts).values()
-    ]
+    wanted = host_listing.Filter(
+        args.zone, args.aggregate, args.state, args.status, args.name
+    )
+    rows = read(
+        conf,
+        lambda conn: list(
+            host_listing.rows(
+                conn,
+                wanted,
+                default_ratios(conf),
+                conf.default_availability_zone,
+            )
+        ),
+    )
     columns = [
-        'host', 'node', 'status', 'state', 'vcpus', 'memory_mb', 'local_gb',
-        'instances', 'disabled_reason',
+        'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
+        'local_gb', 'used', 'instances', 'disabled_reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def show_host(args: Any, conf: Any) -> None:
@@ -154,7 +159,7 @@ def aggregates(args: Any, conf: Any) -> None:
     """List aggregates."""
     rows = _rows(read(conf, loading.aggregates))
     columns = ['id', 'name', 'hosts', 'metadata', 'uuid']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def create_aggregate(args: Any, conf: Any) -> None:
@@ -219,7 +224,7 @@ def groups(args: Any, conf: Any) -> None:
     """List server groups."""
     rows = _rows(read(conf, loading.groups).values())
     columns = ['name', 'uuid', 'project_id', 'policy', 'rules', 'members']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def create_group(args: Any, conf: Any) -> None:
@@ -248,7 +253,7 @@ def delete_group(args: Any, conf: Any) -> None:
 def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
-    output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args.format)
+    output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args)
 
 
 def decisions(args: Any, conf: Any) -> None:
@@ -257,7 +262,7 @@ def decisions(args: Any, conf: Any) -> None:
     for row in rows:
         row['created_at'] = timestamp(row['created_at'])
     columns = ['created_at', 'request_id', 'kind', 'outcome']
-    output.listing(rows, columns, args.format)
+    output.listing(rows, columns, args)
 
 
 def show_decision(args: Any, conf: Any) -> None:
@@ -273,7 +278,7 @@ def show_decision(args: Any, conf: Any) -> None:
 
 
 def _print_decision(decision: dict[str, Any]) -> None:
-    output.console().print(
+    output.say(
         f'{decision["created_at"]}  {decision["kind"]}: {decision["outcome"]}'
     )
     if decision.get('placements'):
@@ -282,7 +287,7 @@ def _print_decision(decision: dict[str, Any]) -> None:
         reasons.pool(decision)
     reasons.explanation(decision.get('explanation'))
     if decision.get('error'):
-        output.console().print(output.cell(decision['error']['message']))
+        output.say(output.cell(decision['error']['message']))
         reasons.explanation(decision['error']['facts'])
 
 

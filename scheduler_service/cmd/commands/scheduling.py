@@ -6,19 +6,18 @@ They call a running daemon, or with ``--local`` run its engine in this process.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import bus_errors, call, open_store
+from scheduler_service.cmd.commands import call, open_store
 from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs
 from scheduler_service.engine.factory import build
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents, plain
-from scheduler_service.rpc.client import SchedulerClient
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0
@@ -37,7 +36,8 @@ def select(args: Any, conf: Any) -> int:
 def _select(args: Any, conf: Any, document: Any) -> Any:
     if args.local:
         return _local_select(args, conf, document)
-    return _call(
+    return call(
+        args,
         conf,
         lambda client: client.select_destinations(
             _CONTEXT,
@@ -65,7 +65,8 @@ def _explain(args: Any, conf: Any, document: Any) -> int:
             future = scheduler.explain(request, args.host)
             result = plain(future.result(_TIMEOUT_S))
     else:
-        result = _call(
+        result = call(
+            args,
             conf,
             lambda client: client.explain(
                 _CONTEXT, _object(document), args.host
@@ -109,7 +110,8 @@ def _caller(args: Any, document: Any) -> dict[str, Any]:
 def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
     if args.local:
         return _local_zone(args, conf, document, context)
-    return _call(
+    return call(
+        args,
         conf,
         lambda client: client.schedule_zone(
             context,
@@ -140,16 +142,19 @@ def release(args: Any, conf: Any) -> None:
         with local(conf) as scheduler:
             released = scheduler.release(args.instance).result(_TIMEOUT_S)
     else:
-        released = _call(
-            conf, lambda client: client.release(_CONTEXT, args.instance)
+        released = call(
+            args, conf, lambda client: client.release(_CONTEXT, args.instance)
         )
     print(f'{len(released)} of {len(args.instance)} held a claim.')
 
 
 def ping(args: Any, conf: Any) -> None:
     """Print the state of a daemon."""
-    result = _call(conf, lambda client: client.ping(_CONTEXT))
-    output.listing([result], list(result), args.format)
+    result = call(args, conf, lambda client: client.ping(_CONTEXT))
+    if args.format == 'table':
+        output.fields(result)
+    else:
+        output.document([result], args.format)
 
 
 @contextlib.contextmanager
@@ -168,15 +173,6 @@ def local(conf: Any) -> Iterator[Scheduler]:
             yield scheduler
         finally:
             scheduler.stop()
-
-
-def _call(conf: Any, work: Callable[[SchedulerClient], Any]) -> Any:
-    """Call a daemon; errors of the bus say what to do.
-
-    :raises ServiceBusy: no daemon or no broker answers
-    """
-    with bus_errors():
-        return call(conf, work)
 
 
 @contextlib.contextmanager

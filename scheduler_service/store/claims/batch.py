@@ -109,6 +109,7 @@ def send(
     conn: Connection,
     batch: ClaimBatch,
     on_done: OnDone = _ignore_result,
+    writing: Connection | None = None,
 ) -> PendingClaim:
     """Claim for every consumer in one transaction.
 
@@ -118,6 +119,8 @@ def send(
     :param conn: an open connection in autocommit mode
     :param on_done: called once with the error or None, when the result is
         known
+    :param writing: an open connection for claims that are made statement by
+        statement; None: one of the pool
     :raises StoreUnavailable: it is not known whether anything is claimed
     """
     if batch.statements:
@@ -132,7 +135,7 @@ def send(
         return writer
 
     pending = PendingClaim(
-        lambda: store.write(work).revision, on_done, batch.lineage
+        lambda: store.write(work, writing).revision, on_done, batch.lineage
     )
     pending.finish()
     return pending

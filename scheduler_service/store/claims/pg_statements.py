@@ -23,8 +23,8 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import pg_arrays
-from scheduler_service.store.connection import first_line
+from scheduler_service.store import faults, pg_arrays
+from scheduler_service.store.faults import first_line
 from scheduler_service.store.pg_sessions import PostgreSQLSession
 
 # Deadlocks and serialization failures: Store.run tries again.
@@ -251,6 +251,9 @@ def _error(result: pq.abc.PGresult) -> Exception:
     message = result.error_message.decode(errors='replace').strip()[:300]
     if state in _TIMEOUTS:
         return errors.StoreTimeout(f'The database takes too long: {message}')
+    known = faults.meaning(state)
+    if known is not None:
+        return errors.StoreUnavailable(f'{known}: {message}')
     if state is None or state[:2] in _UNAVAILABLE:
         return _unavailable(psycopg.OperationalError(message))
     refused = StatementError(state, message)

@@ -8,8 +8,9 @@ the compute service's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -18,6 +19,7 @@ from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
 
 _CHUNK = 500
+_INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
 
 
 class Record(NamedTuple):
@@ -32,12 +34,35 @@ class Record(NamedTuple):
     resources: str
 
 
-def intend(
-    conn: Connection, claims: Iterable[tuple[str, str, Mapping[str, int]]]
-) -> None:
-    """Record that allocations are about to be made.
+# An instance, the uuid of its host, and the amounts.
+Intent = tuple[str, str, Mapping[str, int]]
 
-    :param claims: (instance, uuid of the host, amounts)
+
+def intend_new(conn: Connection, claims: Iterable[Intent]) -> None:
+    """Record that allocations are about to be made, in one statement.
+
+    :raises DBDuplicateEntry: one has a record: see :func:`intend`
+    """
+    dialect = rows.dialect_of(conn)
+    for part in in_chunks(claims, _CHUNK):
+        values = [(uuid, host, rows.document(amounts))
+                  for uuid, host, amounts in part]  # fmt: skip
+        conn.execute(_inserting(dialect), rows.pack(dialect, _INTENT, values))
+
+
+@functools.cache
+def _inserting(dialect: str) -> sa.TextClause:
+    return sa.text(
+        'INSERT INTO placement_claims (instance_uuid, host_id, resources) '  # noqa: S608
+        'SELECT a.instance_uuid, hosts.id, a.resources '
+        f'FROM {rows.source(dialect, _INTENT)} '
+        'JOIN hosts ON hosts.uuid = a.host_uuid'
+    )
+
+
+def intend(conn: Connection, claims: Iterable[Intent]) -> None:
+    """Record that allocations are about to be made, or may be there already.
+
     :raises DBDuplicateEntry: another daemon records the same just now
     """
     table, hosts = schema.placement_claims, schema.hosts
@@ -66,14 +91,28 @@ def intend(
             conn.execute(table.insert(), new)
 
 
-def mark_made(conn: Connection, instances: Sequence[str]) -> None:
-    """Record that the allocations of instances are made."""
-    table = schema.placement_claims
+def mark_made(
+    conn: Connection,
+    instances: Sequence[str],
+    hosts: Collection[str],
+    age: float = 0.0,
+) -> None:
+    """Record that the allocations of instances are made.
+
+    :param hosts: uuids of the hosts that they are on
+    :param age: how long ago they were made, in seconds
+    """
+    table, known = schema.placement_claims, schema.hosts
+    on = sa.select(known.c.id).where(known.c.uuid.in_(sorted(hosts)))
     for part in in_chunks(instances, _CHUNK):
         conn.execute(
             sa.update(table)
-            .where(table.c.instance_uuid.in_(part), table.c.made_at.is_(None))
-            .values(made_at=clock.NOW)
+            .where(
+                table.c.instance_uuid.in_(part),
+                table.c.host_id.in_(on),
+                table.c.made_at.is_(None),
+            )
+            .values(made_at=clock.NOW - age)
         )
 
 
@@ -86,19 +125,9 @@ def forget(conn: Connection, instances: Sequence[str]) -> None:
 
 def orphans(conn: Connection, limit: int) -> list[Record]:
     """Return records of claims that are held no more."""
-    table, held, hosts = (
-        schema.placement_claims,
-        schema.allocations,
-        schema.hosts,
-    )
+    table, held = schema.placement_claims, schema.allocations
     query = (
-        sa.select(
-            table.c.instance_uuid,
-            table.c.host_id,
-            hosts.c.uuid,
-            table.c.resources,
-        )
-        .join(hosts, hosts.c.id == table.c.host_id)
+        _records()
         .where(
             ~sa.exists().where(
                 held.c.consumer_uuid == table.c.instance_uuid,
@@ -146,21 +175,60 @@ def unconfirmed(
 
     :param older_than: seconds, by the database's clock
     """
-    table, hosts = schema.placement_claims, schema.hosts
+    table = schema.placement_claims
     before = clock.read(conn) - older_than
     query = (
-        sa.select(
-            table.c.instance_uuid,
-            table.c.host_id,
-            hosts.c.uuid,
-            table.c.resources,
-        )
-        .join(hosts, hosts.c.id == table.c.host_id)
+        _records()
         .where(table.c.made_at < before)
         .order_by(table.c.made_at)
         .limit(limit)
     )
     return [Record(*row) for row in conn.execute(query)]
+
+
+def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
+    """Return records of old claims of which it is not known how they ended.
+
+    A daemon died before it recorded that their allocations were made.
+
+    :param older_than: seconds since the claim, by the database's clock
+    """
+    table, placed, moving = (
+        schema.placement_claims,
+        schema.instances,
+        schema.moves,
+    )
+    before = clock.read(conn) - older_than
+    claimed_at = sa.func.coalesce(moving.c.created_at, placed.c.created_at)
+    query = (
+        _records()
+        .outerjoin(placed, placed.c.uuid == table.c.instance_uuid)
+        .outerjoin(
+            moving,
+            (moving.c.instance_uuid == table.c.instance_uuid)
+            & (moving.c.host_id == table.c.host_id),
+        )
+        .where(table.c.made_at.is_(None), claimed_at < before)
+        .limit(limit)
+    )
+    return [Record(*row) for row in conn.execute(query)]
+
+
+def has_unmarked(conn: Connection) -> bool:
+    """Whether allocations are being made, or were and are not marked yet."""
+    table = schema.placement_claims
+    query = sa.select(table.c.host_id).where(table.c.made_at.is_(None))
+    return conn.execute(query.limit(1)).first() is not None
+
+
+def _records() -> sa.Select[Any]:
+    table, hosts = schema.placement_claims, schema.hosts
+    return sa.select(
+        table.c.instance_uuid,
+        table.c.host_id,
+        hosts.c.uuid,
+        table.c.resources,
+    ).join(hosts, hosts.c.id == table.c.host_id)
 
 
 def counted(

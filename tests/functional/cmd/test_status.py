@@ -8,11 +8,12 @@ import kombu
 import pytest
 
 from scheduler_service.cmd import status
+from scheduler_service.rpc import driver_range
 from scheduler_service.rpc.client import EXCHANGE, TOPIC
 from tests.support import servers
 from tests.support.databases import new_database
 
-DATABASE, QUEUES, OPTIONS, POLICY = range(4)
+DATABASE, QUEUES, OPTIONS, POLICY, DRIVER = range(5)
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -49,7 +50,8 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 5
+    assert [result for result, _ in found] == [0] * 6
+    assert found[DRIVER][1] == f'oslo.messaging {driver_range.installed()}'
 
 
 def test_a_table_is_printed_for_people(tmp_path, ready_sqlite, capsys):

@@ -64,6 +64,17 @@ def test_systemd_unit_waits_for_ready_and_gives_time_to_stop():
     assert int(service['TimeoutStopSec']) > 30
 
 
+def test_the_drop_in_makes_the_unit_reload_by_notification():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(ROOT / 'etc' / 'scheduler-service.service.d' / 'reload.conf')
+    # An empty ExecReload takes back that of the unit: systemd sends SIGHUP.
+    assert dict(unit['Service']) == {
+        'Type': 'notify-reload',
+        'ExecReload': '',
+    }
+
+
 def test_no_file_holds_the_path_of_the_checkout():
     files = subprocess.run(
         ['git', 'ls-files'], cwd=ROOT, capture_output=True, text=True,

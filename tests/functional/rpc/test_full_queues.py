@@ -102,7 +102,7 @@ def test_others_get_their_answers_when_casts_go_to_full_queues(
         )
         assert answers.get(timeout=10)['error'] is None
         assert time.monotonic() - start < 1
-    assert slowest(service, 10) < 0.25
+    assert slowest(service, 10) < 1
 
 
 def test_others_get_their_replies_when_reply_queues_are_full(service, channel):
@@ -115,7 +115,7 @@ def test_others_get_their_replies_when_reply_queues_are_full(service, channel):
     ]
     wait_until(lambda: placed(service, instances[-1]))
     # More messages than the prefetch wait for their replies to be taken.
-    assert slowest(service, 20) < 0.25
+    assert slowest(service, 20) < 1
     assert service.daemon.scheduler.health.degraded == []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any
 
 import pytest
+from oslo_db import exception as db_exception
 
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store.claims import lifecycle, placement_records
@@ -113,12 +115,47 @@ def test_claims_that_were_made_long_ago_are_found(store):
             found = placement_records.unconfirmed(conn, seconds, 10)
         return [one.instance_uuid for one in found]
 
+    def unmarked(seconds: float) -> list[str]:
+        with store.reading() as conn:
+            found = placement_records.unmarked(conn, seconds, 10)
+        return [one.instance_uuid for one in found]
+
+    def mark(host_uuid: str) -> None:
+        store.write(
+            lambda w: placement_records.mark_made(
+                w.conn, [claim.consumer], {host_uuid}
+            )
+        )
+
     assert unconfirmed(-60) == []
-    store.write(
-        lambda w: placement_records.mark_made(w.conn, [claim.consumer])
-    )
+    assert unmarked(-60) == [claim.consumer]
+    assert unmarked(60) == []
+    mark(str(uuid.uuid4()))
+    assert unconfirmed(-60) == []
+    mark(stored_host(store, claim.host).uuid)
     assert unconfirmed(-60) == [claim.consumer]
     assert unconfirmed(60) == []
+    assert unmarked(-60) == []
+
+
+def test_new_records_are_written_at_once_or_not_at_all(store):
+    claim = claim_on(import_two_hosts(store), 0)
+    host = stored_host(store, claim.host).uuid
+    write_claims(store, claim)
+    first = (claim.consumer, host, AMOUNTS)
+
+    def intend(*claims: Any) -> None:
+        store.write(lambda w: placement_records.intend_new(w.conn, claims))
+
+    intend(first)
+    with pytest.raises(db_exception.DBDuplicateEntry):
+        intend((str(uuid.uuid4()), host, AMOUNTS), first)
+    # Of a host that is gone there is nothing to undo.
+    intend((str(uuid.uuid4()), str(uuid.uuid4()), AMOUNTS))
+    assert orphans(store) == []
+    store.write(lambda w: lifecycle.release(w, [claim.consumer]))
+    (record,) = orphans(store)
+    assert record.resources == '{"MEMORY_MB":1024,"VCPU":1}'
 
 
 def test_use_that_includes_a_claim_is_not_counted_twice(store):

@@ -1,0 +1,69 @@
+"""The levels of loggers, as the options say; they change while we run."""
+
+from __future__ import annotations
+
+import configparser
+import logging
+from typing import Any
+
+from oslo_log import log
+
+from scheduler_service import errors
+
+_PRODUCT = 'scheduler_service'
+
+
+def set_up(conf: Any) -> None:
+    """Set up logging by the options."""
+    log.setup(conf, _PRODUCT)
+
+
+def check(conf: Any) -> None:
+    """Check what :func:`change` is going to take.
+
+    :raises ConfigurationError: a level is unknown, or the file of
+        ``log_config_append`` cannot be read
+    """
+    for name, level in _levels(conf).items():
+        if level not in logging.getLevelNamesMapping() and not level.isdigit():
+            raise errors.ConfigurationError(
+                f'[DEFAULT] default_log_levels: {name}={level}: '
+                'there is no such level'
+            )
+    path = conf.log_config_append
+    if not path:
+        return
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with open(path) as file:
+            parser.read_file(file)
+        for section in ('loggers', 'handlers', 'formatters'):
+            parser.get(section, 'keys')
+    except (OSError, ValueError, configparser.Error) as fault:
+        raise errors.ConfigurationError(
+            f'[DEFAULT] log_config_append: {fault}'
+        ) from None
+
+
+def change(conf: Any, before: Any) -> None:
+    """Have loggers use the levels of *conf*; no handler is replaced.
+
+    :param before: the options that they were set up by
+    """
+    if conf.log_config_append:
+        set_up(conf)
+        return
+    root = logging.DEBUG if conf.debug else logging.INFO
+    logging.getLogger().setLevel(root)
+    levels = _levels(conf)
+    for name in _levels(before).keys() - levels.keys():
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    for name, level in levels.items():
+        number = int(level) if level.isdigit() else level
+        logging.getLogger(name).setLevel(number)
+
+
+def _levels(conf: Any) -> dict[str, str]:
+    """Return level by logger."""
+    pairs = (text.partition('=') for text in conf.default_log_levels)
+    return {name: level for name, _, level in pairs}

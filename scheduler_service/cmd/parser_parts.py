@@ -1,0 +1,113 @@
+"""What the parsers of several commands share.
+
+Imports nothing heavy, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+FORMATS = ('table', 'json', 'yaml')
+LIST_FORMATS = (*FORMATS, 'csv', 'value')
+
+
+def noun(nouns: Any, name: str, text: str) -> Callable[..., Any]:
+    """Add a noun; return a function that adds a verb to it."""
+    verbs = nouns.add_parser(name, help=text, description=text).add_subparsers(
+        dest='verb', required=True, metavar='VERB'
+    )
+
+    def verb(word: str, run: str, what: str, lists: bool = False) -> Any:
+        added = verbs.add_parser(word, help=what, description=what)
+        added.set_defaults(run=run)
+        if lists:
+            list_options(added)
+        return added
+
+    return verb
+
+
+def command(nouns: Any, name: str, text: str) -> Any:
+    """Add a command that is one word; return its parser."""
+    return nouns.add_parser(name, help=text, description=text)
+
+
+def form(parser: Any, default: str = 'table') -> None:
+    """Add the option for the form of what is no list."""
+    parser.add_argument(
+        '-f',
+        '--format',
+        choices=FORMATS,
+        default=default,
+        help=f'how to print it (default: {default})',
+    )
+
+
+def list_options(parser: Any, limit: int = 0) -> None:
+    """Add the options of every list.
+
+    :param limit: how many rows are printed unless asked otherwise; 0: all
+    """
+    parser.add_argument(
+        '-f',
+        '--format',
+        choices=LIST_FORMATS,
+        default='table',
+        help='how to print it: csv has a heading, value has none, and '
+        'spaces between the columns (default: table)',
+    )
+    parser.add_argument(
+        '-c',
+        '--columns',
+        action='append',
+        metavar='NAME[,NAME...]',
+        help='only these columns, in this order; may be given several times',
+    )
+    parser.add_argument(
+        '--sort',
+        action='append',
+        metavar='NAME[:desc]',
+        help='by this column; may be given several times, the first counts '
+        'most',
+    )
+    parser.add_argument(
+        '--limit',
+        type=natural,
+        default=limit,
+        metavar='N',
+        help='at most so many rows, the first after sorting; 0: all '
+        f'(default: {limit})',
+    )
+
+
+def natural(text: str) -> int:
+    """Return the number that a text says.
+
+    :raises ArgumentTypeError: it is no whole number, or below 0
+    """
+    if not text.isascii() or not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'{text}: not a number from 0')
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a time: a number of seconds, or one with s, m, h or d.
+
+    :raises ArgumentTypeError: it is neither, or not above 0
+    """
+    factor = _UNITS.get(text[-1:], 0)
+    try:
+        found = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < _LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f'{text}: not a time such as 30, 90s, 15m, 6h or 2d'
+        )
+    return found
+
+
+_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
+_LONGEST_S = 1e9

@@ -1,0 +1,127 @@
+"""The life of the daemon's process: from its start to its end, by signals.
+
+The main thread waits for signals; a thread of its own starts the daemon,
+since that may wait long for the database. Reloading has a thread as well.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any, NoReturn
+
+from scheduler_service.cmd import threads, watchdog
+from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
+from scheduler_service.cmd.meditation import Meditation
+from scheduler_service.cmd.reloading import Reloader
+from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
+
+LOG = logging.getLogger(__name__)
+_SWITCH_INTERVAL_S = 0.0005
+
+
+def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
+    """Serve until SIGTERM or SIGINT; end the process with status 0.
+
+    :param conf: parsed options
+    :param read: reads them anew, for a reload
+    """
+    # A request passes from thread to thread: to wait Python's default of 5 ms
+    # for the interpreter would cost more than scheduling it.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    stopping = StopSignal()
+    # Where the watchdog aborts the process, the journal gets its stacks.
+    faulthandler.enable()
+    meditation = Meditation(conf)
+    reporting = SignalWorker(meditation, 'report')
+    signal.signal(signal.SIGUSR2, reporting.ask)
+    reporting.start()
+    meditation.daemon = daemon = Daemon(conf)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _stop(daemon, stopping))
+    # What is asked for during the start is done after it.
+    reloading = SignalWorker(Reloader(daemon, read), 'reload')
+    signal.signal(signal.SIGHUP, reloading.ask)
+    LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
+    limit = conf.scheduler.graceful_shutdown_timeout
+    starting = threads.start(daemon.start, 'start')
+    while not starting.done() and not stopping.is_set():
+        stopping.wait(0.01)
+    if stopping.is_set():
+        # Nothing is consumed before the start is done.
+        futures.wait([starting], min(limit, UNREACHABLE_S))
+        if not starting.done():
+            LOG.info('Stopped before the start was done')
+            _end_process()
+    starting.result()
+    tune_gc()
+    if not stopping.is_set():
+        status = daemon.scheduler.status()
+        LOG.info(
+            'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
+            status,
+        )
+        feeding = _watchdog(daemon)
+        notify('READY=1')
+        reloading.start()
+        stopping.wait()
+        if feeding is not None:
+            feeding.stop()
+    notify('STOPPING=1')
+    ending = threads.start(daemon.stop, 'stop')
+    limit = daemon.conf.scheduler.graceful_shutdown_timeout
+    futures.wait([ending], limit)
+    if not ending.done() or not ending.result():
+        LOG.info('Stopped; some requests were not finished in time')
+        _end_process()
+    LOG.info('Stopped')
+    _end_process()
+
+
+def _watchdog(daemon: Daemon) -> watchdog.Watchdog | None:
+    """Feed the watchdog of systemd, where there is one."""
+    limit = watchdog.limit_s()
+    if limit is None:
+        return None
+    found = watchdog.Watchdog(daemon.scheduler.insight, limit)
+    found.start()
+    return found
+
+
+def _end_process() -> NoReturn:
+    """End the process without waiting for its threads.
+
+    They may wait for a broker or a database that does not answer. What they
+    have is not acknowledged, so that other daemons get it. After a clean stop
+    as well: the bus's connections that are collected while the interpreter
+    ends wait for locks of threads that have ended.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def tune_gc() -> None:
+    """Keep the garbage collector from walking the snapshot all the time.
+
+    The snapshot stays anyway, and requests leave no reference cycles behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+
+
+def _stop(daemon: Daemon, stopping: StopSignal) -> None:
+    """Stop in an orderly way; at once when asked a second time."""
+    if stopping.is_set():
+        # Without a word: the log's lock may be taken.
+        os._exit(0)
+    stopping.set()
+    daemon.scheduler.cancel_start()

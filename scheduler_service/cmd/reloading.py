@@ -1,0 +1,82 @@
+"""Reads the configuration anew while the daemon runs.
+
+All of it is checked first. Where anything is wrong, nothing changes: the log
+says what, and the configuration before goes on. Runs on a thread of its own,
+one reload at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scheduler_service import conf as options
+from scheduler_service import errors
+from scheduler_service.cmd import log_levels
+from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.cmd.signals import notify
+from scheduler_service.conf import effective
+
+LOG = logging.getLogger(__name__)
+# Faults that say all there is to say.
+_KNOWN = (errors.SchedulerError, *options.FAULTS)
+
+
+class Reloader:
+    """Has a daemon take what changed in its files.
+
+    :param read: reads the command line and the files into a new object
+    """
+
+    def __init__(self, daemon: Daemon, read: Callable[[], Any]) -> None:
+        self._daemon = daemon
+        self._read = read
+
+    def __call__(self) -> None:
+        """Reload, and tell systemd of the beginning and the end."""
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        notify(f'RELOADING=1\nMONOTONIC_USEC={now_us}')
+        LOG.info('Reloading the configuration')
+        count = self._daemon.scheduler.health.count
+        try:
+            self._reload()
+        except Exception as fault:
+            count('reloads', 'refused')
+            known = isinstance(fault, _KNOWN)
+            LOG.error(
+                'The configuration cannot be used, and the one before stays '
+                'in force: %s',
+                fault if known else f'{type(fault).__name__}: {fault}',
+                exc_info=None if known else fault,
+            )
+        else:
+            count('reloads', 'taken')
+        finally:
+            notify('READY=1')
+
+    def _reload(self) -> None:
+        """Check the configuration as a whole, then take it.
+
+        :raises ConfigurationError: nothing of it is taken
+        """
+        running = self._daemon.conf
+        conf = self._read()
+        effective.register_like(conf, running)
+        found = effective.faults(conf)
+        if found:
+            raise errors.ConfigurationError('; '.join(found))
+        waiting = effective.keep(conf, running)
+        changed = effective.differences(running, conf)
+        log_levels.check(conf)
+        take = self._daemon.reconfigure(conf)
+        take()
+        log_levels.change(conf, running)
+        LOG.info('Configuration reloaded; changed: %s', _listed(changed))
+        if waiting:
+            LOG.warning('These options need a restart: %s', _listed(waiting))
+
+
+def _listed(found: Sequence[effective.Option]) -> str:
+    return ', '.join(one.place for one in found) or 'no option'

@@ -1,0 +1,63 @@
+"""How many claims there are, by state and age.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import clock, schema
+
+# Name of an age, and up to how many seconds it goes.
+AGES = (
+    ('1m', 60.0),
+    ('10m', 600.0),
+    ('1h', 3600.0),
+    ('1d', 86_400.0),
+    ('older', None),
+)
+_CLAIMS = ('claimed', 'confirmed')
+
+
+def count(conn: Connection) -> dict[tuple[str, str], int]:
+    """Return how many claims there are by (state, age), zeros too.
+
+    States are ``claimed``, ``confirmed``, and ``moving`` for the second
+    claims of moves. An age is that of :data:`AGES`, up to which a claim is
+    not older.
+    """
+    states = (*_CLAIMS, 'moving')
+    found = {(state, age): 0 for state in states for age, _ in AGES}
+    now = clock.read(conn)
+    instances, moves = schema.instances, schema.moves
+    age = _age(instances.c.created_at, now)
+    query = (
+        sa.select(instances.c.state, age, sa.func.count())
+        .where(instances.c.state.in_(_CLAIMS))
+        .group_by(instances.c.state, age)
+    )
+    for state, name, number in conn.execute(query):
+        found[state, name] = number
+    age = _age(moves.c.created_at, now)
+    for name, number in conn.execute(
+        sa.select(age, sa.func.count()).group_by(age)
+    ):
+        found['moving', name] = number
+    return found
+
+
+def _age(created_at: sa.Column[float], now: float) -> sa.Case[str]:
+    """Return the name of a claim's age as an expression."""
+    # Literals: a database takes two expressions with parameters for different
+    # ones, and then does not group by the one that is selected.
+    younger: list[Any] = [
+        (created_at >= sa.literal_column(repr(now - limit)),
+         sa.literal_column(f"'{name}'"))
+        for name, limit in AGES
+        if limit is not None
+    ]  # fmt: skip
+    return sa.case(*younger, else_=sa.literal_column(f"'{AGES[-1][0]}'"))

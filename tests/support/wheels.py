@@ -1,0 +1,76 @@
+"""The package as it is installed: a wheel, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+
+from tests.support import interop
+from tests.support.paths import ROOT
+
+# Git is not asked for the version where the files are a copy.
+_VERSION = {'PBR_VERSION': '0.0.1'}
+
+
+def build(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Build the wheel of a source tree; return its path."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
+         '--disable-pip-version-check', '-w', folder, source],
+        env={**os.environ, **_VERSION}, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    (found,) = folder.glob('*.whl')
+    return found
+
+
+def copy_of_the_tree(folder: pathlib.Path) -> pathlib.Path:
+    """Copy the files of the project as they are now; return the folder."""
+    listed = subprocess.run(
+        ['git', 'ls-files', '-z', '--cached', '--others',
+         '--exclude-standard'],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split('\0')):
+        # One that was deleted may still be in the index.
+        if (ROOT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    return folder
+
+
+def dependencies(source: pathlib.Path) -> list[str]:
+    """Return what a source tree says that its package needs."""
+    text = (source / 'pyproject.toml').read_text()
+    found: list[str] = tomllib.loads(text)['project']['dependencies']
+    return found
+
+
+def install(
+    wheel: pathlib.Path, source: pathlib.Path, folder: pathlib.Path
+) -> pathlib.Path:
+    """Install a wheel into a new environment; return its ``bin``.
+
+    What it declares to need comes from an environment that is kept between
+    runs; what it does not declare is not there.
+    """
+    kept = interop.environment('wheel', dependencies(source))
+    venv.create(folder)
+    (packages,) = folder.glob('lib/python*/site-packages')
+    (needed,) = kept.glob('lib/python*/site-packages')
+    (packages / 'needed.pth').write_text(f'{needed}\n')
+    python = folder / 'bin' / 'python'
+    subprocess.run(
+        [kept / 'bin' / 'python', '-m', 'pip', '--python', python,
+         'install', '--quiet', '--no-deps', '--disable-pip-version-check',
+         wheel],
+        check=True, timeout=300,
+    )  # fmt: skip
+    return folder / 'bin'

@@ -1,0 +1,49 @@
+"""Levels of loggers that change while the process runs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.cmd import log_levels
+from tests.support.services import new_conf
+
+
+@pytest.fixture(autouse=True)
+def _restored():
+    root = logging.getLogger()
+    before = root.level
+    yield
+    root.setLevel(before)
+    for name in ('one.of', 'another.of'):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_levels_are_changed_and_those_that_went_are_lifted():
+    first = new_conf(default_log_levels=['one.of=ERROR'])
+    log_levels.change(first, new_conf(default_log_levels=[]))
+    assert logging.getLogger('one.of').level == logging.ERROR
+    assert logging.getLogger().level == logging.INFO
+    second = new_conf(default_log_levels=['another.of=15'], debug=True)
+    log_levels.change(second, first)
+    assert logging.getLogger('one.of').level == logging.NOTSET
+    assert logging.getLogger('another.of').level == 15
+    assert logging.getLogger().level == logging.DEBUG
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(errors.ConfigurationError) as caught:
+        log_levels.check(new_conf(default_log_levels=['amqp=WRAN']))
+    assert 'default_log_levels: amqp=WRAN' in caught.value.args[0]
+
+
+@pytest.mark.parametrize('text', [None, 'nonsense', '[loggers]\nkeys=root\n'])
+def test_a_log_configuration_that_cannot_be_read_is_refused(tmp_path, text):
+    path = tmp_path / 'log.conf'
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(errors.ConfigurationError) as caught:
+        log_levels.check(new_conf(log_config_append=str(path)))
+    assert 'log_config_append' in caught.value.args[0]

@@ -1,0 +1,100 @@
+"""Lists: their columns, order, number of rows and form."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.cmd import output
+
+ROWS = [
+    {'host': 'b', 'used': 2, 'zone': None},
+    {'host': 'a, c', 'used': 10, 'zone': 'north'},
+    {'host': 'd', 'used': 2, 'zone': 'east'},
+]
+
+
+def printed(capsys, form='value', rows=ROWS, **options):
+    args = argparse.Namespace(format=form, **options)
+    output.listing(rows, ['host', 'used'], args)
+    return capsys.readouterr().out
+
+
+def test_columns_are_those_that_are_asked_for(capsys):
+    assert (
+        printed(capsys, columns=['zone,host'], limit=2) == ' b\nnorth a, c\n'
+    )
+    assert json.loads(printed(capsys, 'json', columns=['used'])) == [
+        {'used': 2},
+        {'used': 10},
+        {'used': 2},
+    ]
+
+
+def test_json_has_all_columns_unless_asked_otherwise(capsys):
+    assert json.loads(printed(capsys, 'json')) == ROWS
+
+
+@pytest.mark.parametrize('option', ['columns', 'sort'])
+def test_a_column_that_is_not_there_is_refused(capsys, option):
+    with pytest.raises(errors.InvalidRequest, match='there are host, used'):
+        printed(capsys, **{option: ['nothing']})
+
+
+@pytest.mark.parametrize(
+    ('sort', 'expected'),
+    [
+        (['used:desc'], ['a, c', 'b', 'd']),
+        (['used,host:desc'], ['d', 'b', 'a, c']),
+        (['zone'], ['d', 'a, c', 'b']),
+        (['zone:desc'], ['a, c', 'd', 'b']),
+    ],
+)
+def test_rows_are_sorted_with_empty_cells_last(capsys, sort, expected):
+    found = printed(capsys, columns=['host'], sort=sort)
+    assert found.splitlines() == expected
+
+
+def test_an_order_that_is_none_is_refused(capsys):
+    with pytest.raises(errors.InvalidRequest, match='COLUMN:desc'):
+        printed(capsys, sort=['host:up'])
+
+
+def test_the_limit_counts_after_sorting(capsys):
+    found = printed(capsys, columns=['host'], sort=['used:desc'], limit=1)
+    assert found == 'a, c\n'
+    assert len(printed(capsys, limit=0).splitlines()) == 3
+
+
+def test_csv_quotes_what_has_commas(capsys):
+    found = printed(capsys, 'csv')
+    assert found == 'host,used\nb,2\n"a, c",10\nd,2\n'
+
+
+def test_a_list_without_rows_is_a_heading_or_nothing(capsys):
+    assert printed(capsys, 'value', []) == ''
+    assert printed(capsys, 'csv', []) == 'host,used\n'
+    assert json.loads(printed(capsys, 'json', [])) == []
+
+
+def test_fields_fit_into_80_columns(capsys):
+    value = {
+        'server': 'a',
+        'degraded': ['word ' * 40, 'second'],
+        'counters': {'claims': 1, 'requests_expired': 22},
+        'none_yet': {},
+    }
+    output.fields(value)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < 80
+    assert lines[0] == 'server    a'
+    assert lines[1] == 'degraded:'
+    assert lines[-4:] == [
+        'counters:',
+        '  claims            1',
+        '  requests expired  22',
+        'none yet  none',
+    ]

@@ -1,0 +1,122 @@
+"""What a configuration says in effect."""
+
+from __future__ import annotations
+
+import pytest
+from oslo_config import cfg
+
+from scheduler_service import conf as options
+from scheduler_service.conf import effective
+
+
+@pytest.fixture
+def parsed(tmp_path):
+    """Give a function that parses the text of a file."""
+
+    def parse(text='', name='a.conf'):
+        path = tmp_path / name
+        path.write_text(text)
+        conf = options.new_config()
+        return options.parse(conf, [f'--config-file={path}'])
+
+    return parse
+
+
+def option(conf, place):
+    """Return an option by its place."""
+    (found,) = [o for o in effective.options(conf) if o.place == place]
+    return found
+
+
+def test_options_come_with_their_source(parsed, tmp_path, monkeypatch):
+    monkeypatch.setenv('OS_SCHEDULER__TOPIC', 'here')
+    conf = parsed('[extender]\nthreads = 3\n')
+    threads = option(conf, '[extender] threads')
+    assert (threads.value, threads.source) == (3, f'{tmp_path}/a.conf')
+    topic = option(conf, '[scheduler] topic')
+    assert topic.value == 'here'
+    assert topic.source == 'variable OS_SCHEDULER__TOPIC'
+    assert option(conf, '[http] bind_port').source == 'default'
+
+
+def test_secrets_are_hidden(parsed):
+    conf = parsed('[database]\nconnection = mysql://a:hunter2@b/c\n')
+    shown = option(conf, '[database] connection')
+    assert shown.shown == effective.HIDDEN
+    assert 'hunter2' not in str(effective.document(conf))
+    # Whether it is set may be known.
+    assert option(parsed(), '[database] connection').shown is None
+
+
+def test_every_fault_is_named_with_its_file(parsed, tmp_path):
+    conf = parsed('[extender]\nthreads = 0\nmax_nodes = many\n')
+    first, second = effective.faults(conf)
+    assert first.startswith(f'[extender] max_nodes ({tmp_path}/a.conf): ')
+    assert second.startswith(f'[extender] threads ({tmp_path}/a.conf): ')
+    assert effective.faults(parsed()) == []
+
+
+def test_differences_are_named(parsed):
+    before = parsed('[scheduler]\ntopic = a\nbatch_size = 2\n')
+    after = parsed('[scheduler]\ntopic = b\nbatch_size = 3\n', 'b.conf')
+    places = [o.place for o in effective.differences(before, after)]
+    assert places == ['[scheduler] batch_size', '[scheduler] topic']
+    assert effective.differences(before, before) == []
+
+
+def test_options_that_need_a_restart_keep_their_values(parsed):
+    before = parsed('[scheduler]\ntopic = a\nbatch_size = 2\n')
+    after = parsed('[scheduler]\ntopic = b\nbatch_size = 3\n', 'b.conf')
+    (waiting,) = effective.keep(after, before)
+    assert (waiting.place, waiting.value) == ('[scheduler] topic', 'b')
+    assert (after.scheduler.topic, after.scheduler.batch_size) == ('a', 3)
+    assert effective.keep(after, before) == []
+
+
+def test_what_libraries_registered_is_compared_as_well(parsed):
+    before, after = parsed('[other]\nx = 1\n'), parsed('[other]\nx = 2\n', 'b')
+    before.register_opt(cfg.IntOpt('x'), group='other')
+    before.register_opt(cfg.IntOpt('y'), group='other')
+    before.set_default('y', 4, group='other')
+    effective.register_like(after, before)
+    assert after.other.y == 4
+    (found,) = effective.differences(before, after)
+    assert (found.place, found.value) == ('[other] x', 2)
+
+
+def test_fingerprints_differ_where_daemons_decide_differently(parsed):
+    def fingerprint(text):
+        return effective.fingerprint(effective.document(parsed(text)))
+
+    plain = fingerprint('')
+    assert len(plain) == 12
+    assert fingerprint('[scheduler]\nserver = b\n[http]\nbind_port=1') == plain
+    assert fingerprint('[filter_scheduler]\nhost_subset_size=2') != plain
+    assert fingerprint('[DEFAULT]\ncpu_allocation_ratio=2') != plain
+
+
+def test_what_a_reload_takes_is_said_in_the_sample():
+    taken = {o.place for o in effective.options(options.new_config())
+             if o.reloads}  # fmt: skip
+    assert {
+        '[DEFAULT] cpu_allocation_ratio',
+        '[DEFAULT] debug',
+        '[DEFAULT] default_log_levels',
+        '[filter_scheduler] enabled_filters',
+        '[filter_scheduler] ram_weight_multiplier',
+        '[filter_scheduler] weight_classes',
+        '[filter_scheduler] host_subset_size',
+        '[extender] policy_file',
+        '[database] lock_timeout',
+        '[oslo_policy] policy_file',
+        '[scheduler] image_metadata_prefilter',
+        '[scheduler] request_queue_size',
+    } <= taken
+    assert (
+        not {
+            '[DEFAULT] transport_url',
+            '[database] connection',
+            '[scheduler] topic',
+        }
+        & taken
+    )
