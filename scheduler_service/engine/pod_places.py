@@ -45,8 +45,14 @@ class PodPlaces:
 
         :param takes: what it takes of a node
         :raises WireError: the pod cannot be read
+        :raises ServiceBusy: it is not known yet what pods use, and the pod
+            asks for what nobody else counts
         """
         self.use.forget_old()
+        if takes.classes and self.assuming and not self.use.complete:
+            raise errors.ServiceBusy(
+                'The pods of the cluster are not listed yet'
+            )
         return Asking(uid_of(pod), takes)
 
     def numbers_of(self, rows: Mapping[str, int]) -> Rows:
@@ -81,9 +87,11 @@ class PodPlaces:
 
         :param weights: float64[m], of the nodes of all parts in order
         """
-        distances = self.scoring.distances(
-            self.use, parts, asking, self.settings
-        )
+        distances = None
+        if self.use.complete or not self.assuming:
+            distances = self.scoring.distances(
+                self.use, parts, asking, self.settings
+            )
         return self.scoring.scores(distances, weights)
 
     def assume(self, asking: Asking, node: str) -> None:

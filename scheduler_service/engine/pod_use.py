@@ -158,7 +158,7 @@ class PodUse:
             array = self._used.get(name)
             if array is None:
                 return np.zeros(len(numbers))
-            found: Floats = array[numbers]
+            found: Floats = array.take(numbers)
             own = self._pods.get(without)
         if own is not None:
             amount = own.usage.amounts.get(name, 0.0)

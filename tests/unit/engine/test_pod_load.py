@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler_service import errors
 from scheduler_service.columns import build_table
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.pod_load import LoadScoring
@@ -42,6 +43,7 @@ class Cluster:
         self.names = [one.host for one in hosts]
         table = build_table(list(enumerate(hosts)))
         self.use = PodUse(60.0)
+        self.use.replace([])
         pipeline = HostPipeline([], [], Settings(), check_room=False)
         places = PodPlaces(
             self.use, LoadScoring(EVEN), 'd', Settings(), assuming=True
@@ -107,6 +109,33 @@ def test_larger_hosts_get_no_more_than_their_share_of_a_burst():
     assert max(cluster.went.values()) == 1
 
 
+def test_node_without_any_memory_is_no_better_than_others():
+    cluster = Cluster([65536, 0, 65536])
+    found = scores_of(cluster.evaluator, new_pod(1), ['n1', 'n0', 'n2'])
+    assert found['n1'] < found['n2'] < found['n0']
+
+
+def test_negative_multiplier_fills_nodes_up():
+    cluster = Cluster([65536, 65536])
+    scoring = LoadScoring(dict.fromkeys(EVEN, -1.0))
+    cluster.evaluator._places.scoring = scoring
+    rng = random.Random(3)
+    for number in range(20):
+        cluster.place(new_pod(number), rng)
+    assert sorted(cluster.went.values()) == [20]
+
+
+def test_larger_node_gets_more_pods_in_proportion():
+    cluster = Cluster([65536, 131072])
+    cluster.evaluator._places.scoring = LoadScoring(
+        {'VCPU': 0.0, 'MEMORY_MB': 1.0}
+    )
+    rng = random.Random(3)
+    for number in range(300):
+        cluster.place(new_pod(number), rng)
+    assert abs(cluster.went['n1'] - 200) <= 2
+
+
 def test_score_falls_by_a_point_when_the_distance_doubles():
     weights = np.zeros(6)
     distances = np.array([0.0, 0.0, 1.0, 3.0, 7.0, 5000.0])
@@ -142,3 +171,15 @@ def test_pod_is_assumed_when_it_is_filtered_and_never_scored(asked):
     assert scores_of(cluster.evaluator, new_pod(3), cluster.names) == {
         'n0': 8, 'n1': 10,
     }  # fmt: skip
+
+
+def test_nothing_is_guessed_before_pods_are_listed():
+    cluster = Cluster([65536, 65536])
+    cluster.use = PodUse(60.0)
+    cluster.evaluator._places.use = cluster.use
+    assert scores_of(cluster.evaluator, new_pod(1), cluster.names) == {
+        'n0': 0, 'n1': 0,
+    }  # fmt: skip
+    asking = kube.pod('p', extended={'example.com/fpga': '1'})
+    with pytest.raises(errors.ServiceBusy, match='not listed'):
+        cluster.evaluator.filter(asking, Nodes(cluster.names))
