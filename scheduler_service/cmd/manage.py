@@ -27,7 +27,9 @@ _MODULES = {
     'inventory': 'scheduler_service.cmd.commands.inventory',
     'resources': 'scheduler_service.cmd.commands.resources',
     'scheduling': 'scheduler_service.cmd.commands.scheduling',
+    'capacity': 'scheduler_service.cmd.commands.capacity',
     'claims': 'scheduler_service.cmd.commands.claims',
+    'decisions': 'scheduler_service.cmd.commands.decisions',
     'messages': 'scheduler_service.cmd.commands.messages',
     'policy': 'scheduler_service.cmd.commands.policy',
 }

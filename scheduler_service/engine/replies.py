@@ -227,7 +227,8 @@ class HostReplies:
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
-        self._recorder.put(Decision.of(request_id, KIND, outcome, why))
+        document = {'project_id': job.request.project_id, **why}
+        self._recorder.put(Decision.of(request_id, KIND, outcome, document))
 
 
 def _keep(job: HostJob) -> None:

@@ -269,7 +269,12 @@ class ZoneScheduler:
     def _record(
         self, zone: ZoneRequest, outcome: str, reasons: dict[str, Any]
     ) -> None:
-        document = {'zone': zone.name, 'zone_id': zone.id, **reasons}
+        document = {
+            'project_id': zone.project_id,
+            'zone': zone.name,
+            'zone_id': zone.id,
+            **reasons,
+        }
         self._recorder.put(
             Decision.of(zone.request_id, KIND, outcome, document)
         )
