@@ -23,7 +23,6 @@ from scheduler_service.engine.factory import (
     build,
     order_pipeline,
     plan,
-    pod_evaluator,
     pod_pipeline,
 )
 from scheduler_service.engine.pods import PodEvaluator
@@ -83,8 +82,8 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
-        self._http = self._new_http()
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -179,6 +178,7 @@ class Daemon:
         if group.bind_port is None:
             return None
         from scheduler_service.http import access, app, binder, metrics, server
+        from scheduler_service.http import tls as http_tls
 
         ours = self.conf.extender
         bind = None
@@ -186,14 +186,14 @@ class Daemon:
             bind = binder.Binder(
                 ours.api_server, ours.api_token_file, ours.api_ca_file
             )
-        self._pods = pod_evaluator(self.conf, self.scheduler)
+        self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)
         more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
         tls = None
         if group.cert_file:
             try:
-                tls = server.tls(
+                tls = http_tls.settings(
                     group.cert_file, group.key_file, group.ca_file
                 )
             except (OSError, ValueError) as fault:

@@ -21,7 +21,8 @@ def inventory(nouns: Any) -> None:
     add = verb(
         'import', 'inventory:import_inventory', 'import a document', True
     )
-    _document(add)
+    _source(add)
+    _allow_missing_hosts(add)
     _replace(add)
     check = verb('check', 'inventory:check', 'check a document by itself')
     _document(check)
@@ -37,8 +38,30 @@ def inventory(nouns: Any) -> None:
     verb('show', 'inventory:show', 'print how many of each there are', True)
 
 
+def _source(parser: Any) -> None:
+    sources = parser.add_mutually_exclusive_group(required=True)
+    sources.add_argument(
+        'file', nargs='?', help='YAML or JSON; - for standard input'
+    )
+    sources.add_argument(
+        '--from-nodes',
+        metavar='FILE',
+        help='nodes of a cluster, as kubectl get nodes -o json prints them; '
+        '- for standard input',
+    )
+    sources.add_argument(
+        '--from-kubeconfig',
+        metavar='FILE',
+        help='nodes of the cluster whose API server this file names',
+    )
+
+
 def _document(parser: Any) -> None:
     parser.add_argument('file', help='YAML or JSON; - for standard input')
+    _allow_missing_hosts(parser)
+
+
+def _allow_missing_hosts(parser: Any) -> None:
     parser.add_argument(
         '--allow-missing-hosts',
         action='store_true',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :return: exit status 1, if it cannot start
     """
+    # Until there is an answer to them, which they would end the process for.
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     # Imports leave no garbage; looking for it takes a tenth of their time.
     gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.

@@ -24,10 +24,12 @@ from scheduler_service.conf import (
     extender,
     filter_scheduler,
     http,
+    kubernetes,
     metrics,
     pci,
     placement,
     pool_scheduler,
+    reports,
     scheduler,
 )
 from scheduler_service.settings import Settings
@@ -40,9 +42,11 @@ MODULES = (
     extender,
     filter_scheduler,
     http,
+    kubernetes,
     metrics,
     pci,
     pool_scheduler,
+    reports,
     scheduler,
 )
 _QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']

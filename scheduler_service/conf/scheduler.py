@@ -178,6 +178,18 @@ How many decisions are stored with their reasons; 0 stores none.
 ``scheduler-manage decision show`` prints them.
 """,
     ),
+    cfg.BoolOpt(
+        'log_decisions',
+        mutable=True,
+        default=True,
+        help="""
+Whether each decision gets a line in the log, at level INFO.
+
+It says the outcome, the hosts or the pool, the time, the request id and the
+project. A message with many requests gets one line. ``decisions_kept`` is
+about the decisions with their reasons, in the database.
+""",
+    ),
     cfg.FloatOpt(
         'service_down_time',
         mutable=True,

@@ -228,7 +228,10 @@ class HostReplies:
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
         document = {'project_id': job.request.project_id, **why}
-        self._recorder.put(Decision.of(request_id, KIND, outcome, document))
+        origin = job.message.origin(request_id)
+        self._recorder.put(
+            Decision.of(request_id, KIND, outcome, document, *origin)
+        )
 
 
 def _keep(job: HostJob) -> None:

@@ -185,7 +185,9 @@ class Request(Document, dict=True):
         if self.instance_group:
             self.instance_group = dashed(self.instance_group)
 
-    def with_ids(self, key: str | None = None) -> Request:
+    def with_ids(
+        self, key: str | None = None, request_id: str | None = None
+    ) -> Request:
         """Return the request with a uuid for each instance and an id.
 
         Ids that are absent become random ones. A caller whose retry is to find
@@ -193,12 +195,15 @@ class Request(Document, dict=True):
 
         :param key: absent ids are derived from it, so that the same message
             has the same ids whenever it is delivered
+        :param request_id: of the caller, for a request that has none
         """
         if self.instance_uuids and self.request_id:
             return self
         return msgspec.structs.replace(
             self,
-            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
+            request_id=self.request_id
+            or request_id
+            or f'req-{_new_uuid(key, "request")}',
             instance_uuids=self.instance_uuids
             or _new_uuids(key, self.num_instances),
         )
@@ -325,7 +330,9 @@ class ZoneRequest(Document):
         self.attributes = Attributes(self.attributes)
         self.id = dashed(self.id) if self.id else None
 
-    def with_ids(self, key: str | None = None) -> ZoneRequest:
+    def with_ids(
+        self, key: str | None = None, request_id: str | None = None
+    ) -> ZoneRequest:
         """Return the zone with an id and a request id.
 
         An absent id is derived from project and name, so that a repeated
@@ -333,6 +340,7 @@ class ZoneRequest(Document):
         the same as no other.
 
         :param key: an absent request id is derived from it
+        :param request_id: of the caller, for a zone that has none
         """
         if self.id and self.request_id:
             return self
@@ -343,7 +351,9 @@ class ZoneRequest(Document):
         return msgspec.structs.replace(
             self,
             id=self.id or made,
-            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
+            request_id=self.request_id
+            or request_id
+            or f'req-{_new_uuid(key, "request")}',
         )
 
 

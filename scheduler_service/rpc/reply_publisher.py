@@ -10,7 +10,6 @@ import collections
 import heapq
 import itertools
 import logging
-import queue
 import threading
 import time
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +28,7 @@ _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
 # How many replies may wait for one destination; further ones are dropped.
 _MAX_LINE = 100
+_FULL_LINE = f'{_MAX_LINE} replies wait for the same queue'
 # How many replies that wait for their destinations may keep their messages
 # unacknowledged: these count against the prefetch of the daemon.
 _MAX_UNACKNOWLEDGED = 16
@@ -91,12 +91,15 @@ class ReplyPublisher:
 
     def __init__(self, health: Health, threads: int = 2) -> None:
         self._health = health
-        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tasks: collections.deque[_Waiting] = collections.deque()
         self._lines: dict[Any, _Line] = {}
         # (when to try again, order, line), a heap.
         self._due: list[tuple[float, int, _Line]] = []
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        # Notified where a thread may have to do something, or wait for less
+        # long than it meant to.
+        self._changed = threading.Condition(threading.Lock())
+        self._ending = False
         self._waiting = self._in_lines = 0
         self._started: dict[int, float] = {}
         self._threads = [
@@ -117,11 +120,15 @@ class ReplyPublisher:
         Where others wait for its destination, it waits behind them.
         """
         task = _Waiting(delivery, time.monotonic() + _GIVE_UP_S)
-        with self._lock:
+        with self._changed:
             self._waiting += 1
             line = self._lines.get(_key(delivery))
-        if line is None or not self._append(line, task):
-            self._tasks.put((task, None))
+            if line is None:
+                self._tasks.append(task)
+                self._changed.notify()
+                return
+            dropped = self._append(line, task)
+        self._settle(task, dropped, _FULL_LINE)
 
     def check_health(self) -> None:
         """Report to health whether a delivery hangs."""
@@ -151,33 +158,32 @@ class ReplyPublisher:
             if only_lines and time.monotonic() - start > _STUCK_S:
                 break
             time.sleep(0.01)
-        for _ in self._threads:
-            self._tasks.put(None)
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         return not self._waiting
 
     def _run(self) -> None:
-        while True:
-            task = self._next()
-            if task is None:
-                return
-            if task:
-                self._deliver(*task)
+        while (task := self._next()) is not None:
+            self._deliver(*task)
 
-    def _next(self) -> Any:
-        """Return (task, its line or None); None at the end, () for none."""
-        with self._lock:
-            due = self._due[0][0] if self._due else None
-            if due is not None and due <= time.monotonic():
-                line = heapq.heappop(self._due)[2]
-                self._in_lines -= 1
-                return line.waiting.popleft(), line
-        wait = None if due is None else max(0.0, due - time.monotonic())
-        try:
-            return self._tasks.get(timeout=wait)
-        except queue.Empty:
-            return ()
+    def _next(self) -> tuple[_Waiting, _Line | None] | None:
+        """Wait for a delivery; return it and its line; None at the end."""
+        with self._changed:
+            while True:
+                due = self._due[0][0] if self._due else None
+                left = None if due is None else due - time.monotonic()
+                if left is not None and left <= 0.0:
+                    line = heapq.heappop(self._due)[2]
+                    self._in_lines -= 1
+                    return line.waiting.popleft(), line
+                if self._tasks:
+                    return self._tasks.popleft(), None
+                if self._ending:
+                    return None
+                self._changed.wait(left)
 
     def _deliver(self, task: _Waiting, line: _Line | None) -> None:
         """Run a delivery.
@@ -210,44 +216,47 @@ class ReplyPublisher:
             # What it was in line for is done; its next step failed.
             self._go_on(line)
             line = None
-        with self._lock:
-            known = self._lines.get(key)
-            if known is None:
-                line = self._lines[key] = _Line(key)
-            elif line is not None:
-                line.delay = min(2 * line.delay, _MAX_RETRY_S)
-            if line is not None:
-                line.waiting.appendleft(task)
-                self._in_lines += 1
-                dropped = self._expired(line)
-                self._schedule(line, line.delay)
-        if line is not None:
-            self._drop(dropped, error)
-            self._hold_few(task)
-        elif known is not None and not self._append(known, task):
-            self._tasks.put((task, None))
+        why: Any = error
+        with self._changed:
+            if line is None and key in self._lines:
+                dropped = self._append(self._lines[key], task)
+                why = _FULL_LINE
+            else:
+                dropped = self._put_back(line or _Line(key), task)
+        self._settle(task, dropped, why)
 
-    def _append(self, line: _Line, task: _Waiting) -> bool:
-        """Append a delivery to a line; return whether there still is one."""
-        with self._lock:
-            if self._lines.get(line.key) is not line:
-                return False
-            full = len(line.waiting) >= _MAX_LINE
-            if not full:
-                line.waiting.append(task)
-                self._in_lines += 1
-        if full:
-            self._drop([task], f'{_MAX_LINE} replies wait for the same queue')
-        else:
-            self._hold_few(task)
-        return True
+    def _append(self, line: _Line, task: _Waiting) -> list[_Waiting]:
+        """Append a delivery to a line; return it where it has to be dropped.
 
-    def _hold_few(self, task: _Waiting) -> None:
-        """Acknowledge the message of a waiting reply where many wait.
-
-        Its work is done; the prefetch is for messages that are worked on.
+        The caller holds the lock, as for everything that changes lines.
         """
-        if self._in_lines > _MAX_UNACKNOWLEDGED:
+        if len(line.waiting) >= _MAX_LINE:
+            return [task]
+        line.waiting.append(task)
+        self._in_lines += 1
+        return []
+
+    def _put_back(self, line: _Line, task: _Waiting) -> list[_Waiting]:
+        """Put a delivery at the head of its line; return those given up."""
+        if line.key in self._lines:
+            line.delay = min(2 * line.delay, _MAX_RETRY_S)
+        self._lines[line.key] = line
+        line.waiting.appendleft(task)
+        self._in_lines += 1
+        dropped = self._expired(line)
+        self._schedule(line, line.delay)
+        return dropped
+
+    def _settle(
+        self, task: _Waiting, dropped: list[_Waiting], why: Any
+    ) -> None:
+        """Drop deliveries, or acknowledge one that waits with many others.
+
+        The work of the latter is done; the prefetch is for messages that are
+        worked on.
+        """
+        self._drop(dropped, why)
+        if not dropped and self._in_lines > _MAX_UNACKNOWLEDGED:
             task.delivery.acknowledge()
 
     def _expired(self, line: _Line) -> list[_Waiting]:
@@ -263,17 +272,18 @@ class ReplyPublisher:
         """Have the next delivery of a line tried at once."""
         if line is None:
             return
-        with self._lock:
+        with self._changed:
             line.delay = _RETRY_S
             self._schedule(line, 0.0)
-        # Wakes a thread that waits for a later time.
-        self._tasks.put(())
 
     def _schedule(self, line: _Line, delay: float) -> None:
         """Have a line tried after some seconds; drop it where it is empty."""
         if line.waiting:
             entry = time.monotonic() + delay, next(self._numbers), line
             heapq.heappush(self._due, entry)
+            # All of them: the thread that does this may hang in another
+            # delivery by then.
+            self._changed.notify_all()
         else:
             self._lines.pop(line.key, None)
 
@@ -290,7 +300,7 @@ class ReplyPublisher:
             self._count_done()
 
     def _count_done(self) -> None:
-        with self._lock:
+        with self._changed:
             self._waiting -= 1
 
 

@@ -334,7 +334,8 @@ def translate_errors() -> Iterator[None]:
         ) from fault
     except db_exception.DBNonExistentTable as fault:
         raise errors.StoreUnavailable(
-            'The database has no tables yet: run "scheduler-manage db sync"'
+            f'The database has no tables yet, or not the table {fault.table}: '
+            'run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
         known = faults.sentence(fault)

@@ -25,7 +25,7 @@ from tests.support.placement_service import (
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
 
-_LIMIT_S = 120
+_LIMIT_S = 300
 
 
 @dataclasses.dataclass

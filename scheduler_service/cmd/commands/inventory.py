@@ -12,6 +12,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
+from scheduler_service.cmd.node_options import node_reader
+from scheduler_service.extender import nodes, wire
 from scheduler_service.model import Inventory, documents, problems
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.faults import first_line
@@ -44,7 +46,7 @@ def import_inventory(args: Any, conf: Any) -> None:
     :raises InvalidInventory: with all that is wrong with the document
     :raises Conflict: a name or uuid belongs to something else
     """
-    wanted = _checked(args.file)
+    wanted = _wanted(args, conf)
     with open_store(conf) as store, output.progress() as progress:
 
         def work(writer: Writer) -> inventory_import.Report:
@@ -64,6 +66,43 @@ def import_inventory(args: Any, conf: Any) -> None:
     ]
     columns = ['kind', 'added', 'changed', 'removed', 'same']
     output.listing(rows, columns, args)
+
+
+def _wanted(args: Any, conf: Any) -> Inventory:
+    """Return the inventory to import.
+
+    :raises InvalidInventory: it is not valid, or may not replace others
+    """
+    if args.file:
+        return _checked(args.file)
+    if args.replace:
+        raise errors.InvalidInventory(
+            '--replace would remove all that is not a node: it needs a '
+            'document of everything'
+        )
+    try:
+        if args.from_nodes:
+            listed = read(args.from_nodes)
+        else:
+            listed = {'items': _nodes_of(args.from_kubeconfig)}
+        return nodes.inventory_of(listed, node_reader(conf))
+    except wire.WireError as fault:
+        raise errors.InvalidInventory(str(fault)) from None
+
+
+def _nodes_of(kubeconfig: str) -> list[Any]:
+    """Return the nodes of a cluster.
+
+    :raises InvalidInventory: its API server does not answer
+    """
+    from scheduler_service.kube.api import Address, ApiLost, ApiServer
+
+    try:
+        return ApiServer(Address(kubeconfig)).list('nodes').objects
+    except ApiLost as fault:
+        raise errors.InvalidInventory(
+            f'The API server does not answer: {fault}'
+        ) from None
 
 
 def check(args: Any, conf: Any) -> None:

@@ -20,6 +20,7 @@ REFUSED = 'refused'
 # What is no refusal.
 _GOOD = ('chosen', 'ordered')
 _PART = 500
+_COLUMNS = ('id', 'created_at', 'request_id', 'kind', 'outcome', 'document')
 
 
 class Filter(NamedTuple):
@@ -74,7 +75,8 @@ def search(
 def _rows(conn: Connection, wanted: Filter) -> Iterator[Found]:
     """Yield decisions, newest first, in parts: there may be very many."""
     table = schema.decisions
-    query = sa.select(table).order_by(table.c.id.desc()).limit(_PART)
+    columns = [getattr(table.c, name) for name in _COLUMNS]
+    query = sa.select(*columns).order_by(table.c.id.desc()).limit(_PART)
     if wanted.since is not None:
         query = query.where(
             table.c.created_at >= clock.read(conn) - wanted.since

@@ -22,6 +22,8 @@ _COLUMNS = {
     'kind': 'text',
     'outcome': 'text',
     'document': 'text',
+    'caller_request_id': 'text',
+    'global_request_id': 'text',
 }
 
 
@@ -31,22 +33,41 @@ class Decision(NamedTuple):
     :ivar kind: ``select_destinations`` or ``schedule_zone``
     :ivar outcome: ``chosen``, or the name of the error
     :ivar document: JSON, the reasons
+    :ivar caller_request_id: the id of the request in the caller's log, where
+        that is another one
+    :ivar global_request_id: the id of the request in the logs of all services
+        that it went through; None: it has none
     """
 
     request_id: str
     kind: str
     outcome: str
     document: str
+    caller_request_id: str | None = None
+    global_request_id: str | None = None
 
     @classmethod
     def of(
-        cls, request_id: str | None, kind: str, outcome: str, reasons: Any
+        cls,
+        request_id: str | None,
+        kind: str,
+        outcome: str,
+        reasons: Any,
+        caller_request_id: str | None = None,
+        global_request_id: str | None = None,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
         :param reasons: a mapping that JSON can represent
         """
-        return cls(str(request_id), kind, outcome, _encode(reasons).decode())
+        return cls(
+            str(request_id),
+            kind,
+            outcome,
+            _encode(reasons).decode(),
+            caller_request_id,
+            global_request_id,
+        )
 
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
@@ -85,12 +106,19 @@ def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
+    :param request_id: ours, the caller's, or the global one
     :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
     query = (
         sa.select(table)
-        .where(table.c.request_id == request_id)
+        .where(
+            sa.or_(
+                table.c.request_id == request_id,
+                table.c.caller_request_id == request_id,
+                table.c.global_request_id == request_id,
+            )
+        )
         .order_by(table.c.id)
     )
     found = [
@@ -99,6 +127,8 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'request_id': row.request_id,
             'kind': row.kind,
             'outcome': row.outcome,
+            'caller_request_id': row.caller_request_id,
+            'global_request_id': row.global_request_id,
             **msgspec.json.decode(row.document),
         }
         for row in conn.execute(query)

@@ -43,8 +43,8 @@ class Recorded:
 class Blocked(Recorded):
     """A delivery that hangs until it is released."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, destination: str | None = None) -> None:
+        super().__init__(destination=destination)
         self.begun = threading.Event()
         self.released = threading.Event()
 
@@ -166,6 +166,45 @@ def test_line_goes_on_when_the_next_step_of_a_reply_fails(publisher):
     assert publisher.stop(10)
 
 
+class Overtaken(Recorded):
+    """A delivery that another one follows, before its own attempt fails."""
+
+    def __init__(self, publisher: ReplyPublisher, follower: Recorded) -> None:
+        super().__init__(missing_queue(), destination='full')
+        self._publisher = publisher
+        self._follower = follower
+
+    def __call__(self) -> None:
+        if not self.attempts:
+            self._publisher.put(self._follower)
+        super().__call__()
+
+
+def test_reply_is_tried_again_when_its_thread_hangs_in_another(publisher):
+    """Whichever thread takes the reply that hangs, the other one goes on."""
+    for _ in range(5):
+        hanging = Blocked()
+        waiting = Overtaken(publisher, hanging)
+        publisher.put(waiting)
+        tried_again = waiting.delivered.wait(10)
+        hanging.released.set()
+        assert tried_again
+        assert hanging.delivered.wait(10)
+
+
+def test_reply_is_tried_again_when_the_next_of_its_old_line_hangs(publisher):
+    """A reply that changes its line leaves its thread to that line."""
+    first = TwoSteps('full', 'missing', missing_queue(), missing_queue())
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    hanging = Blocked(destination='full')
+    publisher.put(hanging)
+    tried_again = first.delivered.wait(10)
+    assert hanging.begun.is_set()
+    hanging.released.set()
+    assert tried_again
+
+
 def test_as_many_messages_stay_unacknowledged_when_replies_wait_again(
     publisher,
 ):
@@ -185,29 +224,34 @@ def test_as_many_messages_stay_unacknowledged_when_replies_wait_again(
         assert all(one.delivered.wait(10) for one in [first, *waiting])
 
 
-def test_few_messages_stay_unacknowledged_when_many_replies_wait(
-    publisher,
-):
+class Retried(Blocked):
+    """A delivery that fails once, and hangs when it is tried again."""
+
+    def __call__(self) -> None:
+        if self.attempts:
+            super().__call__()
+        else:
+            self.attempts = 1
+            raise missing_queue()
+
+
+def test_few_messages_stay_unacknowledged_when_many_replies_wait(publisher):
     """The daemon goes on to take messages: its prefetch is not used up."""
-    first = Recorded(*(missing_queue() for _ in range(9)), destination='full')
+    first = Retried(destination='full')
     publisher.put(first)
-    wait_until(lambda: first.attempts)
+    # It is out of its line then, for which the others wait.
+    assert first.begun.wait(10)
     waiting = [Recorded(destination='full') for _ in range(200)]
     for one in waiting:
         publisher.put(one)
-    held = [
-        one
-        for one in waiting
-        if not one.acknowledged.is_set() and not one.abandoned.is_set()
-    ]
-    # One more is the first, which is tried now and then.
-    assert len(held) in (15, 16)
-    # More than a line holds are dropped.
-    assert sum(one.abandoned.is_set() for one in waiting) in (100, 101)
-    first._failures.clear()
-    assert all(
-        one.delivered.wait(10) for one in waiting if not one.abandoned.is_set()
-    )
+    kept, dropped = waiting[:100], waiting[100:]
+    assert all(one.abandoned.is_set() for one in dropped)
+    assert not any(one.abandoned.is_set() for one in kept)
+    held = [one for one in kept if not one.acknowledged.is_set()]
+    assert held == kept[:16]
+    first.released.set()
+    assert all(one.delivered.wait(10) for one in kept)
+    assert not any(one.attempts for one in dropped)
 
 
 def test_stop_waits_until_everything_is_delivered(health):
@@ -246,3 +290,19 @@ def test_health_is_degraded_when_a_delivery_hangs(
     assert publisher.stop(10)
     publisher.check_health()
     assert health.degraded == []
+
+
+def test_a_line_is_tried_in_time_whichever_thread_hangs(publisher):
+    for number in range(6):
+        delivery = Recorded(missing_queue(), destination=f'queue-{number}')
+        publisher.put(delivery)
+        wait_until(lambda waiting=delivery: waiting.attempts == 1)
+        # Taken by the thread that is to try the line again, or by the other.
+        hanging = Blocked()
+        publisher.put(hanging)
+        try:
+            assert hanging.begun.wait(10)
+            assert delivery.delivered.wait(5)
+        finally:
+            hanging.released.set()
+        assert hanging.delivered.wait(10)
