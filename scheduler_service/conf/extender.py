@@ -145,6 +145,7 @@ Related options:
 
 * ``api_token_file``
 * ``api_ca_file``
+* ``api_timeout``
 """,
     ),
     cfg.StrOpt(
@@ -156,6 +157,19 @@ Related options:
         'api_ca_file',
         default=None,
         help="The path of the CA of the API server's certificate.",
+    ),
+    cfg.FloatOpt(
+        'api_timeout',
+        default=4.0,
+        min=0.1,
+        help="""
+How long binding a pod may take, in seconds.
+
+Shorter than ``httpTimeout`` in the configuration of the kube-scheduler, 5 s by
+default, so that the pod's events say why it was not bound. Binds have
+``[http] threads`` threads of their own: while the API server hangs, nodes are
+filtered and scored all the same.
+""",
     ),
 ]
 
