@@ -191,7 +191,10 @@ class Daemon:
         bind = None
         if ours.api_server:
             bind = binder.Binder(
-                ours.api_server, ours.api_token_file, ours.api_ca_file
+                ours.api_server,
+                ours.api_token_file,
+                ours.api_ca_file,
+                ours.api_timeout,
             )
         self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)

@@ -43,6 +43,7 @@ def build() -> argparse.ArgumentParser:
         parser_resources.hosts,
         parser_resources.aggregates,
         parser_resources.groups,
+        parser_resources.capacity,
         parser_requests.zones,
         parser_requests.scheduling,
         parser_requests.decisions,
