@@ -64,7 +64,8 @@ def arguments(command, folder):
             value = next(iter(action.choices))
         else:
             value = VALUES.get(action.dest, 'word')
-        words += [*action.option_strings[-1:], value]
+        given = [] if action.nargs == 0 else [value]
+        words += [*action.option_strings[-1:], *given]
     if command == 'zone schedule':
         words += ['--name', 'example.org.']
     return words
