@@ -22,19 +22,36 @@ class TurnOver(BaseException):
     """
 
 
+class Filtered:
+    """When the filters of a request were done, monotonic, and the counts.
+
+    :ivar at: None: they were not done
+    :ivar counts: (filter, hosts before, hosts after) of each
+    """
+
+    __slots__ = ('at', 'counts')
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.counts: list[tuple[str, int, int]] = []
+
+
 class Turn:
     """A time to work in.
 
     :param seconds: how long it lasts at least
     :param others_wait: whether anybody waits; else it goes on
+    :ivar filtered: gets when the filters were done and what they left, for
+        whoever wants to know; None: nobody does
     """
 
-    __slots__ = ('_end', '_others_wait', '_seconds')
+    __slots__ = ('_end', '_others_wait', '_seconds', 'filtered')
 
     def __init__(
         self, seconds: float, others_wait: Callable[[], bool]
     ) -> None:
         self._seconds = seconds
+        self.filtered: Filtered | None = None
         self._others_wait = others_wait
         self.renew()
 
@@ -69,6 +86,14 @@ def check() -> None:
     turn: Turn | None = getattr(_current, 'turn', None)
     if turn is not None and turn.over():
         raise TurnOver
+
+
+def note_filtered(counts: list[tuple[str, int, int]]) -> None:
+    """Note that the filters are done, if anybody wants to know."""
+    turn: Turn | None = getattr(_current, 'turn', None)
+    if turn is not None and turn.filtered is not None:
+        turn.filtered.at = time.monotonic()
+        turn.filtered.counts = counts
 
 
 def renew() -> None:

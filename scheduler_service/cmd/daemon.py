@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
-from scheduler_service import errors, policies
+from scheduler_service import errors, policies, tracing
 from scheduler_service.cmd import compute, registering, threads
 from scheduler_service.cmd.mirroring import Mirroring
 from scheduler_service.cmd.stores import open_store
@@ -50,6 +50,8 @@ LOG = logging.getLogger(__name__)
 UNREACHABLE_S = 2.0
 # How long the connections to the broker may take to close, in seconds.
 _CLOSE_S = 5.0
+# How long the last spans may take to reach their collector, in seconds.
+_SEND_S = 2.0
 
 
 class Daemon:
@@ -70,6 +72,7 @@ class Daemon:
             f'{platform.node()}-{os.getpid()}'
         )
         self.scheduler: Scheduler = build(conf, self.store)
+        self._tracer = tracing.tracer_of(conf.tracing, self.name)
         self._url = transport_url
         self._enforcer = policies.Enforcer(conf)
         self._publisher = ReplyPublisher(self.scheduler.health)
@@ -152,6 +155,7 @@ class Daemon:
             self._redelivery,
             self._monitor,
         )
+        server.tracer = self._tracer
         self._servers.append(server)
 
     def _pause_with_the_database(self) -> None:
@@ -218,6 +222,7 @@ class Daemon:
             lambda: metrics.connections(made.connections, made.closed),
             more,
         )
+        router.tracer = self._tracer
         made = server.Server(group, router, tls)
         return made
 
@@ -328,6 +333,9 @@ class Daemon:
         closing = min(_CLOSE_S, _left(deadline))
         done &= _within(closing, self._close_bus, 'close-bus')
         self.store.dispose()
+        if self._tracer is not None:
+            sending = min(_SEND_S, _left(deadline))
+            _within(sending, self._tracer.close, 'send-spans')
         return done
 
     def _is_connected(self) -> bool:

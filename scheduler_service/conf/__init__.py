@@ -31,6 +31,7 @@ from scheduler_service.conf import (
     pool_scheduler,
     reports,
     scheduler,
+    tracing,
 )
 from scheduler_service.settings import Settings
 
@@ -48,6 +49,7 @@ MODULES = (
     pool_scheduler,
     reports,
     scheduler,
+    tracing,
 )
 _QUIET = [
     'amqp=WARN',

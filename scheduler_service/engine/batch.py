@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from scheduler_service import errors, turns
 from scheduler_service.columns import Overlay
+from scheduler_service.engine import stages
 from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
@@ -32,10 +33,12 @@ class _Portion(NamedTuple):
     """Jobs that are claimed together.
 
     :ivar pending: None where none of them wants a claim
+    :ivar sent_at: monotonic time at which the claim was sent
     """
 
     scheduled: list[ScheduledJob]
     pending: claims.PendingClaim | None
+    sent_at: float
 
 
 class SchedulingBatch:
@@ -104,11 +107,11 @@ class SchedulingBatch:
                 if before is not None and not self._is_claimed(before):
                     self._again += [one.job for one in scheduled]
                     continue
-                pending = None
+                pending, sent_at = None, time.monotonic()
                 if batch is not None:
                     count = sum(one.job.claim for one in scheduled)
                     pending = self._sender.send(batch, count)
-                under_way = _Portion(scheduled, pending)
+                under_way = _Portion(scheduled, pending, sent_at)
                 if before is not None:
                     self._reply(before)
         except BaseException:
@@ -205,7 +208,9 @@ class SchedulingBatch:
 
     def _reply(self, portion: _Portion) -> None:
         """Reply to jobs that are claimed, and let the snapshot keep them."""
-        scheduled, pending = portion
+        scheduled, pending, sent_at = portion
+        if pending is not None:
+            stages.of_claim(scheduled, sent_at)
         # Replies first: the snapshot is brought up to date as they travel.
         for one in scheduled:
             self._replies.finish(one)

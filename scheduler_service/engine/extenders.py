@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
@@ -196,7 +196,8 @@ class ExtenderDispatcher:
 
         def run() -> None:
             try:
-                work()
+                with tracing.working_on(job.message.trace):
+                    work()
             except errors.SchedulerError as error:
                 self._refuse(job, error)
             except Exception as fault:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.engine.futures import (
     BatchItem,
     ReplyFuture,
@@ -51,6 +51,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     :ivar lane: of whoever sent it: callers get fair shares by it
     :ivar is_lost: says whether the connection that it came over is closed, so
         that the broker may have given it to another daemon
+    :ivar trace: gets the stages of its requests; None: it is not traced
     :ivar context: of the caller, as it was sent
     """
 
@@ -60,6 +61,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     lane: Hashable = ''
     is_lost: Callable[[], bool] = never
     context: Mapping[str, Any] = {}
+    trace: tracing.Trace | None = None
 
     def sent_id(self, name: str = 'request_id') -> str | None:
         """Return an id that the caller's log knows the request by.

@@ -14,7 +14,7 @@ import msgspec
 from scheduler_service import turns
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine import ownership
+from scheduler_service.engine import ownership, stages
 from scheduler_service.engine.claimers import Claimer, EmbeddedClaimer
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.extenders import ExtenderDispatcher
@@ -152,7 +152,7 @@ class Selector:
         turn = turns.Turn(TURN_S, lambda: self._others_wait(job.lane))
         placed, job.placed = job.placed, {}
         try:
-            with turns.begin(turn):
+            with turns.begin(turn), stages.of_selection(job, turn):
                 return self.pipeline.select(
                     overlay,
                     request,

@@ -8,6 +8,7 @@ whether it holds nodes or names. A chain may be used by any thread.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -142,6 +143,7 @@ class Chain:
             (
                 client,
                 self._pool.submit(
+                    contextvars.copy_context().run,
                     self._call,
                     client,
                     'prioritize',

@@ -19,7 +19,7 @@ from urllib import parse, request
 
 import urllib3
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.extender import wire
 from scheduler_service.extender.config import Extender, Tls
 
@@ -112,7 +112,7 @@ class Client:
                 method,
                 url,
                 body=body,
-                headers=_HEADERS,
+                headers={**_HEADERS, **tracing.headers()},
                 redirect=False,
                 preload_content=False,
                 timeout=urllib3.Timeout(total=max(left, 0.001)),

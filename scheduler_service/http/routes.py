@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent import futures
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.engine.health import Health
 from scheduler_service.extender import wire
 from scheduler_service.http.access import Guard
@@ -65,6 +65,15 @@ def healthcheck(request: Request, content: bytes) -> Reply:
 HEALTH = Route('/healthcheck', healthcheck, 'inline', 0, ('GET', 'HEAD'))
 
 
+def _carried(request: Request) -> dict[str, str]:
+    """Return the headers that a trace may come in."""
+    return {
+        name: request.headers[name.encode()].decode('latin-1')
+        for name in tracing.CARRIED
+        if name.encode() in request.headers
+    }
+
+
 class Router:
     """Admits requests, and has them handled.
 
@@ -72,6 +81,7 @@ class Router:
     :param fallback: returns the route of any other path
     :param are_hosts_loaded: whether there is a snapshot
     :param threads: name -> how many threads at most
+    :ivar tracer: makes traces of requests; None: there are none
     """
 
     def __init__(
@@ -93,6 +103,7 @@ class Router:
             for name, count in threads.items()
         }
         # Requests to be answered on the server's thread, one at a time.
+        self.tracer: tracing.Tracer | None = None
         self._inline: collections.deque[tuple[Route, Request, Done]] = (
             collections.deque()
         )
@@ -173,6 +184,9 @@ class Router:
     def _answer(self, route: Route, request: Request) -> Reply:
         """Return the reply of a route, whatever happens."""
         start = time.perf_counter()
+        trace = None
+        if self.tracer is not None:
+            trace = self.tracer.begin(route.name, _carried(request))
         try:
             if route.needs_hosts and not self._are_hosts_loaded():
                 raise errors.ServiceBusy('The hosts are not loaded yet')
@@ -187,4 +201,6 @@ class Router:
             reply = error_reply(errors.SchedulerError('Internal error'))
         self._health.count('http_requests', f'{route.name} {reply.status}')
         self._health.served(route.name, time.perf_counter() - start)
+        if trace is not None:
+            trace.end(str(reply.status))
         return reply

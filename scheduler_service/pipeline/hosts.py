@@ -125,6 +125,7 @@ class HostPipeline:
         if placed:
             request.placing = uuids[left[0]]
         search = self._search(table, request, spread, bonuses)
+        turns.note_filtered(search.funnel.counts)
         ranking = search.ranking(left[0])
         if ranking is None:
             raise self._refusal(table, request, search.funnel, len(placed))

@@ -108,6 +108,11 @@ class Delivery:
         if not self._acknowledged:
             self._acknowledged = True
             self._message.acknowledge()
+            trace = getattr(self._message, 'trace', None)
+            if trace is not None:
+                trace.end(
+                    'answered' if self._error is None else self._error.name
+                )
 
     def abandon(self) -> None:
         """Acknowledge a message whose reply cannot be delivered.

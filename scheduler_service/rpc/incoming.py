@@ -43,8 +43,9 @@ def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
     lane = _lane(ctxt, incoming)
     context = ctxt if isinstance(ctxt, Mapping) else {}
     unique_id = getattr(incoming, 'unique_id', None)
+    trace = getattr(incoming, 'trace', None)
     if not unique_id:
-        return DeliveredMessage(lane=lane, context=context)
+        return DeliveredMessage(lane=lane, context=context, trace=trace)
     redelivered = bool(getattr(incoming, 'redelivered', False))
     is_lost = getattr(incoming, 'is_lost', never)
     return DeliveredMessage(
@@ -54,6 +55,7 @@ def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
         lane,
         is_lost,
         context,
+        trace,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import oslo_messaging
 from oslo_messaging.rpc import server as stock
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
@@ -126,6 +127,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     :param publisher: sends replies that the completing thread cannot send
     :param redelivery_worker: gets the messages that were delivered before
     :param monitor: sends heartbeats to callers that want them
+    :ivar tracer: makes traces of messages; None: there are none
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         monitor: CallMonitor,
     ) -> None:
         super().__init__(transport, target, dispatcher, 'threading')
+        self.tracer: tracing.Tracer | None = None
         self._publisher = publisher
         self._redelivery_worker = redelivery_worker
         self._monitor = monitor
@@ -148,6 +151,8 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _process_incoming(self, incoming: Any) -> None:
         """Dispatch one message; nothing may escape into the poller."""
         message = incoming[0]
+        if self.tracer is not None:
+            self._begin_trace(message)
         self._monitor.watch(message)
         if getattr(message, 'redelivered', False):
             self._redelivery_worker.put(
@@ -155,6 +160,17 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
             )
         else:
             self._dispatch(message)
+
+    def _begin_trace(self, message: Any) -> None:
+        """Begin the trace of a message; what it causes has the same one."""
+        assert self.tracer is not None
+        content = message.message
+        method = content.get('method') if isinstance(content, dict) else None
+        trace = self.tracer.begin(str(method)[:100], message.ctxt)
+        if trace is not None:
+            message.trace = trace
+            if isinstance(message.ctxt, dict):
+                message.ctxt.update(trace.headers())
 
     def _dispatch(self, message: Any) -> Future[Any] | None:
         """Dispatch one message; return its future, None if it is done."""
@@ -201,8 +217,13 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _reply(self, message: Any, reply: _Reply, future: Future[Any]) -> None:
         """Reply with what a future holds; runs where it was completed."""
         fault = future.exception()
+        trace = getattr(message, 'trace', None)
+        if trace is not None:
+            trace.replying_at = time.monotonic()
         if isinstance(fault, RequestReturned):
             message.requeue()
+            if trace is not None:
+                trace.end('returned')
             return
         if fault is None and is_late(message):
             # The caller has left, so nobody would know of the claim.

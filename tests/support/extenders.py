@@ -83,13 +83,14 @@ def entry(server: Extender, **more: Any) -> dict[str, Any]:
 
 
 class Extender:
-    """The server; ``calls`` has (verb, request) in order."""
+    """The server; ``calls`` has (verb, request), ``headers`` those of each."""
 
     def __init__(
         self, answer: Answer = pass_all, context: ssl.SSLContext | None = None
     ) -> None:
         self.answer = answer
         self.calls: list[tuple[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self.connections = 0
         extender = self
 
@@ -107,6 +108,7 @@ class Extender:
                 asked = json.loads(self.rfile.read(size))
                 verb = self.path.rsplit('/', 1)[-1]
                 extender.calls.append((verb, asked))
+                extender.headers.append(dict(self.headers))
                 reply = extender.answer(verb, asked)
                 time.sleep(reply.delay)
                 self.send_response(reply.status)

@@ -72,23 +72,15 @@ def install(
 ) -> pathlib.Path:
     """Install a wheel into a new environment; return its ``bin``.
 
-    What it declares to need comes from an environment that is kept between
-    runs; what it does not declare is not there.
+    The libraries that it declares to need are those of this environment, where
+    it has them; an environment that is kept between runs has the others.
     """
-    kept = interop.environment('wheel', dependencies(source))
-    return _install(wheel, folder, kept)
-
-
-def install_beside(
-    wheel: pathlib.Path, source: pathlib.Path, folder: pathlib.Path
-) -> pathlib.Path:
-    """Do the same, with the libraries of this environment where they do.
-
-    An environment that is kept has the others.
-    """
+    places = [pathlib.Path(sysconfig.get_path('purelib'))]
     missing = [one for one in dependencies(source) if not _is_met(one)]
-    kept = interop.environment('earlier', missing)
-    return _install(wheel, folder, kept, sysconfig.get_path('purelib'))
+    if missing:
+        kept = interop.environment('earlier', missing)
+        places[:0] = kept.glob('lib/python*/site-packages')
+    return _install(wheel, folder, places)
 
 
 def _is_met(dependency: str) -> bool:
@@ -102,17 +94,15 @@ def _is_met(dependency: str) -> bool:
 
 
 def _install(
-    wheel: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path, *more: str
+    wheel: pathlib.Path, folder: pathlib.Path, places: list[pathlib.Path]
 ) -> pathlib.Path:
-    """Install a wheel into a new environment; return its ``bin``.
+    """Install a wheel alone; return the ``bin`` of its environment.
 
-    :param kept: an environment with libraries
-    :param more: folders with others
+    :param places: folders with libraries
     """
     venv.create(folder)
     (packages,) = folder.glob('lib/python*/site-packages')
-    (needed,) = kept.glob('lib/python*/site-packages')
-    lines = '\n'.join([str(needed), *more])
+    lines = '\n'.join(map(str, places))
     (packages / 'needed.pth').write_text(f'{lines}\n')
     python = folder / 'bin' / 'python'
     subprocess.run(

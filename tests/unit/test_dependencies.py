@@ -12,8 +12,8 @@ from importlib import metadata
 ROOT = pathlib.Path(__file__).parents[2]
 # Not imported by us: the build needs it.
 NOT_IMPORTED = {'pbr'}
-# Imported where an optional extra of the same name is installed.
-OPTIONAL = {'kubernetes'}
+# Imported where an optional extra is installed: library -> extra.
+OPTIONAL = {'kubernetes': 'kubernetes', 'opentelemetry': 'tracing'}
 
 
 def normalized(name: str) -> str:
@@ -41,7 +41,7 @@ def imported() -> set[str]:
                 names.add(node.module.split('.')[0])
     owners = metadata.packages_distributions()
     outside = names - {'scheduler_service'} - sys.stdlib_module_names
-    outside -= OPTIONAL
+    outside -= OPTIONAL.keys()
     return {normalized(owners[name][0]) for name in outside}
 
 
@@ -56,5 +56,6 @@ def test_everything_declared_is_used():
 def test_every_optional_library_is_an_extra():
     document = tomllib.loads((ROOT / 'pyproject.toml').read_text())
     extras = document['project']['optional-dependencies']
-    for name in OPTIONAL:
-        assert extras[name][0].startswith(name)
+    for library, name in OPTIONAL.items():
+        assert extras[name][0].startswith(library)
+        assert set(extras[name]) <= set(extras['test'])

@@ -1,7 +1,7 @@
 """Daemons of an earlier release and of this one, on one topic and one store.
 
 The earlier one is a commit of this repository, built as a wheel and installed
-with what it declares to need.
+into an environment of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def earlier(tmp_path_factory) -> pathlib.Path:
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(source, filter='data')
     wheel = wheels.build_once(source, EARLIER)
-    return wheels.install_beside(wheel, source, folder / 'venv')
+    return wheels.install(wheel, source, folder / 'venv')
 
 
 @dataclasses.dataclass

@@ -22,7 +22,8 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 INSTALL = (ROOT / 'doc/source/admin/install.rst').read_text()
-# Nothing of the checkout, and nothing of the environment of the tests.
+# Nothing of the checkout. The libraries are those of the tests' environment;
+# that no other is needed is the business of test_dependencies.
 ENVIRONMENT = {'PATH': '/usr/bin:/bin', 'LC_ALL': 'C.UTF-8'}
 
 

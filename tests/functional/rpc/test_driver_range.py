@@ -27,7 +27,7 @@ from tests.support.services import hosts_of
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 ENDS = {driver_range.LOWEST, driver_range.HIGHEST}
 OTHERS = sorted(ENDS - {driver_range.installed()})
-TESTS = ('test_rabbit.py', 'test_acknowledgement.py', 'test_full_queues.py')
+TESTS = ('test_rabbit.py', 'test_acknowledgement.py')
 CONTEXT = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
 
 
