@@ -113,6 +113,27 @@ def _database(nouns: Any) -> None:
     verb('sync', 'database:sync', 'create or upgrade the tables')
     verb('version', 'database:show_version', 'print the version of the tables')
     verb('check', 'database:check', 'compare the tables with this release')
+    purge = verb('purge', 'database:purge', 'delete what is old')
+    purge.add_argument(
+        '--decisions',
+        action='store_true',
+        required=True,
+        help='delete decisions with their reasons',
+    )
+    purge.add_argument(
+        '--before',
+        required=True,
+        metavar='TIME',
+        help='made before this: a date or time (UTC) such as 2026-11-01, or '
+        'an age such as 30d, 12h or 90m',
+    )
+    purge.add_argument(
+        '--batch',
+        type=int,
+        default=1000,
+        metavar='N',
+        help='delete so many in a transaction (default: 1000)',
+    )
 
 
 def _messages(nouns: Any) -> None:

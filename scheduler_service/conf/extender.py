@@ -112,7 +112,7 @@ Related options:
 What the scores of 0 to 10 say.
 
 A kube-scheduler makes 100 points of its own of 10 points, however small the
-difference was. With ``distance``, where load counts, one node has 10: the
+difference was. With ``distance``, where pods are counted, one node has 10: the
 first of the least loaded. Others as good as it have 9, a node with one such
 pod more has 8, with three more 7, with seven more 6. The whole range of a
 weigher with the multiplier 1 is 10 points.

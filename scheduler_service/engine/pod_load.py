@@ -6,13 +6,13 @@ Stateless but for the options; on tables of the caller.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.extender.usage import Usage
 from scheduler_service.filters.base import figure
@@ -91,12 +91,17 @@ class LoadScoring:
             weight += abs(multiplier)
         return None if total is None else total / weight
 
-    def scores(self, distances: Floats | None, weights: Floats) -> list[int]:
+    def scores(
+        self, distances: Floats | None, weights: Floats, lead: bool = False
+    ) -> list[int]:
         """Return scores of 0 to 10; all 0 where nobody differs.
 
         :param distances: of :meth:`distances`; None: load does not count
         :param weights: sums of multiplier x normalised weight of the
             weighers that do not look at load
+        :param lead: whether one node is to be ahead of those that are equal
+            to it: a kube-scheduler takes it then, and so it is known at once
+            where the pod goes, long before the pod is seen there
         """
         if not len(weights):
             return []
@@ -107,16 +112,14 @@ class LoadScoring:
             points += np.log2(distances + 1.0)
         if self.stretched:
             return _stretched(points)
-        if distances is None:
-            if points.max() <= 0.0:
-                return [0] * len(weights)
-            return _points(points, MAX_SCORE)
-        # One node alone is the best, the first of those that are equal: a
-        # kube-scheduler takes it, and so it is known at once where the pod
-        # goes, long before the pod is seen there.
-        scores = _points(points, MAX_SCORE - 1)
-        scores[int(points.argmin())] = MAX_SCORE
-        return scores
+        points -= points.min()
+        if distances is not None and lead:
+            scores = _points(points, MAX_SCORE - 1)
+            scores[int(points.argmin())] = MAX_SCORE
+            return scores
+        if points.max() <= 0.0:
+            return [0] * len(weights)
+        return _points(points, MAX_SCORE)
 
 
 def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
@@ -171,21 +174,36 @@ def _used(use: PodUse, sent: Sent, asking: Asking, name: str) -> Floats:
     return used
 
 
-def has_room(use: PodUse, sent: Sent, asking: Asking) -> Mask:
-    """Return bool[m]: nodes with room for each extended resource."""
-    passing = np.ones(len(sent.rows), np.bool_)
-    for name, amount in asking.usage.classes.items():
-        passing &= free(use, sent, asking, name) >= amount
-    return passing
+def shortages(use: PodUse, sent: Sent, asking: Asking) -> dict[int, str]:
+    """Return index -> reason, for nodes without room for the pod.
+
+    That is room for each of its extended resources.
+    """
+    asked = asking.usage.classes
+    left = {name: free(use, sent, asking, name) for name in asked}
+    full = np.zeros(len(sent.rows), np.bool_)
+    for name, amount in asked.items():
+        full |= left[name] < amount
+    # Most nodes lack the same.
+    texts: dict[tuple[float, ...], str] = {}
+    reasons: dict[int, str] = {}
+    for at in np.flatnonzero(full).tolist():
+        key = tuple(float(one[at]) for one in left.values())
+        if key not in texts:
+            texts[key] = _shortage(asked, key)
+        reasons[at] = texts[key]
+    return reasons
 
 
-def lacking(use: PodUse, sent: Sent, asking: Asking, at: int) -> str:
-    """Return what the node at an index lacks, in words."""
-    one = Sent(sent.table, sent.rows[at : at + 1], sent.numbers[at : at + 1])
+def _shortage(asked: Mapping[str, int], left: Sequence[float]) -> str:
+    """Return what a node lacks, in words.
+
+    :param left: what is free of each class, in the same order
+    """
     return '; '.join(
-        f'{amount} {name} asked, {figure(left)} free'
-        for name, amount in asking.usage.classes.items()
-        if (left := float(max(0.0, free(use, one, asking, name)[0]))) < amount
+        f'{amount} {name} asked, {figure(max(0.0, free))} free'
+        for (name, amount), free in zip(asked.items(), left, strict=True)
+        if free < amount
     )
 
 

@@ -22,6 +22,8 @@ from scheduler_service.extender.usage import Usage
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
+_LONGEST_REASON = 1000
+
 
 @dataclasses.dataclass(slots=True)
 class PodPlaces:
@@ -72,12 +74,10 @@ class PodPlaces:
         """Return node -> reason, for nodes without room for the pod."""
         if not asking.usage.classes:
             return {}
-        room = pod_load.has_room(self.use, sent, asking).tolist()
+        found = pod_load.shortages(self.use, sent, asking)
         return {
-            name: 'free_resources: '
-            + pod_load.lacking(self.use, sent, asking, at)
-            for at, name in enumerate(names)
-            if not room[at]
+            names[at]: f'free_resources: {text}'[:_LONGEST_REASON]
+            for at, text in found.items()
         }
 
     def scores(
@@ -92,7 +92,7 @@ class PodPlaces:
             distances = self.scoring.distances(
                 self.use, parts, asking, self.settings
             )
-        return self.scoring.scores(distances, weights)
+        return self.scoring.scores(distances, weights, self.assuming)
 
     def assume(self, asking: Asking, node: str) -> None:
         """Assume that the pod goes to a node."""

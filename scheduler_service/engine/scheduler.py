@@ -82,7 +82,10 @@ class Scheduler:
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self._snapshots = SnapshotCache(store, options.snapshot_max_age)
         self.recorder = DecisionRecorder(
-            store, options.decisions_kept, options.outcome_retention
+            store,
+            options.decisions_kept,
+            options.outcome_retention,
+            options.decisions_max_age,
         )
         self.decision_log = DecisionLog(options.log_decisions)
         outcomes = Outcomes(options.outcome_retention, self.health)

@@ -130,7 +130,7 @@ class Followed:
             ca_file=cluster.ca_file,
         )
         self.follower = Follower(
-            ApiServer(address), 'pods', SELECTOR,
+            ApiServer(address, watch_seconds=3), 'pods', SELECTOR,
             PodSink(self.use, 'd'), self.health,
         )  # fmt: skip
         self.follower.start()
@@ -169,7 +169,7 @@ def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
     bind(cluster, 'p-a', 'node-1')
     with followed(cluster) as pods:
         pods.wait_for(1)
-        assert not pods.is_lost()
+        wait_until(lambda: not pods.is_lost(), 30)
         pods.proxy.become(mode)
         if mode is Mode.REFUSE:
             wait_until(lambda: pods.is_lost(), 30)
@@ -184,6 +184,20 @@ def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
         assert used.tolist() == [1, 1]
         wait_until(lambda: not pods.is_lost(), 30)
         assert pods.relists() == 0
+
+
+def test_api_server_that_hangs_is_noticed(cluster):
+    cluster.create_pods(kube.pod(f'p-{n}', scheduler='none') for n in 'ab')
+    bind(cluster, 'p-a', 'node-1')
+    with followed(cluster) as pods:
+        pods.wait_for(1)
+        pods.proxy.become(Mode.BLACK_HOLE)
+        wait_until(pods.is_lost, 60)
+        bind(cluster, 'p-b', 'node-1')
+        assert pods.use.count() == (1, 0)
+        pods.proxy.become(Mode.FORWARD)
+        pods.wait_for(2)
+        wait_until(lambda: not pods.is_lost(), 60)
 
 
 def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):

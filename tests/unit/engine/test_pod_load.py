@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from scheduler_service.columns import build_table
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.pod_load import LoadScoring
 from scheduler_service.engine.pod_places import PodPlaces
+from scheduler_service.engine.pod_resources import OfferedResources
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
 from scheduler_service.engine.pods import Nodes, PodEvaluator
 from scheduler_service.engine.sent_nodes import UnknownNodes
+from scheduler_service.extender.nodes import NodeReader
 from scheduler_service.extender.usage import usage_of
-from scheduler_service.model import Host
+from scheduler_service.model import Host, Resource
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from tests.support import kube
@@ -34,22 +37,34 @@ class Cluster:
     :param lag: after how many further pods it is seen where one went
     """
 
-    def __init__(self, memory: list[int], lag: int = 0) -> None:
+    def __init__(
+        self, memory: list[int], lag: int = 0, fpgas: Sequence[int] = ()
+    ) -> None:
+        offers = [
+            {'CUSTOM_EXAMPLE_COM_FPGA': Resource(total=total)} if total else {}
+            for total in (*fpgas, *[0] * len(memory))
+        ]
         hosts = [
             Host(host=f'n{at}', vcpus=64, memory_mb=size, local_gb=100,
-                 ram_allocation_ratio=1.0, cpu_allocation_ratio=1.0)
+                 ram_allocation_ratio=1.0, cpu_allocation_ratio=1.0,
+                 resources=offers[at])
             for at, size in enumerate(memory)
         ]  # fmt: skip
         self.names = [one.host for one in hosts]
         table = build_table(list(enumerate(hosts)))
         self.use = PodUse(60.0)
         self.use.replace([])
-        pipeline = HostPipeline([], [], Settings(), check_room=False)
+        pipeline = HostPipeline(
+            [OfferedResources()], [], Settings(), check_room=False
+        )
         places = PodPlaces(
             self.use, LoadScoring(EVEN), 'd', Settings(), assuming=True
         )
         self.evaluator = PodEvaluator(
-            pipeline, lambda: Snapshot(table, {}, 1), places, UnknownNodes()
+            pipeline,
+            lambda: Snapshot(table, {}, 1),
+            places,
+            UnknownNodes(NodeReader('d', {}, ())),
         )
         self.lag = lag
         self.waiting: collections.deque[PlacedPod] = collections.deque()
@@ -139,8 +154,9 @@ def test_larger_node_gets_more_pods_in_proportion():
 def test_score_falls_by_a_point_when_the_distance_doubles():
     weights = np.zeros(6)
     distances = np.array([0.0, 0.0, 1.0, 3.0, 7.0, 5000.0])
-    scores = LoadScoring(EVEN).scores(distances, weights)
-    assert scores == [10, 9, 8, 7, 6, 0]
+    scoring = LoadScoring(EVEN)
+    assert scoring.scores(distances, weights, lead=True) == [10, 9, 8, 7, 6, 0]
+    assert scoring.scores(distances, weights) == [10, 10, 9, 8, 7, 0]
 
 
 def test_scores_are_the_whole_range_when_they_are_stretched():
@@ -183,3 +199,46 @@ def test_nothing_is_guessed_before_pods_are_listed():
     asking = kube.pod('p', extended={'example.com/fpga': '1'})
     with pytest.raises(errors.ServiceBusy, match='not listed'):
         cluster.evaluator.filter(asking, Nodes(cluster.names))
+
+
+def wanting_fpga(number: int) -> dict[str, Any]:
+    made = kube.pod('p', extended={'example.com/fpga': '1'})
+    made['metadata']['uid'] = f'u{number}'
+    return made
+
+
+def with_fpgas(*totals: int) -> Cluster:
+    """Return a cluster whose nodes have so many FPGAs; 0: none at all."""
+    return Cluster([65536] * len(totals), fpgas=totals)
+
+
+def test_pod_is_refused_where_pods_took_what_it_asks_for():
+    cluster = with_fpgas(1, 2, 0)
+    evaluator, names = cluster.evaluator, cluster.names
+    first = evaluator.filter(wanting_fpga(1), Nodes(names))
+    assert first.passed == ['n0', 'n1']
+    evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
+    second = evaluator.filter(wanting_fpga(2), Nodes(names))
+    assert second.passed == ['n1']
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+    # Its own place is no obstacle.
+    again = evaluator.filter(wanting_fpga(1), Nodes(names))
+    assert again.passed == ['n0', 'n1']
+
+
+def test_bind_is_refused_when_others_took_the_room_meanwhile():
+    cluster = with_fpgas(1, 1)
+    evaluator = cluster.evaluator
+    for number in (1, 2):
+        # What was assumed of the first is not what becomes of it.
+        evaluator.prioritize(wanting_fpga(number), Nodes([f'n{number - 1}']))
+    with pytest.raises(errors.Conflict, match='0 free'):
+        evaluator.claim('u1', 'n1')
+    assert evaluator.claim('u2', 'n1')
+    assert cluster.use.is_seen('u2')
+    # A repeated call changes nothing, and has nothing to take back.
+    assert not evaluator.claim('u2', 'n1')
+    evaluator.unclaim('u2')
+    assert evaluator.claim('u1', 'n1')
+    # Of a pod that nobody asked about nothing is known.
+    assert not evaluator.claim('u9', 'n1')
