@@ -92,11 +92,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Serves each list or watch on a thread of its own."""
+
+    daemon_threads = True
+
+    def handle_error(self, *args: Any) -> None:
+        """A daemon that ended is none of our business."""
+
+
 def main() -> None:
     """Serve on loopback; arguments: port, placements a second."""
     Handler.rate = int(sys.argv[2])
     address = '127.0.0.1', int(sys.argv[1])
-    server = http.server.ThreadingHTTPServer(address, Handler)
+    server = Server(address, Handler)
     print('Ready:', flush=True)
     server.serve_forever()
 
