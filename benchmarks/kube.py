@@ -83,13 +83,8 @@ class Bindings:
         self._pid = pid
         self.moments: list[tuple[float, float]] = []
         self._bound: set[str] = set()
-        self._response = cluster.pool.request(
-            'GET',
-            f'{cluster.url}/api/v1/namespaces/default/pods?watch=true',
-            headers={'Authorization': f'Bearer {cluster.token}'},
-            preload_content=False,
-            timeout=urllib3.Timeout(connect=5, read=_LIMIT_S),
-        )
+        self._cluster = cluster
+        self._ended = False
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 
@@ -99,19 +94,35 @@ class Bindings:
         :raises RuntimeError: too few pods were bound
         """
         self._thread.join(_LIMIT_S)
-        self._response.close()
+        self._ended = True
         if len(self.moments) < len(self._marks):
             raise RuntimeError(f'only {len(self._bound)} pods were bound')
 
     def _follow(self) -> None:
+        # The API server ends the watch of a client that is slow; another one
+        # starts with all pods that there are.
+        while not (self._ended or self._watched()):
+            pass
+
+    def _watched(self) -> bool:
+        """Watch until the API server ends it; return whether all is known."""
+        response = self._cluster.pool.request(
+            'GET',
+            f'{self._cluster.url}/api/v1/namespaces/default/pods?watch=true',
+            headers={'Authorization': f'Bearer {self._cluster.token}'},
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=5, read=_LIMIT_S),
+        )
         read = msgspec.json.Decoder(_Event).decode
         rest = b''
-        for chunk in self._response.stream(None):
-            *lines, rest = (rest + chunk).split(b'\n')
-            for line in lines:
-                pod = read(line).object
-                if pod.spec.nodeName and self._add(pod.metadata.uid):
-                    return
+        with contextlib.closing(response):
+            for chunk in response.stream(None):
+                *lines, rest = (rest + chunk).split(b'\n')
+                for line in lines:
+                    pod = read(line).object
+                    if pod.spec.nodeName and self._add(pod.metadata.uid):
+                        return True
+        return False
 
     def _add(self, uid: str) -> bool:
         """Count a pod; return whether no more are waited for."""
