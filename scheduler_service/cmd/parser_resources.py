@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.cmd.parser_parts import form, noun
+from scheduler_service.cmd.parser_parts import (
+    command,
+    form,
+    list_options,
+    noun,
+)
 
 
 def inventory(nouns: Any) -> None:
@@ -121,6 +126,19 @@ def hosts(nouns: Any) -> None:
         metavar='PATTERN',
         help='only those with such a name; * stands for any text',
     )
+    drain = verb(
+        'drain',
+        'capacity:drain',
+        'print where the instances of a host could go',
+        True,
+    )
+    drain.add_argument('host', help='its service host')
+    drain.add_argument(
+        '--plan',
+        action='store_true',
+        required=True,
+        help='only print it: nothing is claimed or moved',
+    )
     show = verb('show', 'resources:show_host', 'print a host')
     show.add_argument('host', help='its service host')
     form(show, 'yaml')
@@ -207,3 +225,25 @@ def groups(nouns: Any) -> None:
     )
     delete = verb('delete', 'resources:delete_group', 'remove a server group')
     delete.add_argument('uuid', help='of the group')
+
+
+def capacity(nouns: Any) -> None:
+    """Add ``capacity``."""
+    added = command(
+        nouns, 'capacity', 'how full the zones are, and what fits where'
+    )
+    added.set_defaults(run='capacity:capacity')
+    list_options(added)
+    added.add_argument('--zone', help='only this availability zone')
+    added.add_argument(
+        '--flavor',
+        metavar='FILE|KEY=VALUE,...',
+        help='how many more instances of it fit: a file with a flavor or a '
+        'request, or for example vcpus=2,memory_mb=4096,root_gb=20',
+    )
+    added.add_argument(
+        '--by',
+        choices=('zone', 'host'),
+        default='zone',
+        help='with --flavor: count by zone or by host (default: zone)',
+    )

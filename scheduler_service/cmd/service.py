@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from scheduler_service import conf as options
     from scheduler_service import errors
     from scheduler_service.cmd import log_levels, process
+    from scheduler_service.conf import effective
     from scheduler_service.rpc import transport
 
     gc.freeze()
@@ -38,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         conf = read()
         log_levels.set_up(conf)
+        found = effective.faults(conf)
+        if found:
+            raise errors.ConfigurationError('; '.join(found))
         process.run(conf, read)
     except options.FAULTS as fault:
         print(f'scheduler-service: {fault}', file=sys.stderr)

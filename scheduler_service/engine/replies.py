@@ -227,9 +227,10 @@ class HostReplies:
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
+        document = {'project_id': job.request.project_id, **why}
         origin = job.message.origin(request_id)
         self._recorder.put(
-            Decision.of(request_id, KIND, outcome, why, *origin)
+            Decision.of(request_id, KIND, outcome, document, *origin)
         )
 
 

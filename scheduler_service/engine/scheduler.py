@@ -179,10 +179,7 @@ class Scheduler:
         return loaded
 
     def _load(self, is_filled: Callable[[], bool]) -> bool:
-        filled = is_filled()
-        if filled:
-            self._snapshots.load()
-        return filled
+        return is_filled() and bool(self._snapshots.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.

@@ -270,7 +270,12 @@ class ZoneScheduler:
         self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
         zone = job.zone
-        document = {'zone': zone.name, 'zone_id': zone.id, **reasons}
+        document = {
+            'project_id': zone.project_id,
+            'zone': zone.name,
+            'zone_id': zone.id,
+            **reasons,
+        }
         self._recorder.put(
             Decision.of(
                 zone.request_id,

@@ -18,7 +18,10 @@ from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.records import audit as auditing
 
-_COLUMNS = ['uuid', 'state', 'host', 'node', 'request_id', 'created_at']
+_COLUMNS = [
+    'uuid', 'state', 'host', 'node', 'project_id', 'request_id', 'created_at',
+    'age_s',
+]  # fmt: skip
 
 
 def listing(args: Any, conf: Any) -> None:
@@ -26,7 +29,13 @@ def listing(args: Any, conf: Any) -> None:
     rows = read(
         conf,
         lambda conn: claim_queries.listing(
-            conn, args.host, args.state, args.limit or None
+            conn,
+            args.host,
+            args.state,
+            # Another order than by time has to look at all of them.
+            None if args.sort else args.limit or None,
+            args.project,
+            args.older_than,
         ),
     )
     for row in rows:

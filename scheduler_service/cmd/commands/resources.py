@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.cmd import output, reasons
+from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import (
     default_ratios,
     read,
@@ -18,7 +18,6 @@ from scheduler_service.cmd.commands import (
 )
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store.reading import host_listing, loading
-from scheduler_service.store.records import decisions as decision_rows
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
 from scheduler_service.store.writing import zones as zone_rows
@@ -254,41 +253,6 @@ def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args)
-
-
-def decisions(args: Any, conf: Any) -> None:
-    """List the newest decisions."""
-    rows = read(conf, lambda conn: decision_rows.listing(conn, args.limit))
-    for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
-    columns = ['created_at', 'request_id', 'kind', 'outcome']
-    output.listing(rows, columns, args)
-
-
-def show_decision(args: Any, conf: Any) -> None:
-    """Print the decisions on a request with their reasons."""
-    rows = read(conf, lambda conn: decision_rows.show(conn, args.request_id))
-    for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
-    if args.format != 'table':
-        output.document(rows, args.format)
-        return
-    for row in rows:
-        _print_decision(row)
-
-
-def _print_decision(decision: dict[str, Any]) -> None:
-    output.say(
-        f'{decision["created_at"]}  {decision["kind"]}: {decision["outcome"]}'
-    )
-    if decision.get('placements'):
-        reasons.hosts(decision)
-    if decision.get('pool_id'):
-        reasons.pool(decision)
-    reasons.explanation(decision.get('explanation'))
-    if decision.get('error'):
-        output.say(output.cell(decision['error']['message']))
-        reasons.explanation(decision['error']['facts'])
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:
