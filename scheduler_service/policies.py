@@ -180,12 +180,6 @@ class Enforcer:
             LOG.warning('Policy: %s: there is no such rule, ignored', name)
         self._reload_at = time.monotonic() + _RELOAD_S
 
-    @property
-    def file(self) -> str | None:
-        """The path of the policy file that is used; None: there is none."""
-        path: str | None = self._enforcer.policy_path
-        return path
-
     def allows(
         self,
         rule: str,

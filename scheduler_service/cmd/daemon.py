@@ -9,15 +9,17 @@ import logging
 import os
 import platform
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
 from scheduler_service import errors, policies
-from scheduler_service.cmd import compute, threads
+from scheduler_service.cmd import compute, registering, threads
 from scheduler_service.cmd.mirroring import Mirroring
 from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
+from scheduler_service.engine.daemon_register import DaemonRegister
 from scheduler_service.engine.external import HostOrderer
 from scheduler_service.engine.factory import (
     build,
@@ -82,6 +84,7 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
+        self._register: DaemonRegister | None = None
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
         self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
@@ -133,6 +136,10 @@ class Daemon:
         self.mirroring.start()
         for server in self._servers:
             server.start()
+        # With the options that the libraries above have registered.
+        entry = registering.entry(self.conf, self.name, uuid.uuid4().hex)
+        self._register = DaemonRegister(self.store, entry)
+        self._register.start()
 
     def _serve(self, bus: Any, target: Any, dispatcher: Dispatcher) -> None:
         """Add a server, which is not started yet."""
@@ -184,7 +191,10 @@ class Daemon:
         bind = None
         if ours.api_server:
             bind = binder.Binder(
-                ours.api_server, ours.api_token_file, ours.api_ca_file
+                ours.api_server,
+                ours.api_token_file,
+                ours.api_ca_file,
+                ours.api_timeout,
             )
         self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)
@@ -243,6 +253,10 @@ class Daemon:
             if self._http is not None:
                 self._http.use(conf.http)
             self.conf = conf
+            if self._register is not None:
+                known = self._register.entry
+                changed = registering.entry(conf, known.name, known.id)
+                self._register.change(changed)
 
         return take
 
@@ -251,10 +265,20 @@ class Daemon:
         if self._is_connected():
             self.scheduler.health.recover('broker')
         else:
+            reason = self._broker_fault()
             self.scheduler.health.degrade(
-                'broker', 'broker unreachable', 'Broker reachable again'
+                'broker',
+                f'broker unreachable{f" ({reason})" if reason else ""}',
+                'Broker reachable again',
             )
             self.scheduler.host_state_writer.reset_liveness()
+
+    def _broker_fault(self) -> str:
+        """Return why a broker is unreachable; empty if it is not known."""
+        faults = [
+            getattr(used._driver, 'fault', str)() for used in self._transports
+        ]
+        return next(filter(None, faults), '')
 
     def stop(self) -> bool:
         """Stop consuming, finish the requests that were consumed.
@@ -278,6 +302,8 @@ class Daemon:
         if self._http is not None:
             self._http.end()
         self.mirroring.stop(_left(deadline))
+        if self._register is not None:
+            self._register.stop(_left(deadline))
         done &= self.scheduler.stop(_left(deadline))
         done &= self._publisher.stop(_left(deadline))
         # Also where replies are left: their queues take none. A connection

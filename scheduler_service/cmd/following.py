@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import uuid
 from typing import Any
@@ -43,8 +44,12 @@ class Following:
         group = conf.kubernetes
         self._conf = conf
         self._scheduler = scheduler
-        self.use = PodUse(group.assume_seconds)
-        self.nodes = NodeSink(node_reader(conf))
+        self.use = PodUse(
+            group.assume_seconds,
+            tell=functools.partial(scheduler.health.count, 'pods_assumed'),
+        )
+        self._reader = node_reader(conf)
+        self.nodes = NodeSink(self._reader)
         self._parts: list[Any] = []
         if not group.enabled:
             return
@@ -71,7 +76,7 @@ class Following:
             self._conf,
             self._scheduler,
             self.use,
-            UnknownNodes(self.nodes.read, passing),
+            UnknownNodes(self._reader, self.nodes.find, passing),
         )
 
     def start(self) -> None:

@@ -55,6 +55,8 @@ def build() -> argparse.ArgumentParser:
         _messages,
         _policy,
         _completion,
+        _daemons,
+        _configuration,
     ):
         add(nouns)
     for one in (parser, *commands(parser).values()):
@@ -119,6 +121,27 @@ def _database(nouns: Any) -> None:
     verb('sync', 'database:sync', 'create or upgrade the tables')
     verb('version', 'database:show_version', 'print the version of the tables')
     verb('check', 'database:check', 'compare the tables with this release')
+    purge = verb('purge', 'database:purge', 'delete what is old')
+    purge.add_argument(
+        '--decisions',
+        action='store_true',
+        required=True,
+        help='delete decisions with their reasons',
+    )
+    purge.add_argument(
+        '--before',
+        required=True,
+        metavar='TIME',
+        help='made before this: a date or time (UTC) such as 2026-11-01, or '
+        'an age such as 30d, 12h or 90m',
+    )
+    purge.add_argument(
+        '--batch',
+        type=int,
+        default=1000,
+        metavar='N',
+        help='delete so many in a transaction (default: 1000)',
+    )
 
 
 def _messages(nouns: Any) -> None:
@@ -163,4 +186,36 @@ def _completion(nouns: Any) -> None:
     printed.set_defaults(run='shells:completion')
     printed.add_argument(
         'shell', choices=completion.SHELLS, help='the shell to print it for'
+    )
+
+
+def _daemons(nouns: Any) -> None:
+    verb = noun(nouns, 'daemon', 'daemons that share the store')
+    verb(
+        'list', 'daemons:listing',
+        'list them: release, configuration, last sign of life', True,
+    )  # fmt: skip
+
+
+def _configuration(nouns: Any) -> None:
+    verb = noun(nouns, 'configuration', 'what options are set to')
+    show = verb(
+        'show', 'daemons:show', 'print what is set, and where; no secrets',
+        True,
+    )  # fmt: skip
+    show.add_argument(
+        '--daemon', help='of this daemon, by its name; default: of the files'
+    )
+    show.add_argument(
+        '--all', action='store_true', help='also what has its default'
+    )
+    diff = verb('diff', 'daemons:diff', 'print where two daemons differ', True)
+    diff.add_argument('daemon', help='the name of a daemon')
+    diff.add_argument(
+        '--all',
+        action='store_true',
+        help='also what daemons need not have in common, such as their names',
+    )
+    diff.add_argument(
+        'other', nargs='?', help='of another one; default: the files'
     )

@@ -50,7 +50,14 @@ MODULES = (
     reports,
     scheduler,
 )
-_QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
+_QUIET = [
+    'amqp=WARN',
+    'kombu=WARN',
+    'sqlalchemy=WARN',
+    'alembic=WARN',
+    # It logs a lost broker for each connection and each try; we do it once.
+    'oslo.messaging._drivers.impl_rabbit=CRITICAL',
+]
 
 
 def new_config() -> Any:

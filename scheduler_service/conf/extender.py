@@ -112,7 +112,7 @@ Related options:
 What the scores of 0 to 10 say.
 
 A kube-scheduler makes 100 points of its own of 10 points, however small the
-difference was. With ``distance``, where load counts, one node has 10: the
+difference was. With ``distance``, where pods are counted, one node has 10: the
 first of the least loaded. Others as good as it have 9, a node with one such
 pod more has 8, with three more 7, with seven more 6. The whole range of a
 weigher with the multiplier 1 is 10 points.
@@ -145,6 +145,7 @@ Related options:
 
 * ``api_token_file``
 * ``api_ca_file``
+* ``api_timeout``
 """,
     ),
     cfg.StrOpt(
@@ -156,6 +157,19 @@ Related options:
         'api_ca_file',
         default=None,
         help="The path of the CA of the API server's certificate.",
+    ),
+    cfg.FloatOpt(
+        'api_timeout',
+        default=4.0,
+        min=0.1,
+        help="""
+How long binding a pod may take, in seconds.
+
+Shorter than ``httpTimeout`` in the configuration of the kube-scheduler, 5 s by
+default, so that the pod's events say why it was not bound. Binds have
+``[http] threads`` threads of their own: while the API server hangs, nodes are
+filtered and scored all the same.
+""",
     ),
 ]
 

@@ -176,6 +176,26 @@ claim checks the database itself in any case.
 How many decisions are stored with their reasons; 0 stores none.
 
 ``scheduler-manage decision show`` prints them.
+
+Related options:
+
+* ``decisions_max_age``
+""",
+    ),
+    cfg.FloatOpt(
+        'decisions_max_age',
+        mutable=True,
+        default=0.0,
+        min=0.0,
+        help="""
+For how many seconds a decision is stored; 0: as long as it is among those
+that ``decisions_kept`` allows.
+
+Older ones are deleted once a minute, in small steps.
+
+Related options:
+
+* ``decisions_kept``
 """,
     ),
     cfg.BoolOpt(

@@ -41,6 +41,9 @@ class _Portion(NamedTuple):
 class SchedulingBatch:
     """Selects and claims once for some jobs, on one snapshot.
 
+    Of two jobs that name the same instance the queue hands out the second
+    one once the first has its result, and the snapshot its claim.
+
     :param fresh: whether the snapshot was just brought up to date
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
     :ivar unfinished: jobs whose turn was over; nothing is assumed for them
@@ -69,8 +72,6 @@ class SchedulingBatch:
         self.unfinished: list[HostJob] = []
         self._turn: turns.Turn | None = None
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
-        # Instances of the batch so far.
-        self._uuids: set[str] = set()
         self._lost = False
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
@@ -145,18 +146,12 @@ class SchedulingBatch:
         start = time.perf_counter()
         scheduled: list[ScheduledJob] = []
         for job in jobs:
-            uuids = job.request.instance_uuids
             if scheduled and self._is_over():
                 self.unfinished.append(job)
-                continue
-            if not self._uuids.isdisjoint(uuids):
-                # The same instance twice in a batch: one after the other.
-                self._again.append(job)
                 continue
             selected = self._select_one(job)
             if isinstance(selected, ScheduledJob):
                 scheduled.append(selected)
-                self._uuids.update(uuids)
             elif isinstance(selected, Recalled):
                 self._replies.recall(job, self._overlay.table, selected)
             elif selected is not None:

@@ -18,6 +18,7 @@ class EngineOptions:
     snapshot_max_age: float = 0.2
     decisions_kept: int = 100_000
     log_decisions: bool = True
+    decisions_max_age: float = 0.0
     max_deliveries: int = 5
     service_down_time: float = 60.0
     claim_timeout: float = 0.0

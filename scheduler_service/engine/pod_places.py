@@ -22,6 +22,8 @@ from scheduler_service.extender.usage import Usage
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
+_LONGEST_REASON = 1000
+
 
 @dataclasses.dataclass(slots=True)
 class PodPlaces:
@@ -45,8 +47,14 @@ class PodPlaces:
 
         :param takes: what it takes of a node
         :raises WireError: the pod cannot be read
+        :raises ServiceBusy: it is not known yet what pods use, and the pod
+            asks for what nobody else counts
         """
         self.use.forget_old()
+        if takes.classes and self.assuming and not self.use.complete:
+            raise errors.ServiceBusy(
+                'The pods of the cluster are not listed yet'
+            )
         return Asking(uid_of(pod), takes)
 
     def numbers_of(self, rows: Mapping[str, int]) -> Rows:
@@ -66,12 +74,10 @@ class PodPlaces:
         """Return node -> reason, for nodes without room for the pod."""
         if not asking.usage.classes:
             return {}
-        room = pod_load.has_room(self.use, sent, asking).tolist()
+        found = pod_load.shortages(self.use, sent, asking)
         return {
-            name: 'free_resources: '
-            + pod_load.lacking(self.use, sent, asking, at)
-            for at, name in enumerate(names)
-            if not room[at]
+            names[at]: f'free_resources: {text}'[:_LONGEST_REASON]
+            for at, text in found.items()
         }
 
     def scores(
@@ -81,10 +87,12 @@ class PodPlaces:
 
         :param weights: float64[m], of the nodes of all parts in order
         """
-        distances = self.scoring.distances(
-            self.use, parts, asking, self.settings
-        )
-        return self.scoring.scores(distances, weights)
+        distances = None
+        if self.use.complete or not self.assuming:
+            distances = self.scoring.distances(
+                self.use, parts, asking, self.settings
+            )
+        return self.scoring.scores(distances, weights, self.assuming)
 
     def assume(self, asking: Asking, node: str) -> None:
         """Assume that the pod goes to a node."""

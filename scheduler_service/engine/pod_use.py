@@ -39,6 +39,10 @@ class _Counted(NamedTuple):
     until: float | None
 
 
+def _tell_nobody(outcome: str) -> None:
+    """Do nothing: nobody needs to know."""
+
+
 class PodUse:
     """Use by node, in arrays, and the pods that it is made of.
 
@@ -46,15 +50,19 @@ class PodUse:
 
     :param assume_seconds: how long a pod is assumed; 0: not at all
     :param clock: monotonic seconds
+    :param tell: called with what became of a pod that was assumed: it was
+        seen ``there``, or ``elsewhere``, or not in time: ``expired``
     """
 
     def __init__(
         self,
         assume_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], None] = _tell_nobody,
     ) -> None:
         self._assume_seconds = assume_seconds
         self._clock = clock
+        self._tell = tell
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._room = _FIRST_NODES
@@ -129,6 +137,7 @@ class PodUse:
                 if until > now:
                     break
                 self._drop(uid)
+                self._tell('expired')
 
     def is_seen(self, uid: str) -> bool:
         """Whether a pod was seen on a node."""
@@ -158,7 +167,7 @@ class PodUse:
             array = self._used.get(name)
             if array is None:
                 return np.zeros(len(numbers))
-            found: Floats = array[numbers]
+            found: Floats = array.take(numbers)
             own = self._pods.get(without)
         if own is not None:
             amount = own.usage.amounts.get(name, 0.0)
@@ -182,6 +191,8 @@ class PodUse:
         known = self._pods.get(pod.uid)
         if known == (number, pod.usage, until):
             return
+        if until is None and known is not None and known.until is not None:
+            self._tell('there' if known.number == number else 'elsewhere')
         self._drop(pod.uid)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
         if until is not None:

@@ -162,7 +162,7 @@ class PodEvaluator:
         self._stored = StoredHosts(pipeline, snapshot)
         self._requests = PodRequests(places.domain)
         self._places = places
-        self._others = SentNodes(places.domain, unknown)
+        self._others = SentNodes(unknown)
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored: where it goes is still to be assumed.
         self._unplaced: tuple[Any, Nodes] | None = None

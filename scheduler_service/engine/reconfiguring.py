@@ -81,6 +81,7 @@ class Reconfigurer:
         self.outcomes.retention = options.outcome_retention
         self.decision_log.enabled = options.log_decisions
         self.recorder.keep = options.decisions_kept
+        self.recorder.max_age = options.decisions_max_age
         self.recorder.outcome_retention = options.outcome_retention
         self.host_state_writer.options = HostStateWriterOptions(
             options.service_down_time, options.claim_timeout

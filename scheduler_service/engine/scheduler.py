@@ -82,7 +82,10 @@ class Scheduler:
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self._snapshots = SnapshotCache(store, options.snapshot_max_age)
         self.recorder = DecisionRecorder(
-            store, options.decisions_kept, options.outcome_retention
+            store,
+            options.decisions_kept,
+            options.outcome_retention,
+            options.decisions_max_age,
         )
         self.decision_log = DecisionLog(options.log_decisions)
         outcomes = Outcomes(options.outcome_retention, self.health)
@@ -176,10 +179,7 @@ class Scheduler:
         return loaded
 
     def _load(self, is_filled: Callable[[], bool]) -> bool:
-        filled = is_filled()
-        if filled:
-            self._snapshots.load()
-        return filled
+        return is_filled() and bool(self._snapshots.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.

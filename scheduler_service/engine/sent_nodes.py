@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_service.columns import HostTable, build_table
-from scheduler_service.extender import reading, wire
-from scheduler_service.model import Aggregate, Host
+from scheduler_service.extender import wire
+from scheduler_service.extender.nodes import (
+    NodeHost,
+    NodeReader,
+    aggregates_of,
+)
 
 _MAX_REASON_LENGTH = 1000
 _MAX_CACHED_NODES = 20_000
@@ -25,28 +29,26 @@ _UNKNOWN = (
 
 
 class UnknownNodes(NamedTuple):
-    """What becomes of nodes of which only the name was sent.
+    """What becomes of nodes that the store lacks.
 
-    :ivar read: gives what an API server says of a node that the store lacks,
-        as :func:`reading.node_host` does; None: nothing
+    :ivar reader: makes hosts of their objects
+    :ivar find: gives what an API server says of a node of which only the name
+        was sent; None: nothing
     :ivar passing: whether a node that nobody knows passes
     """
 
-    read: Callable[[str], tuple[Host, str | None] | None] = lambda _: None
+    reader: NodeReader
+    find: Callable[[str], NodeHost | None] = lambda _: None
     passing: bool = False
 
 
 class SentNodes:
-    """Makes tables, and remembers the nodes that it has read.
+    """Makes tables, and remembers the nodes that it has read."""
 
-    :param domain: of the labels, annotations and resources that are ours
-    """
-
-    def __init__(self, domain: str, unknown: UnknownNodes) -> None:
-        self._domain = domain
+    def __init__(self, unknown: UnknownNodes) -> None:
         self._unknown = unknown
-        # Digest of a node's JSON -> the host and zone read from it.
-        self._cached: dict[bytes, tuple[Host, str | None]] = {}
+        # Digest of a node's JSON -> what was read from it.
+        self._cached: dict[bytes, NodeHost] = {}
 
     def table_of(
         self, names: Sequence[str], document: Callable[[str], Any] | None
@@ -57,8 +59,7 @@ class SentNodes:
 
         :param document: as in :class:`engine.pods.Nodes`
         """
-        hosts: list[tuple[int, Host]] = []
-        zones: dict[str, list[str]] = {}
+        nodes: list[NodeHost] = []
         listed: list[str] = []
         unread: dict[str, str] = {}
         for name in names:
@@ -74,23 +75,15 @@ class SentNodes:
                 if not self._unknown.passing:
                     unread[name] = _UNKNOWN.format(name[:100])
                 continue
-            host, zone = found
-            hosts.append((len(hosts), host))
+            nodes.append(found)
             listed.append(name)
-            if zone:
-                zones.setdefault(zone, []).append(host.host)
-        aggregates = [
-            Aggregate(
-                id=number, hosts=members, metadata={'availability_zone': zone}
-            )
-            for number, (zone, members) in enumerate(zones.items())
-        ]
-        return build_table(hosts, aggregates), listed, unread
+        hosts = [(row, one.host) for row, one in enumerate(nodes)]
+        return build_table(hosts, aggregates_of(nodes)), listed, unread
 
     def _found(
         self, name: str, document: Callable[[str], Any] | None
-    ) -> tuple[Host, str | None] | None:
-        """Return a node as (host, zone); None: nothing but its name is known.
+    ) -> NodeHost | None:
+        """Return a node; None: nothing but its name is known.
 
         What was read from JSON is cached by its digest: a kube-scheduler
         sends each node twice for each pod.
@@ -98,16 +91,15 @@ class SentNodes:
         :raises WireError: it cannot be read
         """
         if document is None:
-            return self._unknown.read(name)
+            return self._unknown.find(name)
         node = document(name)
         if not isinstance(node, msgspec.Raw):
-            return reading.node_host(node, self._domain)
+            return self._unknown.reader.read(node)
         key = hashlib.blake2b(node, digest_size=16).digest()
         cached = self._cached.get(key)
         if cached is None:
             if len(self._cached) >= _MAX_CACHED_NODES:
                 self._cached.clear()
-            parsed = msgspec.json.decode(node)
-            cached = reading.node_host(parsed, self._domain)
+            cached = self._unknown.reader.read(msgspec.json.decode(node))
             self._cached[key] = cached
         return cached

@@ -22,6 +22,7 @@ from scheduler_service.kube.api import (
 )
 
 LOG = logging.getLogger(__name__)
+_RESUME_S = 0.05
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
@@ -92,10 +93,13 @@ class Follower:
             try:
                 self._follow()
                 pause = _FIRST_PAUSE_S
+                # A server may end each watch at once.
+                self._stopping.wait(_RESUME_S)
                 continue
             except VersionExpired:
                 self._health.count('kubernetes_relists', self._kind)
                 self._version = ''
+                self._stopping.wait(_FIRST_PAUSE_S)
                 continue
             except ApiLost as fault:
                 self._lose(str(fault))

@@ -16,10 +16,8 @@ from scheduler_service.extender import wire
 from scheduler_service.extender.nodes import NodeHost, NodeReader
 from scheduler_service.kube.hosts import HostWriter
 from scheduler_service.mirror.lease import LeaseLost
-from scheduler_service.model import Host
 
 LOG = logging.getLogger(__name__)
-_ZONE = 'availability_zone'
 # Changes that come together are written together.
 _SETTLE_S = 0.1
 _TURN_S = 1.0
@@ -72,10 +70,9 @@ class NodeSink:
     def set_lost(self, lost: bool) -> None:
         """Keep what is known."""
 
-    def read(self, name: str) -> tuple[Host, str | None] | None:
-        """Return a node as a host, and its zone; None: there is no such."""
-        known = self._nodes.get(name)
-        return known and (known.host, known.metadata.get(_ZONE))
+    def find(self, name: str) -> NodeHost | None:
+        """Return a node by its name; None: there is no such."""
+        return self._nodes.get(name)
 
     def all(self) -> Mapping[str, NodeHost]:
         """Return all nodes by name, at one moment."""

@@ -341,7 +341,7 @@ def translate_errors() -> Iterator[None]:
         known = faults.sentence(fault)
         if known is not None:
             raise errors.StoreUnavailable(known) from fault
-        if is_timeout(driver_fault(fault)) or _is_conflict(fault):
+        if met_others(fault):
             raise errors.StoreTimeout(
                 f'The database takes too long: '
                 f'{first_line(driver_fault(fault))}'
@@ -352,6 +352,14 @@ def translate_errors() -> Iterator[None]:
         raise errors.StoreUnavailable(
             f'The database does not answer: {first_line(inner)}'
         ) from fault
+
+
+def met_others(fault: BaseException) -> bool:
+    """Whether a transaction failed since others ran beside it, or held locks.
+
+    :param fault: as SQLAlchemy or oslo.db raised it
+    """
+    return is_timeout(driver_fault(fault)) or _is_conflict(fault)
 
 
 def _is_conflict(fault: BaseException) -> bool:

@@ -77,14 +77,48 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     )
 
 
-def prune(writer: Writer, keep: int) -> None:
-    """Delete all decisions but the newest *keep*."""
+def prune(writer: Writer, keep: int, most: int) -> int:
+    """Delete decisions beyond the newest *keep*, the oldest first.
+
+    :param most: how many at most; fewer where ids have gaps
+    :return: how many were deleted; 0: there are no more
+    """
     table = schema.decisions
-    newest = writer.conn.execute(
-        sa.select(sa.func.max(table.c.id))
-    ).scalar_one()
-    old = table.c.id <= (newest or 0) - keep
-    writer.conn.execute(sa.delete(table).where(old))
+    ends = sa.select(sa.func.min(table.c.id), sa.func.max(table.c.id))
+    oldest, newest = writer.conn.execute(ends).one()
+    last = min((newest or 0) - keep, (oldest or 0) + most - 1)
+    return writer.conn.execute(
+        sa.delete(table).where(table.c.id <= last)
+    ).rowcount
+
+
+def purge(writer: Writer, before: float, most: int) -> int:
+    """Delete decisions that were made before a time, the oldest first.
+
+    :param before: by the database's clock, in seconds since the epoch
+    :param most: how many at most
+    :return: how many were deleted; fewer than *most*: there are no more
+    """
+    table = schema.decisions
+    # By id, since they are not indexed by time: the oldest come first.
+    query = (
+        sa.select(table.c.id, table.c.created_at)
+        .order_by(table.c.id)
+        .limit(most)
+    )
+    old = [
+        number
+        for number, made_at in writer.conn.execute(query)
+        if made_at < before
+    ]
+    if old:
+        writer.conn.execute(
+            sa.delete(table).where(
+                table.c.id.between(old[0], old[-1]),
+                table.c.created_at < before,
+            )
+        )
+    return len(old)
 
 
 def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ VALUES = {
     'instance': UUID,
     'attribute': 'k=v',
     'property': 'k=v',
+    'before': '30d',
 }
 CLOSED = '127.0.0.1:1'
 UNREACHABLE = {
@@ -53,6 +54,9 @@ def arguments(command, folder):
     words = command.split()
     for action in PARSERS[command]._actions:
         if action.option_strings and not action.required:
+            continue
+        if action.nargs == 0:
+            words.append(action.option_strings[-1])
             continue
         if action.dest in ('file', 'request'):
             value = str(folder / f'{action.dest}.yaml')

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
 import msgspec
 import pytest
 
+from scheduler_service import errors
 from scheduler_service.engine import claiming
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from tests.support.documents import CONTEXT
 from tests.support.stores import DEFAULT_RATIOS
+
+# Only PostgreSQL claims one portion while the next one is selected.
+BOTH = pytest.mark.parametrize(
+    'database', ['sqlite', pytest.param('postgresql', marks=pytest.mark.db)]
+)
 
 
 def rival(store: Store, one: claims.Claim) -> None:
@@ -32,10 +39,7 @@ def rival(store: Store, one: claims.Claim) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    'database',
-    ['sqlite', pytest.param('postgresql', marks=pytest.mark.db)],
-)
+@BOTH
 @pytest.mark.parametrize('beaten', [1, 2])
 def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
     make_service, monkeypatch, database, beaten
@@ -137,6 +141,111 @@ def test_time_to_choose_is_measured_once_for_each_batch(make_service):
         return sum(counts)
 
     assert batches() == 0
+    start = time.perf_counter()
     for number in (1, 2):
         service.select_hosts()
         assert batches() == number
+    _, _, total = service.daemon.scheduler.health.distributions()[
+        'stage', 'choose'
+    ]
+    assert 0 < total < time.perf_counter() - start
+
+
+@BOTH
+def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
+    make_service, monkeypatch, database
+):
+    """The second request comes while the batch of the first still goes on."""
+    service = make_service(database=database, scheduler__batch_size=200)
+    real, claimed = claims.send, []
+
+    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+        claimed.extend(one.consumer for one in prepared.claims)
+        return real(store, conn, prepared, *more)
+
+    monkeypatch.setattr(claiming.claims, 'send', begin)
+    uuids = [str(uuid.uuid4()) for _ in range(80)]
+    uuids[70] = uuids[5]
+    asked = [
+        {'flavor': {'memory_mb': 1}, 'instance_uuids': [one]} for one in uuids
+    ]
+    answers = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in asked]
+    )
+    placed = [one['result']['placements'] for one in answers]
+    assert placed[70] == placed[5]
+    assert sorted(claimed) == sorted(set(uuids))
+
+
+def test_a_request_is_answered_when_the_database_is_away_for_a_while(
+    make_service, monkeypatch
+):
+    service = make_service()
+    selector = service.daemon.scheduler._hosts._selector
+    real, tried = selector.select, []
+
+    def select(overlay: Any, job: Any) -> Any:
+        tried.append(job)
+        if len(tried) < 3:
+            raise errors.StoreUnavailable('a fault in a test')
+        return real(overlay, job)
+
+    monkeypatch.setattr(selector, 'select', select)
+    assert len(service.select_hosts()) == 1
+    assert len(tried) == 3
+
+
+def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
+    make_service, monkeypatch
+):
+    """The first portion is beaten to a host, and the second one has a bug."""
+    service = make_service(scheduler__batch_size=200)
+    selector = service.daemon.scheduler._hosts._selector
+    real_select, real_send, calls = selector.select, claims.send, []
+
+    def select(overlay: Any, job: Any) -> Any:
+        if job.request.flavor.vcpus == 7:
+            raise RuntimeError('a fault in a test')
+        return real_select(overlay, job)
+
+    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            rival(service.store, prepared.claims[0])
+        return real_send(store, conn, prepared, *more)
+
+    monkeypatch.setattr(selector, 'select', select)
+    monkeypatch.setattr(claiming.claims, 'send', begin)
+    asked: list[Any] = [{'flavor': {'memory_mb': 256}} for _ in range(80)]
+    asked[49] = {'flavor': {'memory_mb': 256, 'vcpus': 7}}
+    answers = service.client.schedule_many(
+        CONTEXT, [{'select_destinations': one} for one in asked]
+    )
+    assert 'error' in answers.pop(49)
+    uuids = {
+        one['result']['placements'][0]['instance_uuid'] for one in answers
+    }
+    assert len(uuids) == 79
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql(
+            'SELECT consumer_uuid FROM allocations WHERE amount = 256'
+        )
+        assert set(held.scalars()) == uuids
+        assert audit.audit(conn, DEFAULT_RATIOS).findings == []
+
+
+def test_a_refusal_is_decided_once_when_nobody_changed_the_hosts(
+    make_service, monkeypatch
+):
+    service = make_service()
+    service.select_hosts()
+    selector = service.daemon.scheduler._hosts._selector
+    real, tried = selector.select, []
+    monkeypatch.setattr(
+        selector,
+        'select',
+        lambda *about: tried.append(1) or real(*about),
+    )
+    with pytest.raises(errors.NoValidHost):
+        service.select_hosts(flavor={'memory_mb': 10**7})
+    assert len(tried) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.support import kube
@@ -101,7 +102,7 @@ def test_load_of_the_store_counts_when_that_is_configured(serve_http):
     asked = kube.pod('p', {'cpu': '1m', 'memory': '4Gi'})
     # Half of b is used, as much as one such pod takes: by the mean of
     # processors and memory it is half a pod behind.
-    assert scores(http, asked, 'b', 'a') == {'b': 8, 'a': 10}
+    assert scores(http, asked, 'b', 'a') == {'b': 9, 'a': 10}
     http = serve_http(
         inventory=HOSTS, extender__load_weighers='always',
         extender__score_scale='range',
@@ -119,3 +120,20 @@ def test_unknown_node_is_refused_with_what_to_do_or_passes(serve_http):
     answer = send(http, 'filter', kube.pod('p'), 'stranger')
     assert answer['NodeNames'] == ['stranger']
     assert scores(http, kube.pod('p'), 'stranger') == {'stranger': 0}
+
+
+def test_labels_of_sent_nodes_are_mapped_as_those_of_kept_ones(serve_http):
+    http = serve_http(
+        kubernetes__labels={'pool': 'metadata.pool', 'ssd': 'trait.CUSTOM_S'}
+    )
+    specs = {'trait:CUSTOM_S': 'required',
+             'aggregate_instance_extra_specs:pool': 'gold'}  # fmt: skip
+    asked = json.dumps({'flavor': {'extra_specs': specs}})
+    pod = kube.pod('p', annotations={f'{DOMAIN}/request': asked})
+    nodes = [
+        kube.node('n1', labels={'pool': 'gold', 'ssd': 'true'}),
+        kube.node('n2', labels={'pool': 'gold', 'ssd': 'false'}),
+        kube.node('n3', labels={'pool': 'tin', 'ssd': 'true'}),
+    ]
+    answer = send(http, 'filter', pod, *nodes)
+    assert answer['Nodes']['items'] == nodes[:1]

@@ -86,6 +86,7 @@ AFTER_THE_CALLS = [
     (f'claim release {INSTANCE}', 0),
     ('decision show req-one', 0),
     ('decision list', 0),
+    ('db purge --decisions --before 30d', 0),
     ('zone list', 0),
     ('audit', 0),
     ('message list', 0),

@@ -228,6 +228,17 @@ def test_a_group_that_does_not_exist_gets_no_members(store, conn):
     assert len(change.instances) == 2
 
 
+def test_a_member_that_moves_counts_on_both_its_hosts(store, conn):
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group, 'policy': 'anti-affinity'}])
+    member = claim(0, group)
+    assert send(store, conn, member)
+    moving = claim(1, group, consumer=member.consumer, known=True, move=True)
+    store.write(lambda w: claims.claim_all(w, [moving], FALLBACK, STRICT))
+    for at, free in ((0, False), (1, False), (2, True)):
+        assert send(store, conn, claim(at, group)) is free
+
+
 def test_a_lost_claim_leaves_the_connection_usable(store, conn):
     group = str(uuid.uuid4())
     import_cloud(store, [{'uuid': group}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from scheduler_service import errors
 from scheduler_service.store import pg_arrays, rows
 from scheduler_service.store.claims import pg_statements
 from scheduler_service.store.connection import Store
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.db
 
@@ -117,6 +119,27 @@ def test_sending_returns_at_once_when_the_statement_is_slow(single):
     assert time.monotonic() - start < 0.4
     assert sent.receive() == 'x'
     assert time.monotonic() - start >= 0.5
+
+
+def test_wait_is_broken_off_when_the_database_seems_to_be_away(store, single):
+    """Another thread finds that it does not answer, before any limit does."""
+    slow = pg_statements.BoundStatement.of("SELECT 'x' FROM pg_sleep(60)", {})
+    sent = pg_statements.PendingStatements(single, [slow])
+    faults: list[Exception] = []
+
+    def receive() -> None:
+        try:
+            sent.receive()
+        except errors.StoreUnavailable as fault:
+            faults.append(fault)
+
+    waiter = threading.Thread(target=receive)
+    waiter.start()
+    wait_until(lambda: store.waits(0.0))
+    store.abort_waits()
+    waiter.join(15)
+    assert not waiter.is_alive()
+    assert len(faults) == 1
 
 
 def test_large_values_are_sent_when_the_socket_takes_them_in_parts(single):

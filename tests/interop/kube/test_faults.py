@@ -10,7 +10,7 @@ from tests.interop.kube.conftest import SSD_NODES, asking_for_ssd
 from tests.support import kube
 from tests.support.waiting import wait_until
 
-PODS = 20
+PODS = 12
 
 
 @pytest.mark.parametrize('fault', ['killed', 'stopped', 'hung'])

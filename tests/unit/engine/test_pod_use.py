@@ -97,3 +97,17 @@ def test_use_is_kept_when_there_are_more_nodes_than_expected():
     found = counted(use, *names, name='pods')
     assert sum(found) == 2
     assert (found[0], found[4999]) == (1, 1)
+
+
+def test_it_is_told_what_became_of_assumed_pods():
+    clock, told = Clock(), []
+    use = PodUse(5.0, clock, told.append)
+    for uid in 'uvw':
+        use.assume(PlacedPod(uid, 'a', USAGE))
+    use.see(PlacedPod('u', 'a', USAGE))
+    use.see(PlacedPod('v', 'b', USAGE))
+    use.see(PlacedPod('v', 'b', USAGE))
+    use.see(PlacedPod('x', 'b', USAGE))
+    clock.now += 5.0
+    use.forget_old()
+    assert told == ['there', 'elsewhere', 'expired']

@@ -13,6 +13,7 @@ from scheduler_service.extender.classes import class_of
         ('d.example/CUSTOM_FPGA', 'CUSTOM_FPGA'),
         ('d.example/VGPU', 'VGPU'),
         ('d.example/odd-name', 'CUSTOM_D_EXAMPLE_ODD_NAME'),
+        ('d.example/VCPU', 'CUSTOM_D_EXAMPLE_VCPU'),
         ('example.com/fpga', 'CUSTOM_EXAMPLE_COM_FPGA'),
         ('nvidia.com/gpu', 'CUSTOM_NVIDIA_COM_GPU'),
         ('cpu', None),

@@ -42,6 +42,13 @@ def flavor(**extra_specs):
         ('free_ram_mb', '>= 512', True),
         ('free_ram_mb', '>= 513', False),
         ('free_ram_mb', '512', True),
+        ('free_ram_mb', '51', False),
+        ('free_ram_mb', '<or> 256 <or> 512', True),
+        ('free_ram_mb', '<in> 51', True),
+        ('free_ram_mb', '<in> 52', False),
+        ('free_ram_mb', 's!= 512', False),
+        ('free_ram_mb', 's!= 51', True),
+        ('free_ram_mb', '', False),
         ('cpu_info:arch', '<or> x86_64 <or> i686', True),
         ('cpu_info:topology:cores', '>= 4', True),
         ('cpu_info:topology:threads', '>= 1', False),
@@ -114,8 +121,12 @@ def test_it_has_no_opinion_without_specs_of_its_own(extra_specs):
     assert not has_opinion(ComputeCapabilitiesFilter(), HOSTS, request)
 
 
-def test_a_requirement_of_a_word_as_a_number_fails_the_request():
-    request = flavor(**{'capabilities:hypervisor_type': '>= x'})
+@pytest.mark.parametrize(
+    ('path', 'requirement'),
+    [('hypervisor_type', '>= x'), ('free_ram_mb', '<or>')],
+)
+def test_a_requirement_without_its_values_fails_the_request(path, requirement):
+    request = flavor(**{f'capabilities:{path}': requirement})
     with pytest.raises(errors.FilterFault):
         passing(ComputeCapabilitiesFilter(), HOSTS, request)
 

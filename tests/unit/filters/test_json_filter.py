@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.filters.hosts.json_filter import JsonFilter
+from scheduler_service.filters.support import json_query
 from tests.support.plugins import has_opinion, inventory, passing, reason
 
 # 1024 MB free, no vCPU used, nothing else reported.
@@ -54,6 +55,7 @@ def test_it_has_no_opinion_without_a_query(hints):
         # Types are not converted.
         (['=', '$free_ram_mb', '1024'], False),
         (['=', '$stats.a', 'x'], True),
+        (['=', '$host', '$nodename'], True),
         (['and'], True),
         (['or'], False),
     ],
@@ -141,3 +143,23 @@ def test_two_queries_fail_the_request():
 )
 def test_the_reason_gives_the_values_of_the_variables(query, expected):
     assert reason(JsonFilter(), HOSTS, hint(query)) == expected
+
+
+@pytest.mark.parametrize(
+    ('length', 'shown'), [(200, 'x' * 200), (201, f'{"x" * 200}...')]
+)
+def test_the_reason_shortens_a_value_that_is_long(length, shown):
+    document = inventory(a={'hypervisor_type': 'x' * length})
+    request = hint(['=', '$hypervisor_type', 'y'])
+    expected = f'the query is false, as $hypervisor_type is {shown}'
+    assert reason(JsonFilter(), document, request) == expected
+
+
+def test_numbers_are_compared_without_a_look_at_single_hosts(monkeypatch):
+    """Else a query would take as long as there are different numbers."""
+    monkeypatch.delattr(json_query.Query, 'matches')
+    document = inventory(
+        **{f'h{size}': {'memory_mb': size} for size in (1, 2, 3)}
+    )
+    query = ['and', ['>=', '$free_ram_mb', 2], ['<', '$free_ram_mb', 3]]
+    assert passing(JsonFilter(), document, hint(query)) == ['h2']

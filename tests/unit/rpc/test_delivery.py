@@ -116,6 +116,17 @@ def test_a_reply_with_many_placements_is_left_to_the_publisher(
         assert one.try_send_now() is prompt
 
 
+@pytest.mark.parametrize('result', [7, {'pools': []}])
+def test_results_without_placements_are_sent_at_once_when_there_are_many(
+    result,
+):
+    batch = BatchFuture(300)
+    for item in batch.each:
+        item.set_result(result)
+    delivery = Delivery(DirectMessage([]), batch.whole.result(), None)
+    assert delivery.try_send_now()
+
+
 def answer(count: int) -> HostsAnswer:
     """Return an answer with placements on one host."""
     selection = Selection(host='h', node='h', uuid='u')

@@ -104,3 +104,25 @@ def test_message_is_not_refused_when_it_was_returned_before(worker):
         worker.put(Message('a'), lambda message: returned)
     worker.put(Message('a'), lambda message: done.set())
     assert done.wait(10)
+
+
+def test_work_ends_when_the_worker_stops(worker):
+    """What comes later stays with the broker, for another daemon."""
+    first: Future[None] = Future()
+    begun, second = threading.Event(), threading.Event()
+    threads = []
+
+    def dispatch(message):
+        threads.append(threading.current_thread())
+        begun.set()
+        return first
+
+    worker.put(Message('a'), dispatch)
+    assert begun.wait(10)
+    worker.stop()
+    worker.put(Message('b'), lambda message: second.set())
+    first.set_result(None)
+    (thread,) = threads
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not second.is_set()

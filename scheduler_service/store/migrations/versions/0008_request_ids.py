@@ -12,6 +12,13 @@ safe_for_older_releases = True
 
 
 def upgrade() -> None:
+    # MariaDB commits each statement: a migration that was cut off runs again.
+    there = sa.inspect(op.get_bind())
+    columns = {one['name'] for one in there.get_columns('decisions')}
+    indexes = {one['name'] for one in there.get_indexes('decisions')}
     for name in ('caller_request_id', 'global_request_id'):
-        op.add_column('decisions', sa.Column(name, sa.String(length=255)))
-        op.create_index(op.f(f'ix_decisions_{name}'), 'decisions', [name])
+        if name not in columns:
+            op.add_column('decisions', sa.Column(name, sa.String(length=255)))
+        index = op.f(f'ix_decisions_{name}')
+        if index not in indexes:
+            op.create_index(index, 'decisions', [name])
