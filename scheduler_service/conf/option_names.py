@@ -33,9 +33,14 @@ def warn(conf: Any) -> None:
         LOG.warning('The names of options were not checked: %s', fault)
         return
     for text in found[:_MOST]:
-        LOG.warning('%s', text)
+        LOG.warning(
+            'The configuration has a name that does not count: %s', text
+        )
     if len(found) > _MOST:
-        LOG.warning('%d more names are no options', len(found) - _MOST)
+        LOG.warning(
+            'The configuration has %d more names that do not count',
+            len(found) - _MOST,
+        )
 
 
 def unknown(conf: Any) -> list[str]:
