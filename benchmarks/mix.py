@@ -7,9 +7,10 @@ call of that server is what the bus alone costs. The requests are those of
 
 ``--base REV`` runs the daemon of an earlier commit beside this one's and
 prints ratios; ``--plugins`` does so with a daemon that has the plug-ins of
-the contributor's guide enabled. All of them are up at once, each on its own
-database and topic, and are called in turns. Every answer is checked: a
-request may be refused only where no host can satisfy it.
+the contributor's guide enabled, and ``--option GROUP.NAME=VALUE`` with one
+that has another option. All of them are up at once, each on its own database
+and topic, and are called in turns. Every answer is checked: a request may be
+refused only where no host can satisfy it.
 """
 
 from __future__ import annotations
@@ -95,6 +96,15 @@ class Cloud:
                     )
                 )
             )
+        if args.option:
+            place, _, value = args.option.partition('=')
+            group, _, name = place.rpartition('.')
+            more = f'[{group}]\n{name} = {value}\n'
+            daemons.append(
+                self._run(
+                    DaemonSpec('option', self._copied(filled), config=more)
+                )
+            )
         if base_tree is None:
             return daemons, daemons[0]
         daemons.append(self._run(DaemonSpec('base', filled, base_tree)))
@@ -152,6 +162,11 @@ def parser() -> argparse.ArgumentParser:
         const='documented',
         help='compare with a daemon that has the plug-ins of the guide; '
         '"loop": and a filter for one host at a time',
+    )
+    made.add_argument(
+        '--option',
+        metavar='GROUP.NAME=VALUE',
+        help='compare with a daemon that has another option',
     )
     made.add_argument(
         '--sections', nargs='+', choices=SECTIONS, default=SECTIONS

@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
@@ -18,6 +19,14 @@ from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.databases import migrated_database, new_database
 from tests.support.shared_servers import RemoteServers, SharedServers
+
+# A busy machine makes examples slow, which is no fault of what is tested.
+hypothesis.settings.register_profile(
+    'patient',
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile('patient')
 
 _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 

@@ -1,5 +1,16 @@
 """Sphinx configuration."""
 
+import pathlib
+import sys
+
+_HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(_HERE.parent / 'ext'), str(_HERE.parents[1])]
+
 project = 'scheduler-service'
-extensions = ['sphinx.ext.autodoc']
+extensions = [
+    'sphinx.ext.autodoc',
+    'oslo_config.sphinxext',
+    'oslo_policy.sphinxext',
+    'programs',
+]
 html_theme = 'alabaster'

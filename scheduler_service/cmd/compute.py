@@ -59,6 +59,7 @@ def endpoint(
         changes,
         conf.compute.reason == 'full',
         conf.scheduler.request_max_bytes,
+        conf.compute.use_placement,
     )
 
 

@@ -5,27 +5,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import platform
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
 from scheduler_service import errors, policies
-from scheduler_service.cmd import compute, threads
+from scheduler_service.cmd import compute, registering, threads
 from scheduler_service.cmd.mirroring import Mirroring
+from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
+from scheduler_service.engine.daemon_register import DaemonRegister
 from scheduler_service.engine.external import HostOrderer
 from scheduler_service.engine.factory import (
     build,
     order_pipeline,
     plan,
-    pod_evaluator,
     pod_pipeline,
-    timeouts,
 )
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
@@ -44,7 +44,6 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
-from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.
@@ -85,8 +84,9 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
-        self._http = self._new_http()
+        self._register: DaemonRegister | None = None
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self._http = self._new_http()
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -136,6 +136,10 @@ class Daemon:
         self.mirroring.start()
         for server in self._servers:
             server.start()
+        # With the options that the libraries above have registered.
+        entry = registering.entry(self.conf, self.name, uuid.uuid4().hex)
+        self._register = DaemonRegister(self.store, entry)
+        self._register.start()
 
     def _serve(self, bus: Any, target: Any, dispatcher: Dispatcher) -> None:
         """Add a server, which is not started yet."""
@@ -181,21 +185,25 @@ class Daemon:
         if group.bind_port is None:
             return None
         from scheduler_service.http import access, app, binder, metrics, server
+        from scheduler_service.http import tls as http_tls
 
         ours = self.conf.extender
         bind = None
         if ours.api_server:
             bind = binder.Binder(
-                ours.api_server, ours.api_token_file, ours.api_ca_file
+                ours.api_server,
+                ours.api_token_file,
+                ours.api_ca_file,
+                ours.api_timeout,
             )
-        self._pods = pod_evaluator(self.conf, self.scheduler)
+        self._pods = self.mirroring.cluster.evaluator()
         self._orderer = compute.orderer(self.conf, self.scheduler)
         more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
         tls = None
         if group.cert_file:
             try:
-                tls = server.tls(
+                tls = http_tls.settings(
                     group.cert_file, group.key_file, group.ca_file
                 )
             except (OSError, ValueError) as fault:
@@ -245,6 +253,10 @@ class Daemon:
             if self._http is not None:
                 self._http.use(conf.http)
             self.conf = conf
+            if self._register is not None:
+                known = self._register.entry
+                changed = registering.entry(conf, known.name, known.id)
+                self._register.change(changed)
 
         return take
 
@@ -253,10 +265,20 @@ class Daemon:
         if self._is_connected():
             self.scheduler.health.recover('broker')
         else:
+            reason = self._broker_fault()
             self.scheduler.health.degrade(
-                'broker', 'broker unreachable', 'Broker reachable again'
+                'broker',
+                f'broker unreachable{f" ({reason})" if reason else ""}',
+                'Broker reachable again',
             )
             self.scheduler.host_state_writer.reset_liveness()
+
+    def _broker_fault(self) -> str:
+        """Return why a broker is unreachable; empty if it is not known."""
+        faults = [
+            getattr(used._driver, 'fault', str)() for used in self._transports
+        ]
+        return next(filter(None, faults), '')
 
     def stop(self) -> bool:
         """Stop consuming, finish the requests that were consumed.
@@ -280,6 +302,8 @@ class Daemon:
         if self._http is not None:
             self._http.end()
         self.mirroring.stop(_left(deadline))
+        if self._register is not None:
+            self._register.stop(_left(deadline))
         done &= self.scheduler.stop(_left(deadline))
         done &= self._publisher.stop(_left(deadline))
         # Also where replies are left: their queues take none. A connection
@@ -319,28 +343,3 @@ def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     except futures.TimeoutError:
         return False
     return True
-
-
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
-    """Return the store of ``[database] connection``; it connects later.
-
-    :param statement_timeout: in seconds, in place of the option
-    :raises ConfigurationError: the option is not set, or not a usable URL
-    """
-    url = conf.database.connection
-    if not url:
-        raise errors.ConfigurationError(
-            '[database] connection is not set; for example '
-            'postgresql+psycopg://scheduler@localhost/scheduler'
-        )
-    limits = timeouts(conf)
-    if statement_timeout is not None:
-        limits = dataclasses.replace(limits, statement=statement_timeout)
-    return Store.connect(
-        url,
-        limits,
-        connection_recycle_time=conf.database.connection_recycle_time,
-        max_pool_size=conf.database.max_pool_size,
-        max_overflow=conf.database.max_overflow,
-        pool_timeout=conf.database.pool_timeout,
-    )

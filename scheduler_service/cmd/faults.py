@@ -19,6 +19,8 @@ _MEANING = {
     errno.ENOENT: 'there is no such file or folder',
     errno.EISDIR: 'that is a folder',
 }
+# How many errors of a document are printed.
+_MOST = 200
 
 
 def line(fault: BaseException) -> str:
@@ -33,6 +35,14 @@ def line(fault: BaseException) -> str:
         f'{type(fault).__name__}: {text} (this was not expected; with '
         '--debug the command prints where it was met)'
     )
+
+
+def details(fault: BaseException) -> list[str]:
+    """Return all that is wrong with a document, where that is several."""
+    facts = getattr(fault, 'facts', {})
+    found = [' '.join(one.split()) for one in facts.get('problems', ())]
+    more = len(found) - _MOST
+    return [*found[:_MOST], f'and {more} more'] if more > 0 else found
 
 
 def of_file(fault: OSError) -> str:

@@ -27,9 +27,12 @@ _MODULES = {
     'inventory': 'scheduler_service.cmd.commands.inventory',
     'resources': 'scheduler_service.cmd.commands.resources',
     'scheduling': 'scheduler_service.cmd.commands.scheduling',
+    'capacity': 'scheduler_service.cmd.commands.capacity',
     'claims': 'scheduler_service.cmd.commands.claims',
+    'decisions': 'scheduler_service.cmd.commands.decisions',
     'messages': 'scheduler_service.cmd.commands.messages',
     'policy': 'scheduler_service.cmd.commands.policy',
+    'daemons': 'scheduler_service.cmd.commands.daemons',
 }
 # How much of --timeout the database may take to be connected.
 _SHARE = 0.9
@@ -67,6 +70,8 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
         if args.debug:
             traceback.print_exc()
         print(faults.line(fault), file=sys.stderr)
+        for one in faults.details(fault):
+            print(f'  {one}', file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
         return 1

@@ -1,4 +1,4 @@
-"""The compute service's databases and placement, as the options say."""
+"""What follows other services for a daemon, as the options say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.cmd.following import Following
 from scheduler_service.conf import placement
 from scheduler_service.engine.factory import policy_of
 from scheduler_service.engine.scheduler import Scheduler
@@ -23,7 +24,7 @@ _CAUSE = 'mirror'
 
 
 class Mirroring:
-    """All that follows the compute service for one daemon.
+    """All that follows other services for one daemon.
 
     :param conf: parsed options
     :raises ConfigurationError: an option cannot be used
@@ -32,6 +33,7 @@ class Mirroring:
     def __init__(self, conf: Any, store: Store, scheduler: Scheduler) -> None:
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
+        self.cluster = Following(conf, store, scheduler)
         self._started = False
         group = conf.compute
         if not group.api_database:
@@ -137,6 +139,7 @@ class Mirroring:
         if self._started:
             return
         self._started = True
+        self.cluster.start()
         if self.mirror is not None:
             self.mirror.start()
         if self.providers is not None:
@@ -147,6 +150,7 @@ class Mirroring:
 
         :param timeout: seconds to wait for what is being written
         """
+        self.cluster.stop(timeout)
         if self.mirror is not None:
             self.mirror.stop(timeout)
         if self.providers is not None:

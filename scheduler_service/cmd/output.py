@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ cell = tables.cell
 # How a terminal is told to print what follows, and then as before.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
 _PLAIN = '\x1b[0m'
+_TEN = '0123456789'
+_DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
 def listing(
@@ -96,10 +99,17 @@ def _sorted(
 
 
 def _key(rows: Sequence[Mapping[str, Any]], name: str) -> Callable[..., Any]:
-    """Return what rows are compared by: the value, or else its text."""
+    """Return what rows are compared by: the value, or else its text.
+
+    Numbers within texts count as numbers: host-9 comes before host-10.
+    """
     if all(isinstance(row[name], int | float) for row in rows):
         return lambda row: row[name]
-    return lambda row: cell(row[name])
+    return lambda row: [
+        (0, int(part), '') if part[0] in _TEN else (1, 0, part)
+        for part in _DIGITS.split(cell(row[name]))
+        if part
+    ]
 
 
 def _csv(

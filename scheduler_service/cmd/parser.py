@@ -43,12 +43,15 @@ def build() -> argparse.ArgumentParser:
         parser_resources.hosts,
         parser_resources.aggregates,
         parser_resources.groups,
+        parser_resources.capacity,
         parser_requests.zones,
         parser_requests.scheduling,
         parser_requests.decisions,
         parser_requests.claims,
         _messages,
         _policy,
+        _daemons,
+        _configuration,
     ):
         add(nouns)
     for command in (parser, *commands(parser).values()):
@@ -113,6 +116,27 @@ def _database(nouns: Any) -> None:
     verb('sync', 'database:sync', 'create or upgrade the tables')
     verb('version', 'database:show_version', 'print the version of the tables')
     verb('check', 'database:check', 'compare the tables with this release')
+    purge = verb('purge', 'database:purge', 'delete what is old')
+    purge.add_argument(
+        '--decisions',
+        action='store_true',
+        required=True,
+        help='delete decisions with their reasons',
+    )
+    purge.add_argument(
+        '--before',
+        required=True,
+        metavar='TIME',
+        help='made before this: a date or time (UTC) such as 2026-11-01, or '
+        'an age such as 30d, 12h or 90m',
+    )
+    purge.add_argument(
+        '--batch',
+        type=int,
+        default=1000,
+        metavar='N',
+        help='delete so many in a transaction (default: 1000)',
+    )
 
 
 def _messages(nouns: Any) -> None:
@@ -147,4 +171,36 @@ def _policy(nouns: Any) -> None:
     check.add_argument('--project', help='the project of this caller')
     check.add_argument(
         '--owner', help='the project that owns what the caller acts on'
+    )
+
+
+def _daemons(nouns: Any) -> None:
+    verb = noun(nouns, 'daemon', 'daemons that share the store')
+    verb(
+        'list', 'daemons:listing',
+        'list them: release, configuration, last sign of life', True,
+    )  # fmt: skip
+
+
+def _configuration(nouns: Any) -> None:
+    verb = noun(nouns, 'configuration', 'what options are set to')
+    show = verb(
+        'show', 'daemons:show', 'print what is set, and where; no secrets',
+        True,
+    )  # fmt: skip
+    show.add_argument(
+        '--daemon', help='of this daemon, by its name; default: of the files'
+    )
+    show.add_argument(
+        '--all', action='store_true', help='also what has its default'
+    )
+    diff = verb('diff', 'daemons:diff', 'print where two daemons differ', True)
+    diff.add_argument('daemon', help='the name of a daemon')
+    diff.add_argument(
+        '--all',
+        action='store_true',
+        help='also what daemons need not have in common, such as their names',
+    )
+    diff.add_argument(
+        'other', nargs='?', help='of another one; default: the files'
     )

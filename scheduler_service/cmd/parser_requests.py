@@ -12,6 +12,7 @@ from scheduler_service.cmd.parser_parts import (
     form,
     list_options,
     noun,
+    seconds,
 )
 
 
@@ -86,9 +87,27 @@ def _local(parser: Any) -> None:
 def decisions(nouns: Any) -> None:
     """Add ``decision``."""
     verb = noun(nouns, 'decision', 'past decisions with their reasons')
-    listed = verb('list', 'resources:decisions', 'list the newest decisions')
+    listed = verb('list', 'decisions:listing', 'list the newest decisions')
     list_options(listed, 20)
-    shown = verb('show', 'resources:show_decision', 'print one with reasons')
+    listed.add_argument(
+        '--since',
+        type=seconds,
+        metavar='TIME',
+        help='only those of this time until now, such as 30m, 6h or 2d',
+    )
+    listed.add_argument(
+        '--outcome',
+        help='only those with this one: chosen, the name of an error, or '
+        'refused for any of them',
+    )
+    listed.add_argument(
+        '--filter', help='only refusals where this filter left no host'
+    )
+    listed.add_argument('--project', help='only those of this project')
+    listed.add_argument(
+        '--host', help='only those that chose this service host'
+    )
+    shown = verb('show', 'decisions:show', 'print one with reasons')
     shown.add_argument('request_id', help='of the request')
     form(shown)
 
@@ -103,6 +122,13 @@ def claims(nouns: Any) -> None:
         '--state',
         choices=('claimed', 'confirmed', 'moving'),
         help='only those in this state',
+    )
+    listed.add_argument('--project', help='only those of this project')
+    listed.add_argument(
+        '--older-than',
+        type=seconds,
+        metavar='TIME',
+        help='only those made longer ago, such as 30m, 6h or 2d',
     )
     shown = verb('show', 'claims:show', 'print the claims of one instance')
     shown.add_argument('instance', help='its uuid')

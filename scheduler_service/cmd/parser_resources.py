@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.cmd.parser_parts import form, noun
+from scheduler_service.cmd.parser_parts import (
+    command,
+    form,
+    list_options,
+    noun,
+)
 
 
 def inventory(nouns: Any) -> None:
@@ -16,17 +21,60 @@ def inventory(nouns: Any) -> None:
     add = verb(
         'import', 'inventory:import_inventory', 'import a document', True
     )
-    add.add_argument('file', help='YAML or JSON; - for standard input')
-    add.add_argument(
-        '--replace',
-        action='store_true',
-        help='remove what is not in the document',
+    _source(add)
+    _allow_missing_hosts(add)
+    _replace(add)
+    check = verb('check', 'inventory:check', 'check a document by itself')
+    _document(check)
+    diff = verb(
+        'diff', 'inventory:diff', 'print what an import would change', True
     )
+    _document(diff)
+    _replace(diff)
     export = verb(
         'export', 'inventory:export', 'print everything as a document'
     )
     form(export, 'yaml')
     verb('show', 'inventory:show', 'print how many of each there are', True)
+
+
+def _source(parser: Any) -> None:
+    sources = parser.add_mutually_exclusive_group(required=True)
+    sources.add_argument(
+        'file', nargs='?', help='YAML or JSON; - for standard input'
+    )
+    sources.add_argument(
+        '--from-nodes',
+        metavar='FILE',
+        help='nodes of a cluster, as kubectl get nodes -o json prints them; '
+        '- for standard input',
+    )
+    sources.add_argument(
+        '--from-kubeconfig',
+        metavar='FILE',
+        help='nodes of the cluster whose API server this file names',
+    )
+
+
+def _document(parser: Any) -> None:
+    parser.add_argument('file', help='YAML or JSON; - for standard input')
+    _allow_missing_hosts(parser)
+
+
+def _allow_missing_hosts(parser: Any) -> None:
+    parser.add_argument(
+        '--allow-missing-hosts',
+        action='store_true',
+        help='aggregates may name hosts that are not there yet',
+    )
+
+
+def _replace(parser: Any) -> None:
+    parser.add_argument(
+        '--replace',
+        action='store_true',
+        help='remove what is not in the document',
+    )
 
 
 def pools(nouns: Any) -> None:
@@ -58,7 +106,39 @@ def pools(nouns: Any) -> None:
 def hosts(nouns: Any) -> None:
     """Add ``host``."""
     verb = noun(nouns, 'host', 'compute hosts')
-    verb('list', 'resources:hosts', 'list hosts', True)
+    listed = verb('list', 'resources:hosts', 'list hosts', True)
+    listed.add_argument('--zone', help='only those of this zone')
+    listed.add_argument(
+        '--aggregate', help='only those of this one, by its id or name'
+    )
+    listed.add_argument(
+        '--state',
+        choices=('up', 'down'),
+        help='only those that report, or do not',
+    )
+    listed.add_argument(
+        '--status',
+        choices=('enabled', 'disabled'),
+        help='only those that may be selected, or may not',
+    )
+    listed.add_argument(
+        '--name',
+        metavar='PATTERN',
+        help='only those with such a name; * stands for any text',
+    )
+    drain = verb(
+        'drain',
+        'capacity:drain',
+        'print where the instances of a host could go',
+        True,
+    )
+    drain.add_argument('host', help='its service host')
+    drain.add_argument(
+        '--plan',
+        action='store_true',
+        required=True,
+        help='only print it: nothing is claimed or moved',
+    )
     show = verb('show', 'resources:show_host', 'print a host')
     show.add_argument('host', help='its service host')
     form(show, 'yaml')
@@ -145,3 +225,25 @@ def groups(nouns: Any) -> None:
     )
     delete = verb('delete', 'resources:delete_group', 'remove a server group')
     delete.add_argument('uuid', help='of the group')
+
+
+def capacity(nouns: Any) -> None:
+    """Add ``capacity``."""
+    added = command(
+        nouns, 'capacity', 'how full the zones are, and what fits where'
+    )
+    added.set_defaults(run='capacity:capacity')
+    list_options(added)
+    added.add_argument('--zone', help='only this availability zone')
+    added.add_argument(
+        '--flavor',
+        metavar='FILE|KEY=VALUE,...',
+        help='how many more instances of it fit: a file with a flavor or a '
+        'request, or for example vcpus=2,memory_mb=4096,root_gb=20',
+    )
+    added.add_argument(
+        '--by',
+        choices=('zone', 'host'),
+        default='zone',
+        help='with --flavor: count by zone or by host (default: zone)',
+    )

@@ -6,6 +6,7 @@ since that may wait long for the database. Reloading has a thread as well.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, NoReturn
 
-from scheduler_service.cmd import threads
+from scheduler_service.cmd import threads, watchdog
 from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
+from scheduler_service.cmd.meditation import Meditation
 from scheduler_service.cmd.reloading import Reloader
 from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
 
@@ -34,7 +36,13 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     # for the interpreter would cost more than scheduling it.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stopping = StopSignal()
-    daemon = Daemon(conf)
+    # Where the watchdog aborts the process, the journal gets its stacks.
+    faulthandler.enable()
+    meditation = Meditation(conf)
+    reporting = SignalWorker(meditation, 'report')
+    signal.signal(signal.SIGUSR2, reporting.ask)
+    reporting.start()
+    meditation.daemon = daemon = Daemon(conf)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(daemon, stopping))
     # What is asked for during the start is done after it.
@@ -59,9 +67,12 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
             'Ready: %(hosts)d hosts, %(pools)d pools, revision %(revision)d',
             status,
         )
+        feeding = _watchdog(daemon)
         notify('READY=1')
         reloading.start()
         stopping.wait()
+        if feeding is not None:
+            feeding.stop()
     notify('STOPPING=1')
     ending = threads.start(daemon.stop, 'stop')
     limit = daemon.conf.scheduler.graceful_shutdown_timeout
@@ -71,6 +82,16 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         _end_process()
     LOG.info('Stopped')
     _end_process()
+
+
+def _watchdog(daemon: Daemon) -> watchdog.Watchdog | None:
+    """Feed the watchdog of systemd, where there is one."""
+    limit = watchdog.limit_s()
+    if limit is None:
+        return None
+    found = watchdog.Watchdog(daemon.scheduler.insight, limit)
+    found.start()
+    return found
 
 
 def _end_process() -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :return: exit status 1, if it cannot start
     """
+    # Until there is an answer to them, which they would end the process for.
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     # Imports leave no garbage; looking for it takes a tenth of their time.
     gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.
@@ -20,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from scheduler_service import conf as options
     from scheduler_service import errors
     from scheduler_service.cmd import log_levels, process
+    from scheduler_service.conf import effective
     from scheduler_service.rpc import transport
 
     gc.freeze()
@@ -34,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         conf = read()
         log_levels.set_up(conf)
+        found = effective.faults(conf)
+        if found:
+            raise errors.ConfigurationError('; '.join(found))
         process.run(conf, read)
     except options.FAULTS as fault:
         print(f'scheduler-service: {fault}', file=sys.stderr)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 LOG = logging.getLogger(__name__)
+# How long telling systemd may take, in seconds.
+_NOTIFY_S = 2.0
 
 
 class StopSignal:
@@ -83,6 +85,8 @@ def notify(state: str) -> None:
     if address.startswith('@'):
         address = '\0' + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        # Whoever listens may be slow, which must not stop us.
+        sock.settimeout(_NOTIFY_S)
         try:
             sock.connect(address)
             sock.sendall(state.encode())

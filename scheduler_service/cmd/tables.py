@@ -28,18 +28,19 @@ def lines(
     :param rows: by the names of the columns
     :param width: how many characters a line may have; None: any number
     """
-    grid = [[cell(row.get(name)) for row in rows] for name in columns]
+    grid = [_cells([row.get(name) for row in rows]) for name in columns]
     heads = [name.replace('_', ' ') for name in columns]
+    ascii_only = all(''.join(cells).isascii() for cells in grid)
+    length = len if ascii_only else len_of
     widths = [
-        max(len_of(head), max(map(len_of, cells), default=0))
+        max(len_of(head), max(map(length, cells), default=0))
         for head, cells in zip(heads, grid, strict=True)
     ]
     if width is not None:
         _narrow(widths, width)
-    right = [_is_number(rows, name) for name in columns]
+    right = [_is_number([row.get(name) for row in rows]) for name in columns]
     yield from _folded(heads, widths, [False] * len(heads))
     yield _GAP.join('-' * size for size in widths)
-    ascii_only = all(cell.isascii() for cells in grid for cell in cells)
     if width is None and ascii_only:
         form = _GAP.join(
             f'{{:{">" if numeric else "<"}{size}}}'
@@ -50,6 +51,16 @@ def lines(
         return
     for cells in zip(*grid, strict=True):
         yield from _folded(cells, widths, right)
+
+
+def _cells(values: list[Any]) -> list[str]:
+    """Return values as texts; quickly where they are plain texts already."""
+    if (
+        all(type(value) is str for value in values)
+        and ''.join(values).isprintable()
+    ):
+        return values
+    return [cell(value) for value in values]
 
 
 def cell(value: Any) -> str:
@@ -82,16 +93,10 @@ def _places(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in 'WF' else 1
 
 
-def _is_number(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
-    found = False
-    for row in rows:
-        value = row.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        found = True
-    return found
+def _is_number(values: list[Any]) -> bool:
+    """Whether values are numbers, as far as they are there."""
+    kinds = {type(value) for value in values} - {type(None)}
+    return bool(kinds) and kinds <= {int, float}
 
 
 def _narrow(widths: list[int], width: int) -> None:

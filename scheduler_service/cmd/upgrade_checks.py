@@ -19,7 +19,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from scheduler_service import conf as options
 from scheduler_service import errors, policies
-from scheduler_service.cmd import daemon
+from scheduler_service.cmd import stores
 from scheduler_service.cmd.threads import run_within
 from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
@@ -44,7 +44,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_tables(self) -> Any:
         """Check that this release can use the tables of the database."""
         try:
-            store = daemon.open_store(self._conf)
+            store = stores.open_store(self._conf)
             try:
                 with store.reading() as conn:
                     found = version.check(conn)

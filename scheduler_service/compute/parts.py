@@ -6,6 +6,7 @@ document as plain values. Stateless.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 import msgspec
@@ -145,16 +146,21 @@ def dedicated_cpus(cell: wire.NumaCell) -> int:
 
 
 def pci_requests(
-    found: wire.PciRequests | None, has_numa: bool
+    found: wire.PciRequests | None,
+    has_numa: bool,
+    placed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return requests for PCI devices.
 
     :param has_numa: whether the instance has a NUMA topology
+    :param placed: ids of requests that groups of resources stand for
     :raises InvalidRequest: they have to be on the NUMA cells of the instance,
         or are asked for by their resource class
     """
     requests = []
     for index, one in enumerate(found.requests if found else ()):
+        if one.request_id in placed:
+            continue
         place = f'pci_requests[{index}]'
         if has_numa and one.numa_policy in _STRICT_AFFINITY:
             refuse(

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from scheduler_service.compute import objects
 from scheduler_service.model import HostsAnswer, Selection
 
@@ -26,9 +28,17 @@ def selections(
     """
     # Alternates are the same for all instances of a cell.
     made: dict[str, dict[str, Any]] = {}
+
+    def make(selected: Selection) -> dict[str, Any]:
+        if selected.allocation is not msgspec.UNSET:
+            return _selection(selected, amounts)
+        if selected.uuid not in made:
+            made[selected.uuid] = _selection(selected, amounts)
+        return made[selected.uuid]
+
     return [
         [
-            made.setdefault(each.uuid, _selection(each, amounts))
+            make(each)
             for each in (
                 one.selected,
                 *(one.alternates if alternates else ()),
@@ -72,15 +82,23 @@ def _selection(
                     'memory_mb': limits.get('memory_mb'),
                 },
             ),
-            'allocation_request': _allocation_request(selected.uuid, amounts),
+            'allocation_request': _allocation_request(selected, amounts),
             'allocation_request_version': ALLOCATION_REQUEST_VERSION,
             'availability_zone': selected.zone,
         },
     )
 
 
-def _allocation_request(provider: str, amounts: Mapping[str, int]) -> str:
-    """Return what a claim of these amounts on a provider asks for."""
+def _allocation_request(
+    selected: Selection, amounts: Mapping[str, int]
+) -> str:
+    """Return what a claim on a host asks for.
+
+    :param amounts: of the host's own provider, where that is all
+    """
+    if selected.allocation is not msgspec.UNSET:
+        return json.dumps(selected.allocation)
+    provider = selected.uuid
     resources = {name: amounts[name] for name in sorted(amounts)}
     return json.dumps(
         {

@@ -10,10 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scheduler_service import errors
-from scheduler_service.compute import objects, parts, resources, wire
+from scheduler_service.compute import groups, objects, parts, resources, wire
 from scheduler_service.compute.features import Features
 from scheduler_service.model import Request, ServerGroup, documents
 from scheduler_service.model.limits import NAME_LENGTH
+
+_ALIAS = 'pci_passthrough:alias'
 
 
 class ComputeRequest(NamedTuple):
@@ -31,6 +33,7 @@ def translate(
     instance_uuids: Sequence[Any],
     context: Mapping[str, Any],
     offered: Collection[str] = (),
+    with_groups: bool = False,
 ) -> ComputeRequest:
     """Return a RequestSpec as a request of ours.
 
@@ -38,20 +41,27 @@ def translate(
     :param instance_uuids: of the instances to place
     :param context: of the caller
     :param offered: resource classes that some host offers
+    :param with_groups: whether groups of resources can be claimed
     :raises InvalidRequest: it cannot be read, or asks for something that is
         not supported
     """
     plain = objects.named(spec_obj, 'RequestSpec', 'spec_obj')
     spec: wire.RequestSpec = documents.arguments(plain, wire.RequestSpec)
-    _check_supported(spec)
     specs = _extra_specs(spec.flavor)
-    resources.check(specs)
+    grouped: dict[str, Any] = {}
+    placed: frozenset[str] = frozenset()
+    if with_groups:
+        grouped = groups.of_request(spec, specs)
+        placed = groups.placed_devices(spec)
+    else:
+        _check_supported(spec)
+        resources.check(specs)
     numa = parts.numa_topology(spec.numa_topology)
     group = spec.instance_group
     features = Features(specs, spec.image)
     tried = parts.tried(spec.retry)
     retry = spec.retry
-    document = {
+    document: dict[str, Any] = {
         'request_id': request_id(context),
         'project_id': spec.project_id or text(context, 'project_id'),
         'user_id': spec.user_id or text(context, 'user_id'),
@@ -81,9 +91,15 @@ def translate(
             **_traits(spec.request_level_params),
         },
         'numa_topology': numa,
-        'pci_requests': parts.pci_requests(spec.pci_requests, bool(numa)),
+        'pci_requests': parts.pci_requests(
+            spec.pci_requests, bool(numa), placed
+        ),
+        **grouped,
     }
     made = parts.group(group)
+    if placed and not document['pci_requests']:
+        # The devices are claimed as groups; the alias stands for the same.
+        document['flavor']['extra_specs'].pop(_ALIAS, None)
     return ComputeRequest(
         documents.request(document),
         None if made is None else documents.server_group(made),

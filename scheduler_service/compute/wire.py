@@ -64,6 +64,7 @@ class PciRequest(Part):
     count: int
     spec: list[dict[str, Any]] | None = None
     alias_name: str | None = None
+    request_id: str | None = None
     requester_id: str | None = None
     numa_policy: str | None = None
 

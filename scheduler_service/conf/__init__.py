@@ -24,10 +24,12 @@ from scheduler_service.conf import (
     extender,
     filter_scheduler,
     http,
+    kubernetes,
     metrics,
     pci,
     placement,
     pool_scheduler,
+    reports,
     scheduler,
 )
 from scheduler_service.settings import Settings
@@ -40,12 +42,21 @@ MODULES = (
     extender,
     filter_scheduler,
     http,
+    kubernetes,
     metrics,
     pci,
     pool_scheduler,
+    reports,
     scheduler,
 )
-_QUIET = ['amqp=WARN', 'kombu=WARN', 'sqlalchemy=WARN', 'alembic=WARN']
+_QUIET = [
+    'amqp=WARN',
+    'kombu=WARN',
+    'sqlalchemy=WARN',
+    'alembic=WARN',
+    # It logs a lost broker for each connection and each try; we do it once.
+    'oslo.messaging._drivers.impl_rabbit=CRITICAL',
+]
 
 
 def new_config() -> Any:

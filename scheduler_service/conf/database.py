@@ -6,6 +6,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_service.store.timeouts import Timeouts
+
 GROUP = 'database'
 
 OPTS = [
@@ -73,3 +75,15 @@ also the TCP user timeout of connections to the database.
 def register_opts(conf: Any) -> None:
     """Register this module's options on *conf*."""
     conf.register_opts(OPTS, group=GROUP)
+
+
+def timeouts(conf: Any) -> Timeouts:
+    """Return how long the database may take."""
+    group = conf.database
+    return Timeouts(
+        connect=group.connect_timeout,
+        lock=group.lock_timeout,
+        statement=group.statement_timeout,
+        idle_transaction=group.idle_transaction_timeout,
+        response=group.response_timeout,
+    )

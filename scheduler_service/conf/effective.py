@@ -24,7 +24,7 @@ _NOT_SHOWN = frozenset(
 _ALSO_TAKEN = frozenset((('DEFAULT', 'default_log_levels'),))
 _TAKEN_GROUPS = frozenset(('oslo_policy',))
 # What differs between daemons that do the same.
-_OWN = frozenset(
+OWN = frozenset(
     (
         ('DEFAULT', 'log_file'),
         ('DEFAULT', 'log_dir'),
@@ -38,6 +38,7 @@ _OWN = frozenset(
         ('oslo_messaging_rabbit', 'processname'),
         ('oslo_messaging_rabbit', 'hostname'),
         ('oslo_concurrency', 'lock_path'),
+        ('oslo_reports', 'log_dir'),
     )
 )
 _FAULT = re.compile(r'from (.*?) is not valid: (.*)', re.DOTALL)
@@ -50,6 +51,7 @@ class Option(NamedTuple):
     :ivar group: ``DEFAULT`` where it has none
     :ivar source: a file, the command line, a variable, or ``default``
     :ivar reloads: whether a reload takes a new value
+    :ivar is_default: whether it would have the value if it was not set
     """
 
     group: str
@@ -58,6 +60,7 @@ class Option(NamedTuple):
     source: str
     secret: bool
     reloads: bool
+    is_default: bool
 
     @property
     def place(self) -> str:
@@ -79,29 +82,33 @@ def options(conf: Any) -> list[Option]:
 
 
 def document(conf: Any) -> dict[str, dict[str, Any]]:
-    """Return ``group -> option -> value`` as JSON can say it, without secrets.
+    """Return ``group -> option -> {value, source}`` as JSON can say it.
+
+    Secrets are hidden.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     found: dict[str, dict[str, Any]] = {}
     for one in options(conf):
-        found.setdefault(one.group, {})[one.name] = _plain(one.shown)
+        said = {'value': _plain(one.shown), 'source': one.source}
+        found.setdefault(one.group, {})[one.name] = said
     return found
 
 
-def fingerprint(values: dict[str, dict[str, Any]]) -> str:
+def fingerprint(conf: Any) -> str:
     """Return 12 digits that differ where daemons are configured differently.
 
-    What belongs to one daemon or machine does not count: its name, addresses,
-    certificate, and log.
+    What has its default does not count, so that another release, which has
+    more options, need not differ; nor does what belongs to one daemon or
+    machine: its name, addresses, certificate, and log. Of a secret it counts
+    whether there is one.
 
-    :param values: of :func:`document`
+    :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     lines = [
-        f'{group}\0{name}\0{value!r}'
-        for group in sorted(values)
-        for name, value in sorted(values[group].items())
-        if (group, name) not in _OWN
+        f'{one.place}\0{_plain(one.shown)!r}'
+        for one in options(conf)
+        if not (one.is_default or (one.group, one.name) in OWN)
     ]
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
 
@@ -174,13 +181,15 @@ def _value(conf: Any, group: str, opt: Any) -> Any:
 
 def _option(conf: Any, group: str, opt: Any) -> Option:
     place = group, opt.dest
+    value, source = _value(conf, group, opt), _source(conf, group, opt.dest)
     return Option(
         group,
         opt.dest,
-        _value(conf, group, opt),
-        _source(conf, group, opt.dest),
+        value,
+        source,
         opt.secret,
         opt.mutable or place in _ALSO_TAKEN or group in _TAKEN_GROUPS,
+        source == 'default' or value == opt.default,
     )
 
 

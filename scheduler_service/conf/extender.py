@@ -81,6 +81,58 @@ itself before the call.
         help='Weighers that run for pods when we are called as an extender.',
     ),
     cfg.StrOpt(
+        'load_weighers',
+        mutable=True,
+        default='counted',
+        choices=[
+            ('counted', 'where the use of pods is counted'),
+            ('always', 'even if only the use in the store is known'),
+            ('never', 'not at all'),
+        ],
+        help="""
+When the weighers that look at the load of hosts count for pods.
+
+Without the use of pods, the emptiest host would stay the emptiest for ever,
+and all pods would go there.
+
+Related options:
+
+* ``[kubernetes] enabled``
+""",
+    ),
+    cfg.StrOpt(
+        'score_scale',
+        mutable=True,
+        default='distance',
+        choices=[
+            ('distance', 'a point is a difference that matters'),
+            ('range', 'the best node of a call has 10, the worst 0'),
+        ],
+        help="""
+What the scores of 0 to 10 say.
+
+A kube-scheduler makes 100 points of its own of 10 points, however small the
+difference was. With ``distance``, where pods are counted, one node has 10: the
+first of the least loaded. Others as good as it have 9, a node with one such
+pod more has 8, with three more 7, with seven more 6. The whole range of a
+weigher with the multiplier 1 is 10 points.
+""",
+    ),
+    cfg.StrOpt(
+        'unknown_nodes',
+        default='refuse',
+        choices=[
+            ('refuse', 'with a reason that says what to do'),
+            ('pass', 'without having been evaluated'),
+        ],
+        help="""
+What becomes of a node of which nothing but the name is known.
+
+Only its name was sent, the store lacks it, and no API server is followed that
+has it.
+""",
+    ),
+    cfg.StrOpt(
         'api_server',
         default=None,
         sample_default='https://10.0.0.1:6443',
@@ -93,6 +145,7 @@ Related options:
 
 * ``api_token_file``
 * ``api_ca_file``
+* ``api_timeout``
 """,
     ),
     cfg.StrOpt(
@@ -104,6 +157,19 @@ Related options:
         'api_ca_file',
         default=None,
         help="The path of the CA of the API server's certificate.",
+    ),
+    cfg.FloatOpt(
+        'api_timeout',
+        default=4.0,
+        min=0.1,
+        help="""
+How long binding a pod may take, in seconds.
+
+Shorter than ``httpTimeout`` in the configuration of the kube-scheduler, 5 s by
+default, so that the pod's events say why it was not bound. Binds have
+``[http] threads`` threads of their own: while the API server hangs, nodes are
+filtered and scored all the same.
+""",
     ),
 ]
 

@@ -176,6 +176,38 @@ claim checks the database itself in any case.
 How many decisions are stored with their reasons; 0 stores none.
 
 ``scheduler-manage decision show`` prints them.
+
+Related options:
+
+* ``decisions_max_age``
+""",
+    ),
+    cfg.FloatOpt(
+        'decisions_max_age',
+        mutable=True,
+        default=0.0,
+        min=0.0,
+        help="""
+For how many seconds a decision is stored; 0: as long as it is among those
+that ``decisions_kept`` allows.
+
+Older ones are deleted once a minute, in small steps.
+
+Related options:
+
+* ``decisions_kept``
+""",
+    ),
+    cfg.BoolOpt(
+        'log_decisions',
+        mutable=True,
+        default=True,
+        help="""
+Whether each decision gets a line in the log, at level INFO.
+
+It says the outcome, the hosts or the pool, the time, the request id and the
+project. A message with many requests gets one line. ``decisions_kept`` is
+about the decisions with their reasons, in the database.
 """,
     ),
     cfg.FloatOpt(

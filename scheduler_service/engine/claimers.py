@@ -61,7 +61,17 @@ class EmbeddedClaimer:
     has_pending = False
 
     def check(self, request: Request) -> None:
-        """Accept any request."""
+        """Check that a request has no groups of resources.
+
+        :raises InvalidRequest: it has some
+        """
+        if request.resource_groups:
+            suffix = request.resource_groups[0].suffix
+            raise errors.InvalidRequest(
+                f'resource_groups: group {suffix} can only be claimed in the '
+                'placement service ([compute] use_placement)',
+                at='resource_groups',
+            )
 
     def complete(
         self,

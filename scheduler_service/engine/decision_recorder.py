@@ -13,8 +13,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from scheduler_service import errors
+from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.reading import change_feed
@@ -28,6 +30,7 @@ _MAX_WAITING = 20_000
 _PER_TRANSACTION = 500
 # Old decisions are pruned after at most so many new ones.
 _PRUNE_AFTER = 5_000
+_PRUNE_STEP = 1_000
 _PRUNE_CHANGES_EVERY_S = 60.0
 # A daemon that was away for longer than this reloads its snapshot.
 _CHANGES_KEPT_S = 3600.0
@@ -41,14 +44,20 @@ class DecisionRecorder:
 
     :ivar keep: how many decisions the store keeps; 0: store none
     :ivar outcome_retention: seconds for which outcomes are kept
+    :ivar max_age: seconds for which decisions are kept; 0: for ever
     """
 
     def __init__(
-        self, store: Store, keep: int, outcome_retention: float = 86_400.0
+        self,
+        store: Store,
+        keep: int,
+        outcome_retention: float = 86_400.0,
+        max_age: float = 0.0,
     ) -> None:
         self._store = store
         self.outcome_retention = outcome_retention
         self.keep = keep
+        self.max_age = max_age
         self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_MAX_WAITING
@@ -90,18 +99,39 @@ class DecisionRecorder:
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
+            self._prune_decisions()
 
     def _storing(self, batch: list[Decision]) -> Callable[[Writer], None]:
-        """Return the work that stores decisions, and prunes when it is due."""
+        """Return the work that stores decisions."""
         self._stored_since_pruning += len(batch)
 
         def work(writer: Writer) -> None:
             decisions.record(writer, batch)
-            if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
-                decisions.prune(writer, self.keep)
-                self._stored_since_pruning = 0
 
         return work
+
+    def _prune_decisions(self) -> None:
+        """Delete what is beyond the number and the age that are kept.
+
+        In small steps, each a transaction: claims wait for none of them.
+        """
+        if self._stored_since_pruning > min(_PRUNE_AFTER, self.keep // 10):
+            self._stored_since_pruning = 0
+            self._repeat(partial(decisions.prune, keep=self.keep))
+
+    def _prune_by_age(self) -> None:
+        if self.max_age:
+            with self._store.reading() as conn:
+                before = clock.read(conn) - self.max_age
+            self._repeat(partial(decisions.purge, before=before))
+
+    def _repeat(self, delete: Callable[..., int]) -> None:
+        """Call *delete* in transactions until it finds nothing to delete."""
+        while not self._stopping.is_set():
+            if not self._store.write(
+                lambda writer: delete(writer, most=_PRUNE_STEP)
+            ):
+                return
 
     def _run(self) -> None:
         pruned_at = time.monotonic()
@@ -110,6 +140,7 @@ class DecisionRecorder:
             if time.monotonic() - pruned_at > _PRUNE_CHANGES_EVERY_S:
                 pruned_at = time.monotonic()
                 self._attempt(self._prune_changes)
+                self._attempt(self._prune_by_age)
         self._attempt(self.flush)
 
     def _prune_changes(self) -> None:

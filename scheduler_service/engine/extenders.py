@@ -100,6 +100,16 @@ class ExtenderDispatcher:
         self._retired = False
 
     @property
+    def pending(self) -> int:
+        """How many jobs are out that will come back."""
+        return self._pending
+
+    @property
+    def urls(self) -> list[str]:
+        """The URL prefixes of the extenders."""
+        return self._chain.urls
+
+    @property
     def has_pending(self) -> bool:
         """Whether jobs are out that will come back."""
         return self._pending > 0

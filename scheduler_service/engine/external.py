@@ -108,6 +108,7 @@ class HostOrderer:
         names = list(dict.fromkeys(ordered))
         outcome = 'ordered' if names else 'NoValidHost'
         reasons = {
+            'project_id': request.project_id,
             'hosts': len(hosts),
             'unknown': len(unknown),
             'funnel': funnel,

@@ -11,21 +11,25 @@ from typing import Any
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
+from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
-from scheduler_service.engine import legacy_policy
+from scheduler_service.engine import legacy_policy, pod_places
 from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.plan import Plan
-from scheduler_service.engine.pods import PodEvaluator
+from scheduler_service.engine.pod_places import PodPlaces
+from scheduler_service.engine.pod_resources import OfferedResources
+from scheduler_service.engine.pod_use import PodUse
+from scheduler_service.engine.pods import PodEvaluator, PodPipeline
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender import config
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
 from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
@@ -76,35 +80,50 @@ def plan(conf: Any) -> Plan:
     )
 
 
-def timeouts(conf: Any) -> Timeouts:
-    """Return how long the database may take."""
-    group = conf.database
-    return Timeouts(
-        connect=group.connect_timeout,
-        lock=group.lock_timeout,
-        statement=group.statement_timeout,
-        idle_transaction=group.idle_transaction_timeout,
-        response=group.response_timeout,
-    )
-
-
-def pod_pipeline(conf: Any) -> HostPipeline:
-    """Return the pipeline that nodes are judged by for pods.
+def pod_pipeline(conf: Any) -> PodPipeline:
+    """Return what nodes are judged by for pods.
 
     :raises ConfigurationError: a filter or weigher does not load
     """
-    available = conf.filter_scheduler.available_filters
-    return _without_room(conf, available, 'extender')
+    group, available = conf.extender, conf.filter_scheduler.available_filters
+    by_load = group.load_weighers == 'always' or (
+        conf.kubernetes.enabled and group.load_weighers == 'counted'
+    )
+    filters = _filters(conf, available, group.enabled_filters, 'extender')
+    weighers = _weighers(conf, group.weight_classes, 'extender')
+    settings = options.settings(conf)
+    pipeline = HostPipeline(
+        [*filters, OfferedResources()],
+        [one for one in weighers if not pod_places.looks_at_load(one)],
+        settings,
+        check_room=False,
+    )
+    return PodPipeline(
+        pipeline,
+        pod_places.load_scoring(
+            weighers if by_load else (), settings, group.score_scale == 'range'
+        ),
+    )
 
 
-def pod_evaluator(conf: Any, scheduler: Scheduler) -> PodEvaluator:
+def pod_evaluator(
+    conf: Any, scheduler: Scheduler, use: PodUse, unknown: UnknownNodes
+) -> PodEvaluator:
     """Return what judges nodes for pods.
 
+    :param use: what pods use
+    :param unknown: what becomes of nodes that the store lacks
     :raises ConfigurationError: a filter or weigher does not load
     """
-    return PodEvaluator(
-        pod_pipeline(conf), scheduler.snapshot, conf.extender.domain
+    by = pod_pipeline(conf)
+    places = PodPlaces(
+        use,
+        by.scoring,
+        conf.extender.domain,
+        by.pipeline.settings,
+        assuming=conf.kubernetes.enabled,
     )
+    return PodEvaluator(by.pipeline, scheduler.snapshot, places, unknown)
 
 
 def order_pipeline(conf: Any) -> tuple[HostPipeline, ExternalOptions]:

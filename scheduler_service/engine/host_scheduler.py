@@ -93,6 +93,11 @@ class HostScheduler:
         self.replies.requeue = requeue
 
     @property
+    def selections(self) -> int:
+        """How often hosts were selected for a job."""
+        return self._selector.selections
+
+    @property
     def has_pending(self) -> bool:
         """Whether jobs wait for others, or are being explained."""
         extenders = self.replies.extenders

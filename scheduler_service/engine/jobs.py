@@ -27,6 +27,7 @@ from scheduler_service.model import (
     ZoneEntry,
     ZoneRequest,
 )
+from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.pipeline import Assignment, Bonuses, HostPipeline
 from scheduler_service.store.connection import Writer
 
@@ -50,6 +51,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     :ivar lane: of whoever sent it: callers get fair shares by it
     :ivar is_lost: says whether the connection that it came over is closed, so
         that the broker may have given it to another daemon
+    :ivar context: of the caller, as it was sent
     """
 
     id: str = ''
@@ -57,6 +59,25 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
     sent_at: float | None = None
     lane: Hashable = ''
     is_lost: Callable[[], bool] = never
+    context: Mapping[str, Any] = {}
+
+    def sent_id(self, name: str = 'request_id') -> str | None:
+        """Return an id that the caller's log knows the request by.
+
+        :param name: or ``global_request_id``
+        :return: None where there is none that can be kept
+        """
+        found = self.context.get(name)
+        if not found or not isinstance(found, str):
+            return None
+        fits = len(found) <= NAME_LENGTH and found.isprintable()
+        return found if fits else None
+
+    def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
+        """Return the caller's ids that are kept beside an id of a request."""
+        sent = self.sent_id()
+        own = sent if sent != request_id else None
+        return own, self.sent_id('global_request_id')
 
     def key(self, entry: int = 0) -> str | None:
         """Return the idempotency key of an entry; None: there is none."""

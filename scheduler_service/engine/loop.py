@@ -55,6 +55,8 @@ class EngineLoop:
 
     :ivar batches: how many were taken
     :ivar requests: how many jobs were in them
+    :ivar turns: how often the loop turned
+    :ivar turned_at: monotonic time of its last turn
     :ivar options: what is read of them is read with each batch
     """
 
@@ -83,7 +85,8 @@ class EngineLoop:
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
         )
-        self.batches = self.requests = 0
+        self.batches = self.requests = self.turns = 0
+        self.turned_at = time.monotonic()
         # Work that waits for the moment between two batches.
         self._changes: collections.deque[
             tuple[Callable[[], None], Future[None]]
@@ -127,6 +130,8 @@ class EngineLoop:
 
     def _run(self) -> None:
         while True:
+            self.turns += 1
+            self.turned_at = time.monotonic()
             jobs = self._queue.take(self.options.batch_size, _IDLE_S)
             if self._changes:
                 self._change()

@@ -9,7 +9,7 @@ import dataclasses
 class EngineOptions:
     """Options of the group ``[scheduler]`` under the same names.
 
-    Times are in seconds, all else are counts.
+    Times are in seconds, all other numbers are counts.
     """
 
     request_queue_size: int = 1000
@@ -17,6 +17,8 @@ class EngineOptions:
     claim_retries: int = 8
     snapshot_max_age: float = 0.2
     decisions_kept: int = 100_000
+    log_decisions: bool = True
+    decisions_max_age: float = 0.0
     max_deliveries: int = 5
     service_down_time: float = 60.0
     claim_timeout: float = 0.0

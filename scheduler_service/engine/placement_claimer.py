@@ -24,8 +24,9 @@ from scheduler_service.engine.claimers import Refuse
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.placement_journal import PlacementJournal
+from scheduler_service.engine.placement_trees import TreeClaims
 from scheduler_service.model import Placement, Request
-from scheduler_service.placement import claims
+from scheduler_service.placement import candidates, claims
 from scheduler_service.placement.claims import Outcome, Wanted
 from scheduler_service.placement.client import PlacementClient
 from scheduler_service.store.connection import Store
@@ -55,15 +56,19 @@ _PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
 class _Task(msgspec.Struct, eq=False):
     """The claims of a job.
 
+    :ivar placements: in the order of *wanted*
     :ivar hosts: uuid of a provider -> service host
     :ivar repeated: whether they may be complete already
+    :ivar is_tree: whether the service says which providers give them
     :ivar since: monotonic time at which it began to wait
     """
 
     job: HostJob
     wanted: list[Wanted]
+    placements: Sequence[Placement]
     hosts: dict[str, str]
     repeated: bool
+    is_tree: bool
     on_done: Callable[[], None]
     on_failure: Callable[[errors.SchedulerError], None]
     since: float = msgspec.field(default_factory=time.monotonic)
@@ -92,6 +97,7 @@ class PlacementClaimer:
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
+        self._trees = TreeClaims(client)
         self._store = store
         self._health = health
         self._refuse = refuse
@@ -116,10 +122,12 @@ class PlacementClaimer:
         return self._pending > 0
 
     def check(self, request: Request) -> None:
-        """Check that a request only asks the host's own provider.
+        """Check that a request says itself all that it asks for.
 
-        :raises InvalidRequest: it asks for more
+        :raises InvalidRequest: its extra specs ask for more
         """
+        if request.amounts is not None:
+            return
         specs = request.flavor.extra_specs
         for name in specs:
             if _UNSUPPORTED.fullmatch(name):
@@ -145,7 +153,7 @@ class PlacementClaimer:
             Wanted(
                 one.instance_uuid,
                 one.selected.uuid,
-                request.resources,
+                request.own_resources,
                 request.project_id,
                 user,
                 beside=job.move,
@@ -153,7 +161,16 @@ class PlacementClaimer:
             for one in placements
         ]
         hosts = {one.selected.uuid: one.selected.host for one in placements}
-        task = _Task(job, wanted, hosts, repeated, on_done, on_failure)
+        task = _Task(
+            job,
+            wanted,
+            placements,
+            hosts,
+            repeated,
+            candidates.is_needed(request),
+            on_done,
+            on_failure,
+        )
         with self._changed:
             self._pending += 1
             self._waiting.append(task)
@@ -172,7 +189,7 @@ class PlacementClaimer:
         journal = PlacementJournal(self._store)
         while tasks := self._take(journal):
             try:
-                self._complete(list(tasks), journal)
+                self._complete(tasks, journal)
             finally:
                 with self._changed:
                     for task in tasks:
@@ -229,13 +246,25 @@ class PlacementClaimer:
             return False
         return time.monotonic() - tasks[0].since < _PATIENCE_S
 
-    def _complete(self, tasks: list[_Task], journal: PlacementJournal) -> None:
+    def _complete(
+        self, tasks: Sequence[_Task], journal: PlacementJournal
+    ) -> None:
         """Complete tasks together; each by itself where that fails."""
-        for task in [one for one in tasks if one.job.expired()]:
-            tasks.remove(task)
-            self._fail(task, errors.TooLate())
-        if not tasks:
-            return
+        plain = []
+        for task in tasks:
+            if task.job.expired():
+                self._fail(task, errors.TooLate())
+            elif task.is_tree:
+                self._complete_tree(task, journal)
+            else:
+                plain.append(task)
+        if plain:
+            self._complete_plain(plain, journal)
+
+    def _complete_plain(
+        self, tasks: list[_Task], journal: PlacementJournal
+    ) -> None:
+        """Complete tasks that take amounts of the hosts' own providers."""
         try:
             wanted = [one for task in tasks for one in task.wanted]
             journal.intend(wanted, all(task.fresh for task in tasks))
@@ -257,6 +286,27 @@ class PlacementClaimer:
                 self._settle(task, found, journal)
             except Exception as fault:
                 self._fail(task, fault)
+
+    def _complete_tree(self, task: _Task, journal: PlacementJournal) -> None:
+        """Complete a task of which the service says what gives its amounts."""
+        request = task.job.request
+        found: dict[str, Outcome] = {}
+        try:
+            for number, one in enumerate(task.wanted):
+                task.wanted[number], found[one.consumer] = self._trees.make(
+                    one, request, task.repeated, journal
+                )
+                if found[one.consumer] not in _GOOD:
+                    break
+                journal.made([task.wanted[number]])
+            else:
+                for placement, one in zip(
+                    task.placements, task.wanted, strict=True
+                ):
+                    self._trees.complete(placement, one, request)
+            self._settle(task, found, journal)
+        except Exception as fault:
+            self._fail(task, fault)
 
     def _make(self, tasks: Sequence[_Task]) -> dict[str, Outcome]:
         """Return what became of the allocations, by instance."""
@@ -282,13 +332,14 @@ class PlacementClaimer:
         journal: PlacementJournal,
     ) -> None:
         """Finish a job whose allocations are all made; undo others."""
-        bad = [one for one in task.wanted if found[one.consumer] not in _GOOD]
+        done = [one for one in task.wanted if one.consumer in found]
+        bad = [one for one in done if found[one.consumer] not in _GOOD]
         if not bad:
             self._health.count('placement_claims', by=len(task.wanted))
             task.on_done()
             return
         self._health.count('placement_claims_lost', by=len(task.wanted))
-        good = [one for one in task.wanted if one not in bad]
+        good = [one for one in done if one not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
         if found[worst.consumer] is Outcome.CONFLICT:
@@ -337,9 +388,7 @@ class PlacementClaimer:
             # An earlier answer may have given them to the caller.
             return
         for one in wanted:
-            claims.undo(
-                self._client, one.consumer, one.provider, one.resources
-            )
+            claims.undo(self._client, one.consumer, one.whole.allocations)
         journal.forget([one.consumer for one in task.wanted])
 
 

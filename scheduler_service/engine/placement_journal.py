@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from oslo_db import exception as db_exception
 
@@ -42,8 +43,7 @@ class PlacementJournal:
         :param fresh: whether there is no earlier record of them, as a rule
         :raises StoreUnavailable: the database does not answer
         """
-        claims = [(one.consumer, one.provider, one.resources)
-                  for one in wanted]  # fmt: skip
+        claims = [(one.consumer, one.provider, one.record) for one in wanted]
         made = self._made
 
         def write(writer: Writer) -> None:
@@ -64,6 +64,28 @@ class PlacementJournal:
             else:
                 self._made = []
                 return
+
+    def recorded(self, wanted: Wanted) -> dict[str, Any] | None:
+        """Return the record of a claim; None: there is none.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        return self._writer.write(
+            lambda writer: placement_records.recorded(
+                writer.conn, wanted.consumer, wanted.provider
+            )
+        )
+
+    def replace(self, wanted: Wanted) -> None:
+        """Record other allocations for a claim, of which none were made.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        self._writer.write(
+            lambda writer: placement_records.replace(
+                writer.conn, wanted.consumer, wanted.provider, wanted.record
+            )
+        )
 
     def made(self, wanted: Sequence[Wanted]) -> None:
         """Have it recorded soon that allocations were made just now."""

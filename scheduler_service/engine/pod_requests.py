@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from scheduler_service.extender import pod_keys, reading
+from scheduler_service.extender.usage import Usage, usage_of
 from scheduler_service.model import Request
 
 _MOST = 4096
@@ -17,10 +18,12 @@ class Asked(NamedTuple):
     """What a pod asks for.
 
     :ivar key: the same for pods with one request; None: not to be remembered
+    :ivar usage: what the pod takes of a node
     """
 
     key: str | None
     request: Request
+    usage: Usage
 
 
 class PodRequests:
@@ -31,7 +34,7 @@ class PodRequests:
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._known: dict[str, Request] = {}
+        self._known: dict[str, Asked] = {}
         # The pod that was asked about last, and what it asks for.
         self._last: tuple[Any, Asked] | None = None
 
@@ -52,10 +55,11 @@ class PodRequests:
         key = pod_keys.key_of(pod, self._domain)
         known = None if key is None else self._known.get(key)
         if known is not None:
-            return Asked(key, known)
+            return known
         request = reading.pod_request(pod, self._domain)
+        asked = Asked(key, request, usage_of(pod, self._domain))
         if key is not None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[key] = request
-        return Asked(key, request)
+            self._known[key] = asked
+        return asked

@@ -2,39 +2,37 @@
 
 A node that the store knows is evaluated as it is stored; any other by the
 object that was sent. :class:`PodEvaluator` owns copies of the newest host
-table and a cache of nodes it has read; any thread may call it.
+table; any thread may call it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from scheduler_service.columns import HostTable, build_table
-from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine import pod_places
+from scheduler_service.engine.pod_load import Asking, LoadScoring, Sent
+from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_requests import Asked, PodRequests
+from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
 from scheduler_service.engine.stored_hosts import StoredHosts
-from scheduler_service.extender import reading, wire
+from scheduler_service.extender import wire
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
-from scheduler_service.model import Aggregate, Host
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.judgement import Judgement
 
-_MAX_SCORE = 10
 _MAX_REASON_LENGTH = 1000
 # Reasons are computed for so many nodes that one filter rejects; the others
 # get the last of these.
 _MAX_REASONS = 200
-_MAX_CACHED_NODES = 20_000
 # Filters that look at load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(
     (
@@ -47,7 +45,6 @@ _MAY_PASS_LATER = frozenset(
         'DifferentHostFilter',
         'SameHostFilter',
         'TypeAffinityFilter',
-        'resources',
     )
 )
 
@@ -127,83 +124,160 @@ class Scores(NamedTuple):
 class _Part(NamedTuple):
     """Those nodes of a call that are in one table.
 
-    :ivar rows: int64[m], of the names
+    :ivar sent: their rows and numbers, in the order of the names
     """
 
     judgement: Judgement
-    table: HostTable
     names: Sequence[str]
-    rows: Rows
+    sent: Sent
+
+
+class PodPipeline(NamedTuple):
+    """What nodes are judged by for pods.
+
+    :ivar scoring: how much the load of nodes counts
+    """
+
+    pipeline: HostPipeline
+    scoring: LoadScoring
 
 
 class PodEvaluator:
     """Filters and scores nodes for pods.
 
     :param snapshot: gives the newest snapshot, None before the first
-    :param domain: of the labels, annotations and resources that are ours
+    :param places: where pods are, and what follows from it
+    :param unknown: what becomes of nodes that the store lacks
     """
 
     def __init__(
         self,
         pipeline: HostPipeline,
         snapshot: Callable[[], Snapshot | None],
-        domain: str,
+        places: PodPlaces,
+        unknown: UnknownNodes,
     ) -> None:
         self._pipeline = pipeline
-        self._domain = domain
         self._lock = threading.Lock()
         self._stored = StoredHosts(pipeline, snapshot)
-        self._requests = PodRequests(domain)
-        # Digest of a node's JSON -> the host and zone read from it.
-        self._cached_nodes: dict[bytes, tuple[Host, str | None]] = {}
+        self._requests = PodRequests(places.domain)
+        self._places = places
+        self._others = SentNodes(unknown)
+        # The pod that was filtered last, with the nodes that passed, until
+        # they are scored: where it goes is still to be assumed.
+        self._unplaced: tuple[Any, Nodes] | None = None
 
-    def use(self, pipeline: HostPipeline) -> None:
-        """Evaluate by another pipeline, from the next call on."""
+    def use(self, by: PodPipeline) -> None:
+        """Evaluate in another way, from the next call on."""
         with self._lock:
-            self._pipeline = pipeline
-            self._stored.use(pipeline)
+            self._pipeline = by.pipeline
+            self._stored.use(by.pipeline)
+            self._places.scoring = by.scoring
+            self._places.settings = by.pipeline.settings
 
-    def filter(self, pod: Any, nodes: Nodes) -> Verdict:
+    def filter(self, pod: Any, nodes: Nodes, to_place: bool = True) -> Verdict:
         """Return which nodes pass, and the reasons of the others.
 
         A node whose object cannot be read fails alone.
 
+        :param to_place: whether the pod goes to one of those that pass
         :raises WireError: the pod cannot be read
         """
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
         with self._lock:
-            parts, unread = self._parts(self._requests.of(pod), nodes)
+            asked = self._requests.of(pod)
+            asking = self._places.asking(pod, asked.usage)
+            self._place_the_last(asking)
+            parts, unread = self._parts(asked, nodes)
             failed.update(unread)
             for part in parts:
                 self._filter(part, failed, never)
-        passed = nodes.names
-        if failed or never:
-            passed = [
-                name
-                for name in passed
-                if name not in failed and name not in never
-            ]
+                if asking.usage.classes:
+                    full = self._places.full(part.sent, part.names, asking)
+                    for name, reason in full.items():
+                        if name not in never:
+                            failed.setdefault(name, reason)
+            passed = nodes.names
+            if failed or never:
+                passed = [
+                    name
+                    for name in passed
+                    if name not in failed and name not in never
+                ]
+            if self._places.assuming and to_place:
+                self._unplaced = pod, Nodes(passed, nodes.document)
         return Verdict(passed, failed, never)
 
     def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
-        """Return scores of 0 to 10, the best node's 10.
+        """Return scores of 0 to 10; 0 for all nodes if they are equal.
+
+        The pod is assumed to go to the best of them.
 
         :raises WireError: the pod cannot be read
         """
         with self._lock:
-            parts, _ = self._parts(self._requests.of(pod), nodes)
-            if len(parts) == 1 and parts[0].names is nodes.names:
-                part = parts[0]
-                return Scores(
-                    nodes.names, _scores(part.judgement.totals(part.rows))
+            self._unplaced = None
+            return self._prioritize(pod, nodes)
+
+    def _prioritize(self, pod: Any, nodes: Nodes) -> Scores:
+        asked = self._requests.of(pod)
+        asking = self._places.asking(pod, asked.usage)
+        parts, _ = self._parts(asked, nodes)
+        if not parts:
+            return Scores(nodes.names, [0] * len(nodes.names))
+        weights = [one.judgement.totals(one.sent.rows) for one in parts]
+        values = self._places.scores(
+            [one.sent for one in parts],
+            weights[0] if len(parts) == 1 else np.concatenate(weights),
+            asking,
+        )
+        names = parts[0].names
+        if len(parts) > 1:
+            names = [name for one in parts for name in one.names]
+        self._places.assume(asking, names[values.index(max(values))])
+        if names is nodes.names:
+            return Scores(nodes.names, values)
+        scores = dict.fromkeys(nodes.names, 0)
+        scores.update(zip(names, values, strict=True))
+        return Scores(list(scores), list(scores.values()))
+
+    def _place_the_last(self, asking: Asking) -> None:
+        """Assume where the pod goes that was filtered and never scored.
+
+        Either one node was left for it, or nobody asks for scores.
+        """
+        if self._unplaced is None:
+            return
+        pod, nodes = self._unplaced
+        self._unplaced = None
+        uid = pod_places.uid_of(pod)
+        if (
+            nodes.names
+            and uid != asking.uid
+            and not self._places.use.is_seen(uid)
+        ):
+            self._prioritize(pod, nodes)
+
+    def claim(self, uid: str, node: str) -> bool:
+        """Count a pod on the node that it is about to be bound to.
+
+        :return: whether :meth:`unclaim` is due if it is not bound
+        :raises Conflict: pods that were placed meanwhile took the room
+        """
+        with self._lock:
+            sent = None
+            copy = self._stored.newest()
+            if copy is not None and node in copy.rows:
+                rows = np.array([copy.rows[node]], np.int64)
+                sent = Sent(
+                    copy.table, rows, self._places.use.numbers_of([node])
                 )
-            weights: dict[str, float] = dict.fromkeys(nodes.names, 0.0)
-            for part in parts:
-                totals = part.judgement.totals(part.rows).tolist()
-                weights.update(zip(part.names, totals, strict=True))
-        values = np.array(list(weights.values()), np.float64)
-        return Scores(list(weights), _scores(values))
+            return self._places.claim(uid, node, sent)
+
+    def unclaim(self, uid: str) -> None:
+        """Count a pod no more that was not bound."""
+        self._places.use.remove(uid)
 
     def _parts(
         self, asked: Asked, nodes: Nodes
@@ -230,72 +304,25 @@ class PodEvaluator:
             else:
                 others = []
             if len(rows):
+                numbers = self._places.numbers_of(copy.rows)[rows]
                 judgement = self._stored.judgement(asked)
-                parts.append(_Part(judgement, copy.table, names, rows))
+                sent = Sent(copy.table, rows, numbers)
+                parts.append(_Part(judgement, names, sent))
         if not others:
             return parts, {}
-        if nodes.document is None:
-            return parts, {
-                name: f'node {name[:100]} is not known here' for name in others
-            }
-        table, rows_of, unread = self._table_of(others, nodes.document)
-        if rows_of:
+        table, listed, unread = self._others.table_of(others, nodes.document)
+        if listed:
             judgement = self._pipeline.judge(table, asked.request)
-            rows = np.array(list(rows_of.values()), np.int64)
-            parts.append(_Part(judgement, table, list(rows_of), rows))
+            numbers = self._places.use.numbers_of(listed)
+            sent = Sent(table, np.arange(len(listed)), numbers)
+            parts.append(_Part(judgement, listed, sent))
         return parts, unread
-
-    def _table_of(
-        self, names: Sequence[str], document: Callable[[str], Any]
-    ) -> tuple[HostTable, dict[str, int], dict[str, str]]:
-        hosts: list[tuple[int, Host]] = []
-        zones: dict[str, list[str]] = {}
-        rows: dict[str, int] = {}
-        unread: dict[str, str] = {}
-        for name in names:
-            try:
-                host, zone = self._host(document(name))
-            except wire.WireError as fault:
-                reason = f'the node cannot be read: {fault}'
-                unread[name] = reason[:_MAX_REASON_LENGTH].replace(
-                    '%', ' percent'
-                )
-                continue
-            rows[name] = len(hosts)
-            hosts.append((len(hosts), host))
-            if zone:
-                zones.setdefault(zone, []).append(host.host)
-        aggregates = [
-            Aggregate(
-                id=number, hosts=members, metadata={'availability_zone': zone}
-            )
-            for number, (zone, members) in enumerate(zones.items())
-        ]
-        return build_table(hosts, aggregates), rows, unread
-
-    def _host(self, node: Any) -> tuple[Host, str | None]:
-        """Return a v1 Node as (host, zone).
-
-        What was read from JSON is cached by its digest: a kube-scheduler
-        sends each node twice for each pod.
-        """
-        if not isinstance(node, msgspec.Raw):
-            return reading.node_host(node, self._domain)
-        key = hashlib.blake2b(node, digest_size=16).digest()
-        cached = self._cached_nodes.get(key)
-        if cached is None:
-            if len(self._cached_nodes) >= _MAX_CACHED_NODES:
-                self._cached_nodes.clear()
-            document = msgspec.json.decode(node)
-            cached = reading.node_host(document, self._domain)
-            self._cached_nodes[key] = cached
-        return cached
 
     def _filter(
         self, part: _Part, failed: dict[str, str], never: dict[str, str]
     ) -> None:
         """Add rejected nodes to *failed* or *never*, by the first filter."""
-        sent = part.rows
+        sent = part.sent.rows
         if part.judgement.passing()[sent].all():
             return
         passing = np.ones(len(sent), np.bool_)
@@ -316,7 +343,7 @@ class PodEvaluator:
         text = known.get((host_filter.name, row))
         if text is None:
             reason = host_filter.reason(
-                part.table,
+                part.sent.table,
                 row,
                 part.judgement.request,
                 self._pipeline.settings,
@@ -335,19 +362,6 @@ def _may_pass_later(host_filter: HostFilter) -> bool:
     )
 
 
-def _scores(weights: Floats) -> list[int]:
-    """Return weights as scores of 0 to 10, rounded half up; 0 if all equal."""
-    if not len(weights):
-        return []
-    low = weights.min()
-    span = weights.max() - low
-    if span <= 0.0:
-        return [0] * len(weights)
-    scores = (weights - low) / span * _MAX_SCORE + 0.5
-    found: list[int] = scores.astype(np.int64).tolist()
-    return found
-
-
 def preemption_candidates(
     evaluator: PodEvaluator, pod: Any, victims: Mapping[str, wire.Victims]
 ) -> list[str]:
@@ -355,5 +369,5 @@ def preemption_candidates(
 
     :raises WireError: the pod cannot be read
     """
-    verdict = evaluator.filter(pod, Nodes(list(victims)))
+    verdict = evaluator.filter(pod, Nodes(list(victims)), to_place=False)
     return [node for node in victims if node not in verdict.never]

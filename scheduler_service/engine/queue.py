@@ -101,6 +101,19 @@ class RequestQueue:
             one is not own and _may_run(one.jobs[0]) for one in self._blocked
         )
 
+    def lanes(self) -> list[tuple[Hashable, int]]:
+        """Return lanes with how many jobs wait in each, most first."""
+        waiting = [
+            (key, len(one.jobs))
+            for key, one in list(self._lanes.items())
+            if one.jobs
+        ]
+        return sorted(waiting, key=lambda one: -one[1])
+
+    def taken(self) -> list[Job]:
+        """Return jobs that were taken and may have no result yet."""
+        return [*self._taken, *self._pending]
+
     def put(self, job: Job) -> None:
         """Add a job.
 

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
@@ -37,6 +38,7 @@ class Reconfigurer:
     snapshots: SnapshotCache
     outcomes: Outcomes
     recorder: DecisionRecorder
+    decision_log: DecisionLog
     host_state_writer: HostStateWriter
     quarantine: Quarantine
     health: Health
@@ -77,7 +79,9 @@ class Reconfigurer:
         self.snapshots.max_age = options.snapshot_max_age
         self.snapshots.forget()
         self.outcomes.retention = options.outcome_retention
+        self.decision_log.enabled = options.log_decisions
         self.recorder.keep = options.decisions_kept
+        self.recorder.max_age = options.decisions_max_age
         self.recorder.outcome_retention = options.outcome_retention
         self.host_state_writer.options = HostStateWriterOptions(
             options.service_down_time, options.claim_timeout

@@ -227,7 +227,11 @@ class HostReplies:
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
         request_id = job.request.request_id
-        self._recorder.put(Decision.of(request_id, KIND, outcome, why))
+        document = {'project_id': job.request.project_id, **why}
+        origin = job.message.origin(request_id)
+        self._recorder.put(
+            Decision.of(request_id, KIND, outcome, document, *origin)
+        )
 
 
 def _keep(job: HostJob) -> None:

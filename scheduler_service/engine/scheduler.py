@@ -18,6 +18,7 @@ from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import claim_changes, ownership, status
 from scheduler_service.engine.claimers import Claimer, Refuse
+from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.gauges import Gauges
@@ -27,6 +28,7 @@ from scheduler_service.engine.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
+from scheduler_service.engine.insight import Insight
 from scheduler_service.engine.jobs import (
     NO_MESSAGE,
     DeliveredMessage,
@@ -80,8 +82,12 @@ class Scheduler:
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
         self._snapshots = SnapshotCache(store, options.snapshot_max_age)
         self.recorder = DecisionRecorder(
-            store, options.decisions_kept, options.outcome_retention
+            store,
+            options.decisions_kept,
+            options.outcome_retention,
+            options.decisions_max_age,
         )
+        self.decision_log = DecisionLog(options.log_decisions)
         outcomes = Outcomes(options.outcome_retention, self.health)
         self._outcome_writer = OutcomeWriter(store, outcomes)
         self._hosts = HostScheduler(
@@ -115,6 +121,9 @@ class Scheduler:
             ),
             self.health,
         )
+        self.insight = Insight(
+            self._queue, self._loop, self._hosts, self._snapshots
+        )
         self.gauges = Gauges(
             store, self.snapshot, self._hosts, self._loop, self.health
         )
@@ -130,6 +139,7 @@ class Scheduler:
             self._snapshots,
             outcomes,
             self.recorder,
+            self.decision_log,
             self.host_state_writer,
             self.quarantine,
             self.health,
@@ -162,16 +172,14 @@ class Scheduler:
         )
         if loaded:
             self.recorder.start()
+            self.decision_log.start()
             self._outcome_writer.start()
             self.host_state_writer.start()
             self._loop.start()
         return loaded
 
     def _load(self, is_filled: Callable[[], bool]) -> bool:
-        filled = is_filled()
-        if filled:
-            self._snapshots.load()
-        return filled
+        return is_filled() and bool(self._snapshots.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.
@@ -187,6 +195,7 @@ class Scheduler:
         self._hosts.close()
         self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
+        self.decision_log.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._snapshots.drop()
@@ -216,7 +225,7 @@ class Scheduler:
         """
         return self.put(
             HostJob(
-                request=request.with_ids(message.key()),
+                request=request.with_ids(message.key(), message.sent_id()),
                 claim=claim,
                 explain=explain,
                 deadline=deadline,
@@ -244,7 +253,7 @@ class Scheduler:
         """
         return self.put(
             ZoneJob(
-                zone=zone.with_ids(message.key()),
+                zone=zone.with_ids(message.key(), message.sent_id()),
                 caller=caller,
                 pools=pools,
                 keep=keep,
@@ -276,6 +285,7 @@ class Scheduler:
             job.deadline = deadline
             job.recorder = self._outcome_writer
             jobs.append(job)
+        self.decision_log.follow_many(batch.whole, message, caller.project_id)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -354,6 +364,7 @@ class Scheduler:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
         job.recorder = self._outcome_writer
+        self.decision_log.follow(job)
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:

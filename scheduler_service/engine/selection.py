@@ -48,6 +48,7 @@ class Selector:
     :ivar extenders: asks extenders; None where there are none
     :ivar claimer: says which claims can be completed
     :ivar pipeline: what hosts are selected by
+    :ivar selections: how often :meth:`select` was called
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Selector:
     ) -> None:
         self.extenders: ExtenderDispatcher | None = None
         self.claimer: Claimer = EmbeddedClaimer()
+        self.selections = 0
         self._snapshots = snapshots
         self.pipeline = pipeline
         self._rng = rng
@@ -83,6 +85,7 @@ class Selector:
         :raises Forbidden: an instance or the group is another project's
         :raises SchedulerError: the request cannot be scheduled
         """
+        self.selections += 1
         table, request = overlay.table, job.request
         if job.pipeline is not self.pipeline:
             job.forget_selection(self.pipeline)

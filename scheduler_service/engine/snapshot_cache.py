@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sqlalchemy.engine import Connection
 
@@ -63,6 +64,7 @@ class SnapshotCache:
         before it is used
     :ivar snapshot: None before the first load
     :ivar refreshed_at: monotonic time at which it was known to be current
+    :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
     :ivar on_history_changed: called when the database went back in time,
         before everything is loaded anew
@@ -73,6 +75,7 @@ class SnapshotCache:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
+        self.loading = False
         self.pending: claims.PendingClaim | None = None
         self.on_history_changed: Callable[[], None] = _ignore_change
         self.releases = RecentReleases()
@@ -92,7 +95,7 @@ class SnapshotCache:
 
         :raises StoreUnavailable: the database does not answer
         """
-        with self._transaction() as conn:
+        with self._loads(), self._transaction() as conn:
             self.snapshot = load_snapshot(conn)
         return self._mark_refreshed(self.snapshot)
 
@@ -112,7 +115,8 @@ class SnapshotCache:
         """
         if self.snapshot is None:
             return self.load()
-        with self._transaction() as conn:
+        # Where too much changed, all of it is loaded anew.
+        with self._loads(), self._transaction() as conn:
             try:
                 self.snapshot = change_feed.refresh(
                     conn, self.snapshot, self._own, self.releases.add
@@ -166,6 +170,26 @@ class SnapshotCache:
         """
         with self._transaction() as conn:
             yield conn
+
+    @contextlib.contextmanager
+    def _loads(self) -> Iterator[None]:
+        self.loading = True
+        try:
+            yield
+        finally:
+            self.loading = False
+
+    def is_waiting(self) -> bool:
+        """Whether the engine waits for an answer of the database.
+
+        Any thread may ask. SQLite is no server, and never is waited for.
+        """
+        for conn in (self._reader, self._writer):
+            with contextlib.suppress(Exception):
+                session: Any = conn and conn.connection.dbapi_connection
+                if getattr(session, 'waits_since', None) is not None:
+                    return True
+        return False
 
     def forget(self) -> None:
         """Forget what was worked out from the options before."""

@@ -131,7 +131,7 @@ class ZoneScheduler:
         except errors.SchedulerError as error:
             self._refuse(job, error)
             if _is_recorded(job):
-                self._record(job.zone, error.name, {'error': error.to_dict()})
+                self._record(job, error.name, {'error': error.to_dict()})
             return None
         return choice
 
@@ -257,7 +257,7 @@ class ZoneScheduler:
 
     def _record_choice(self, job: ZoneJob, choice: PoolChoice) -> None:
         self._record(
-            job.zone,
+            job,
             'chosen',
             {
                 'pool_id': choice.pool.id,
@@ -267,11 +267,23 @@ class ZoneScheduler:
         )
 
     def _record(
-        self, zone: ZoneRequest, outcome: str, reasons: dict[str, Any]
+        self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
-        document = {'zone': zone.name, 'zone_id': zone.id, **reasons}
+        zone = job.zone
+        document = {
+            'project_id': zone.project_id,
+            'zone': zone.name,
+            'zone_id': zone.id,
+            **reasons,
+        }
         self._recorder.put(
-            Decision.of(zone.request_id, KIND, outcome, document)
+            Decision.of(
+                zone.request_id,
+                KIND,
+                outcome,
+                document,
+                *job.message.origin(zone.request_id),
+            )
         )
 
 

@@ -9,6 +9,7 @@ whether it holds nodes or names. A chain may be used by any thread.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -21,6 +22,7 @@ from scheduler_service.extender.config import Extender
 # Called with (URL prefix, verb, outcome) after each call.
 Count = Callable[[str, str, str], None]
 _MAX_SCORE = 10
+_PASSWORD = re.compile(r'//[^/@]*@')
 
 
 def _uncounted(extender: str, verb: str, outcome: str) -> None:
@@ -72,6 +74,14 @@ class Chain:
         self._clients = [Client(extender) for extender in extenders]
         self._pool = pool
         self._count = count
+
+    @property
+    def urls(self) -> list[str]:
+        """The URL prefixes of the extenders, without passwords."""
+        return [
+            _PASSWORD.sub('//', client.extender.url_prefix)
+            for client in self._clients
+        ]
 
     def applies_to(self, resources: frozenset[str]) -> bool:
         """Whether any extender is called for a request.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import re
 from decimal import ROUND_UP, Decimal
 from typing import Any
@@ -40,7 +41,12 @@ def parse(value: Any) -> Decimal:
         return Decimal(0)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadQuantity(f'{value!r} is not a quantity')
-    text = str(value).strip()
+    return _parsed(str(value).strip())
+
+
+@functools.lru_cache(4096)
+def _parsed(text: str) -> Decimal:
+    """Return the value of a quantity; pods and nodes repeat a few."""
     match = _FORM.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if not text or match is None:
         raise BadQuantity(f'{text[:40]!r} is not a quantity')

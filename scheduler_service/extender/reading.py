@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.extender import quantity, wire
+from scheduler_service.extender.classes import class_of
 from scheduler_service.model import Host, Request, documents
 
 _ARCHITECTURES = {'amd64': 'x86_64', 'arm64': 'aarch64', '386': 'i686'}
@@ -73,9 +74,9 @@ def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
     status = _objects(node, 'status')
     size = _objects(status, 'allocatable') or _objects(status, 'capacity')
     resources = {
-        key.removeprefix(f'{domain}/'): {'total': _count(value)}
+        offered: {'total': _count(value)}
         for key, value in size.items()
-        if key.startswith(f'{domain}/')
+        if (offered := class_of(key, domain))
     }
     spec = _objects(node, 'spec')
     architecture = labels.get('kubernetes.io/arch') or wire.field(
@@ -139,7 +140,45 @@ def pod_request(pod: Any, domain: str) -> Request:
     except errors.InvalidRequest as fault:
         name = wire.field(metadata, 'name', str)
         raise wire.WireError(f'pod {name}: {fault}') from None
+    if given is not None:
+        request = _with_classes(request, pod_classes(pod, domain))
     return request.with_ids()
+
+
+def _with_classes(request: Request, classes: Mapping[str, int]) -> Request:
+    """Return a request that also asks for classes that it does not name.
+
+    An annotation that says nothing of a resource takes it from no container.
+    """
+    known = request.resources
+    more = {name: n for name, n in classes.items() if name not in known}
+    if not more:
+        return request
+    return msgspec.structs.replace(request, amounts={**known, **more})
+
+
+def pod_classes(pod: Any, domain: str) -> dict[str, int]:
+    """Return how much of each extended resource a pod requests, by class.
+
+    :raises WireError: a quantity is not valid
+    """
+    return classes_of(pod_amounts(pod), domain)
+
+
+def has_request(pod: Any, domain: str) -> bool:
+    """Whether an annotation of a pod has a request of ours."""
+    annotations = _objects(_objects(pod, 'metadata'), 'annotations')
+    return f'{domain}/request' in annotations
+
+
+def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:
+    """Return the extended resources among amounts, by class."""
+    asked: dict[str, int] = {}
+    for key, amount in amounts.items():
+        name = class_of(key, domain)
+        if name is not None and amount > 0:
+            asked[name] = asked.get(name, 0) + _up(amount, 1)
+    return asked
 
 
 def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
@@ -149,9 +188,8 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
     memory = amounts.pop('memory', Decimal(0))
     disk = amounts.pop('ephemeral-storage', Decimal(0))
     specs = {
-        f'resources:{key.removeprefix(f"{domain}/")}': str(_up(amount, 1))
-        for key, amount in amounts.items()
-        if key.startswith(f'{domain}/')
+        f'resources:{name}': str(amount)
+        for name, amount in classes_of(amounts, domain).items()
     }
     selector = _objects(spec, 'nodeSelector')
     for key, value in selector.items():

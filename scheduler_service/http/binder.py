@@ -6,6 +6,7 @@ A binder may be used by all threads of the HTTP server.
 from __future__ import annotations
 
 import pathlib
+import time
 from typing import Any
 from urllib import parse
 
@@ -14,7 +15,9 @@ import urllib3
 from scheduler_service import errors
 from scheduler_service.extender import wire
 
-_TIMEOUT_S = 10.0
+_MOST_KEPT = 8
+# A call is given so many seconds even if the one before it took too long.
+_LEAST_S = 0.1
 
 
 class Binder:
@@ -23,16 +26,22 @@ class Binder:
     :param url: of the server
     :param token_file: path of a bearer token, read again for each call
     :param ca_file: path of the CA of its certificate; None: the system's CAs
+    :param timeout: seconds within which a pod has to be bound
     """
 
     def __init__(
-        self, url: str, token_file: str | None, ca_file: str | None
+        self,
+        url: str,
+        token_file: str | None,
+        ca_file: str | None,
+        timeout: float,
     ) -> None:
         self._url = url.rstrip('/')
         self._token_file = token_file
         self._pool = urllib3.PoolManager(
-            ca_certs=ca_file, maxsize=8, retries=False, timeout=_TIMEOUT_S
+            ca_certs=ca_file, maxsize=_MOST_KEPT, retries=False
         )
+        self._timeout = timeout
 
     def bind(self, space: str, name: str, uid: str, node: str) -> None:
         """Bind a pod to a node; a pod that is bound there already is fine.
@@ -50,10 +59,11 @@ class Binder:
             'metadata': {'name': name, 'namespace': space, 'uid': uid},
             'target': {'apiVersion': 'v1', 'kind': 'Node', 'name': node},
         }
-        status, reply = self._call('POST', f'{pod}/binding', binding)
+        deadline = time.monotonic() + self._timeout
+        status, reply = self._call('POST', f'{pod}/binding', binding, deadline)
         if status in (200, 201):
             return
-        if status == 409 and self._is_on(pod, uid, node):
+        if status == 409 and self._is_on(pod, uid, node, deadline):
             return
         raise errors.ExtenderFailed(
             f'The API server did not bind {space}/{name} to {node}: '
@@ -61,8 +71,8 @@ class Binder:
             status=status,
         )
 
-    def _is_on(self, pod: str, uid: str, node: str) -> bool:
-        status, document = self._call('GET', pod, None)
+    def _is_on(self, pod: str, uid: str, node: str, deadline: float) -> bool:
+        status, document = self._call('GET', pod, None, deadline)
         if status != 200:
             return False
         spec = wire.field(document, 'spec', dict) or {}
@@ -70,7 +80,14 @@ class Binder:
         same = not uid or wire.field(metadata, 'uid', str) == uid
         return bool(same and wire.field(spec, 'nodeName', str) == node)
 
-    def _call(self, method: str, path: str, document: Any) -> tuple[int, Any]:
+    def _call(
+        self, method: str, path: str, document: Any, deadline: float
+    ) -> tuple[int, Any]:
+        """Return status and document of a reply.
+
+        :param deadline: monotonic time
+        """
+        left = max(deadline - time.monotonic(), _LEAST_S)
         headers = {'Content-Type': 'application/json'}
         try:
             if self._token_file:
@@ -81,6 +98,7 @@ class Binder:
                 self._url + path,
                 body=None if document is None else wire.encode(document),
                 headers=headers,
+                timeout=urllib3.Timeout(total=left),
             )
             return response.status, wire.decode(response.data or b'null')
         except (urllib3.exceptions.HTTPError, OSError) as fault:

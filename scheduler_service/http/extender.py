@@ -279,7 +279,13 @@ class Bind(_Verb):
         uid, node = read('PodUID'), read('Node')
         if not (name and space and node):
             raise wire.WireError('PodName, PodNamespace and Node are required')
-        self._binder.bind(space, name, uid, node)
+        claimed = self._evaluator.claim(uid, node)
+        try:
+            self._binder.bind(space, name, uid, node)
+        except errors.SchedulerError:
+            if claimed:
+                self._evaluator.unclaim(uid)
+            raise
         return {'Error': ''}
 
 

@@ -31,6 +31,10 @@ _LABELS = {
     'call_heartbeats': ('outcome',),
     'answers_undone': ('outcome',),
     'compute_changes': ('method',),
+    'kubernetes_events': ('kind',),
+    'kubernetes_relists': ('kind',),
+    'kubernetes_watch_errors': ('kind',),
+    'pods_assumed': ('outcome',),
 }
 _OLD_LABELS = {
     'requests': 'outcome',
@@ -43,6 +47,8 @@ _WITHOUT_OLD_NAME = (
     'call_heartbeats', 'answers_undone', 'compute_changes',
     'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
     'placement_claims_forgotten', 'placement_failures', 'refusals',
+    'kubernetes_events', 'kubernetes_relists', 'kubernetes_watch_errors',
+    'pods_assumed',
 )  # fmt: skip
 _HELP = {
     'requests': 'Requests with a reply, by outcome',
@@ -61,6 +67,10 @@ _HELP = {
     'call_heartbeats': 'Signs of life to callers that wait, by outcome',
     'answers_undone': 'Answers that reached nobody, by what became of claims',
     'compute_changes': 'Casts of compute services, by method',
+    'kubernetes_events': 'Changes of nodes and pods of a cluster',
+    'kubernetes_relists': 'How often nodes or pods were listed anew',
+    'kubernetes_watch_errors': 'Failed calls of an API server, by kind',
+    'pods_assumed': 'Pods that were assumed on a node, by what came of it',
     'claims_lost': 'Claims lost to another request on the same hosts',
     'database_lost': 'How often the database became unreachable',
     'database_retries': 'Transactions repeated, by reason',

@@ -17,8 +17,10 @@ import resource
 import socket
 import ssl
 import threading
+from collections.abc import Coroutine
 from typing import Any
 
+from scheduler_service.http import tls
 from scheduler_service.http.connection import Connection, Settings
 from scheduler_service.http.limits import Limits
 from scheduler_service.http.routes import Router
@@ -31,7 +33,6 @@ _ACCEPTED_AT_ONCE = 32
 # Without a file descriptor to accept with, this long is waited.
 _PAUSE_S = 0.1
 _SHUTDOWN_S = 2.0
-_TLS_SHUTDOWN_S = 2.0
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -41,17 +42,17 @@ class Server:
     """Serves from :meth:`run` to :meth:`end`, on a thread of its own.
 
     :param group: options of [http]
-    :param tls: None: without TLS
+    :param context: of TLS; None: without
     """
 
     _loop: asyncio.AbstractEventLoop
 
     def __init__(
-        self, group: Any, router: Router, tls: ssl.SSLContext | None
+        self, group: Any, router: Router, context: ssl.SSLContext | None
     ) -> None:
         self._address = (group.bind_host, group.bind_port)
         self._router = router
-        self._tls = tls
+        self._tls = context
         self._limits = Limits(
             group.max_connections,
             group.max_connections_per_address,
@@ -218,18 +219,14 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limits.add(connection)
-        options: dict[str, Any] = {}
+        connected: Coroutine[Any, Any, Any]
         if self._tls is not None:
-            options = {
-                'ssl': self._tls,
-                'ssl_handshake_timeout': self._settings.request_timeout,
-                'ssl_shutdown_timeout': _TLS_SHUTDOWN_S,
-            }
-        connection.task = self._loop.create_task(
-            self._loop.connect_accepted_socket(
-                lambda: connection, sock, **options
+            connected = tls.accept(sock, self._tls, connection)
+        else:
+            connected = self._loop.connect_accepted_socket(
+                lambda: connection, sock
             )
-        )
+        connection.task = self._loop.create_task(connected)
         connection.task.add_done_callback(
             functools.partial(self._connected, connection, sock)
         )
@@ -269,19 +266,3 @@ def _files_allowed(wanted: int) -> int:
             wanted,
         )
     return allowed
-
-
-def tls(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
-    """Return the settings of HTTPS.
-
-    :param ca: path of the CA of client certificates, which are optional
-    :raises OSError: a file cannot be read, or is not valid
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(cert, key)
-    context.set_alpn_protocols(['http/1.1'])
-    if ca:
-        context.load_verify_locations(ca)
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context

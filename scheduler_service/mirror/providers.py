@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from scheduler_service import errors
@@ -325,10 +324,7 @@ class ProviderFollower:
             if not placement_records.take_orphan(writer.conn, record):
                 return False
             return claims.undo(
-                self._client,
-                record.instance_uuid,
-                record.host_uuid,
-                msgspec.json.decode(record.resources),
+                self._client, record.instance_uuid, record.allocations
             )
 
         if self._store.write(work):
@@ -361,9 +357,9 @@ class ProviderFollower:
         self._health.count('placement_claims_forgotten', by=len(gone))
 
     def _is_held(self, record: Record) -> bool:
-        """Whether an instance has allocations on the host of a claim."""
-        held = self._client.allocations(record.instance_uuid)
-        return record.host_uuid in held['allocations']
+        """Whether an instance has allocations of a claim's providers."""
+        held = self._client.allocations(record.instance_uuid)['allocations']
+        return any(uuid in held for uuid in record.allocations)
 
     def _mark_made(self, records: Sequence[Record]) -> None:
         if records:

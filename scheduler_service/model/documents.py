@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model import limits, parse_errors, reported_parts
+from scheduler_service.model import (
+    document_text,
+    limits,
+    parse_errors,
+    reported_parts,
+    uniqueness,
+)
 from scheduler_service.model.inventory import (
     Aggregate,
     Document,
@@ -154,14 +160,38 @@ def read(
     :param fault: the class of the error if it is neither
     """
     try:
-        if text.lstrip()[:1] in (b'{', b'['):
-            return msgspec.json.decode(text)
-        return msgspec.yaml.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        value, twice = document_text.parse(text)
+    except (ValueError, RecursionError) as error:
         raise fault(
             f'{source}: cannot be read as YAML or JSON: {error}',
             source=source,
         ) from None
+    if twice:
+        places = [f'{source}: {one}' for one in twice]
+        raise _all_of(places, fault, source=source)
+    return value
+
+
+def _all_of(
+    problems: list[str], fault: type[errors.SchedulerError], **facts: Any
+) -> errors.SchedulerError:
+    """Return one error for all that is wrong with a document."""
+    if len(problems) == 1:
+        return fault(problems[0], **facts)
+    return fault(
+        f'{len(problems)} errors in the document',
+        problems=problems,
+        **facts,
+    )
+
+
+def refuse(problems: list[str]) -> None:
+    """Refuse an inventory document if anything is wrong with it.
+
+    :raises InvalidInventory: with all that is wrong in ``problems``
+    """
+    if problems:
+        raise _all_of(problems, errors.InvalidInventory)
 
 
 def dump(document: Any, form: str = 'json') -> bytes:
@@ -313,33 +343,23 @@ def _convert(
         raise error(f'cannot be parsed: {fault}') from None
 
 
+def check_parts_of(entity: Any, place: str) -> None:
+    """Check what the types of a part of an inventory leave open.
+
+    :param place: path of the part
+    :raises InvalidInventory: with the path
+    """
+    _check(entity, errors.InvalidInventory, place)
+
+
 def _check_unique(inventory: Inventory) -> None:
     """Check that ids and names are unique.
 
     :raises InvalidInventory: with the paths of both
     """
-    for part, key, values in (
-        ('pools', 'id', (pool.id for pool in inventory.pools)),
-        ('pools', 'name', (pool.name for pool in inventory.pools)),
-        (
-            'hosts',
-            'host',
-            (
-                (host.host, host.hypervisor_hostname)
-                for host in inventory.hosts
-            ),
-        ),
-        ('hosts', 'uuid', (host.uuid for host in inventory.hosts)),
-        ('aggregates', 'id', (each.id for each in inventory.aggregates)),
-        ('aggregates', 'uuid', (each.uuid for each in inventory.aggregates)),
-        ('instances', 'uuid', (each.uuid for each in inventory.instances)),
-        (
-            'server_groups',
-            'uuid',
-            (group.uuid for group in inventory.server_groups),
-        ),
-    ):
-        _check_no_duplicates(part, key, values)
+    parts = {part: getattr(inventory, part) for part in uniqueness.KEYS}
+    for text in uniqueness.duplicates(parts):
+        raise errors.InvalidInventory(text, at=text.partition(': ')[0])
 
 
 def _check_no_duplicates(
@@ -348,16 +368,8 @@ def _check_no_duplicates(
     values: Iterable[Any],
     error: type[errors.SchedulerError] = errors.InvalidInventory,
 ) -> None:
-    seen: dict[Any, int] = {}
-    for index, value in enumerate(values):
-        first = seen.setdefault(value, index)
-        if first != index:
-            shown = value if not isinstance(value, tuple) else ' '.join(value)
-            raise error(
-                f'{part}[{index}].{key}: {shown} is a duplicate of '
-                f'{part}[{first}]',
-                at=f'{part}[{index}].{key}',
-            )
+    for _, text in uniqueness.twice(part, key, values):
+        raise error(text, at=text.partition(': ')[0])
 
 
 def prepare() -> None:

@@ -13,6 +13,8 @@ class Selection(msgspec.Struct, kw_only=True):
     :ivar limits: the most that the capacity filters allow on the host in
         total, by ``vcpu``, ``memory_mb`` and ``disk_gb``; absent where no
         filter checked it
+    :ivar allocation: of the placement service, where it is more than amounts
+        of the host's own provider: ``allocations`` and ``mappings``
     """
 
     host: str
@@ -21,6 +23,7 @@ class Selection(msgspec.Struct, kw_only=True):
     zone: str | None = None
     cell: str | None = None
     limits: dict[str, int] = {}
+    allocation: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Placement(msgspec.Struct, kw_only=True):

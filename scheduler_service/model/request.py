@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import uuid
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model import numa_limits
+from scheduler_service.model import groups, new_uuids, numa_limits
 from scheduler_service.model.devices import GuestNuma, PciRequest
+from scheduler_service.model.groups import ResourceGroup
 from scheduler_service.model.inventory import (
     Attributes,
     Count,
@@ -28,54 +27,7 @@ from scheduler_service.model.limits import Name, Short
 MAX_INSTANCES = 1000
 _NO_TRAITS: frozenset[str] = frozenset()
 _PLACING = 'placing now'
-# What a random digit becomes that says of which kind a uuid is.
-_VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
-_MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
-
-
-def _new_uuid(key: str | None, name: object) -> str:
-    """Return a random uuid, or the one of a name within a message."""
-    if key is None:
-        return str(uuid.uuid4())
-    return _uuid5(_of_message(key), name)
-
-
-def _new_uuids(key: str | None, count: int) -> list[str]:
-    """Return uuids as :func:`_new_uuid` does, named by number.
-
-    Where there are many, one by one takes several times as long.
-    """
-    if key is not None:
-        message = _of_message(key)
-        return [_uuid5(message, number) for number in range(count)]
-    if count == 1:
-        return [str(uuid.uuid4())]
-    digits = os.urandom(16 * count).hex()
-    return [
-        _dashed(digits[at : at + 32], 4) for at in range(0, len(digits), 32)
-    ]
-
-
-def _of_message(key: str) -> Any:
-    """Return the hash that the uuids of a message begin with."""
-    start = _MESSAGES.bytes + f'{key}/'.encode()
-    return hashlib.sha1(start, usedforsecurity=False)
-
-
-def _uuid5(start: Any, name: object) -> str:
-    """Return what ``uuid.uuid5`` does, of a hash that is begun already."""
-    whole = start.copy()
-    whole.update(str(name).encode())
-    return _dashed(whole.hexdigest(), 5)
-
-
-def _dashed(digits: str, version: int) -> str:
-    """Return 32 hexadecimal digits as a uuid of a version."""
-    return (
-        f'{digits[:8]}-{digits[8:12]}-{version}{digits[13:16]}-'
-        f'{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}'
-    )
 
 
 class Flavor(Document):
@@ -141,6 +93,10 @@ class Request(Document, dict=True):
         caller knows them, beside those that the store knows
     :ivar numa_topology: in place of what follows from flavor and image
     :ivar pci_requests: devices, in place of what the flavor's alias names
+    :ivar resource_groups: what single providers of the host's tree have to
+        have, beside all else
+    :ivar group_policy: isolate: no two groups may have the same provider
+    :ivar same_subtree: groups whose providers are to be in one subtree
 
     ``dict=True`` gives the cached properties below a place for their values,
     which many filters read.
@@ -169,6 +125,11 @@ class Request(Document, dict=True):
     group_hosts: list[str] = []
     numa_topology: GuestNuma | None = None
     pci_requests: list[PciRequest] = []
+    resource_groups: Annotated[
+        list[ResourceGroup], msgspec.Meta(max_length=groups.MAX_GROUPS)
+    ] = []
+    group_policy: Literal['none', 'isolate'] | None = None
+    same_subtree: list[list[Short]] = []
 
     def __post_init__(self) -> None:
         uuids = [dashed(value) for value in self.instance_uuids]
@@ -182,10 +143,14 @@ class Request(Document, dict=True):
                 )
             self.num_instances = len(uuids)
         self.instance_uuids = uuids
+        if self.resource_groups or self.same_subtree:
+            groups.check(self.resource_groups, self.same_subtree)
         if self.instance_group:
             self.instance_group = dashed(self.instance_group)
 
-    def with_ids(self, key: str | None = None) -> Request:
+    def with_ids(
+        self, key: str | None = None, request_id: str | None = None
+    ) -> Request:
         """Return the request with a uuid for each instance and an id.
 
         Ids that are absent become random ones. A caller whose retry is to find
@@ -193,14 +158,17 @@ class Request(Document, dict=True):
 
         :param key: absent ids are derived from it, so that the same message
             has the same ids whenever it is delivered
+        :param request_id: of the caller, for a request that has none
         """
         if self.instance_uuids and self.request_id:
             return self
         return msgspec.structs.replace(
             self,
-            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
+            request_id=self.request_id
+            or request_id
+            or f'req-{new_uuids.one(key, "request")}',
             instance_uuids=self.instance_uuids
-            or _new_uuids(key, self.num_instances),
+            or new_uuids.several(key, self.num_instances),
         )
 
     @property
@@ -237,6 +205,21 @@ class Request(Document, dict=True):
     @functools.cached_property
     def resources(self) -> dict[str, int]:
         """Amount of each resource class that one instance allocates.
+
+        The resources of groups count as well.
+        """
+        found = self.own_resources
+        if not self.resource_groups:
+            return found
+        more = groups.total(self.resource_groups)
+        return {
+            name: found.get(name, 0) + more.get(name, 0)
+            for name in sorted({*found, *more})
+        }
+
+    @functools.cached_property
+    def own_resources(self) -> dict[str, int]:
+        """Amount of each resource class, without those of groups.
 
         VCPU, MEMORY_MB and DISK_GB (swap rounded up to a GB) of the flavor,
         each overridden by the extra spec ``resources:CLASS``; or what the
@@ -325,7 +308,9 @@ class ZoneRequest(Document):
         self.attributes = Attributes(self.attributes)
         self.id = dashed(self.id) if self.id else None
 
-    def with_ids(self, key: str | None = None) -> ZoneRequest:
+    def with_ids(
+        self, key: str | None = None, request_id: str | None = None
+    ) -> ZoneRequest:
         """Return the zone with an id and a request id.
 
         An absent id is derived from project and name, so that a repeated
@@ -333,17 +318,20 @@ class ZoneRequest(Document):
         the same as no other.
 
         :param key: an absent request id is derived from it
+        :param request_id: of the caller, for a zone that has none
         """
         if self.id and self.request_id:
             return self
-        made = _new_uuid(key, 'zone')
+        made = new_uuids.one(key, 'zone')
         if self.name is not None:
             named = f'{self.project_id or ""}\0{self.name}'
             made = str(uuid.uuid5(_ZONES, named))
         return msgspec.structs.replace(
             self,
             id=self.id or made,
-            request_id=self.request_id or f'req-{_new_uuid(key, "request")}',
+            request_id=self.request_id
+            or request_id
+            or f'req-{new_uuids.one(key, "request")}',
         )
 
 

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from scheduler_service.placement.candidates import Tree
 from scheduler_service.placement.client import Answer, PlacementClient
 
 # What the service itself uses for consumers without a project or a user.
@@ -23,7 +24,10 @@ _GENERATION = 'consumer generation conflict'
 class Wanted(NamedTuple):
     """Allocations that a consumer is to have.
 
+    :ivar provider: the host's own
+    :ivar resources: of that provider
     :ivar beside: whether it may have others, that it keeps
+    :ivar tree: of several providers, in place of *resources*
     """
 
     consumer: str
@@ -32,13 +36,27 @@ class Wanted(NamedTuple):
     project_id: str | None
     user_id: str | None
     beside: bool = False
+    tree: Tree | None = None
+
+    @property
+    def whole(self) -> Tree:
+        """The allocations, of one provider or several."""
+        if self.tree is not None:
+            return self.tree
+        return Tree(
+            {self.provider: dict(self.resources)}, {'': [self.provider]}
+        )
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What is to be known of the allocations if they are undone."""
+        return self.resources if self.tree is None else self.tree.document
 
     @property
     def body(self) -> dict[str, Any]:
         """What is sent for a consumer that has none yet."""
         return {
-            'allocations': {self.provider: {'resources': self.resources}},
-            'mappings': {'': [self.provider]},
+            **self.whole.document,
             'project_id': self.project_id or UNKNOWN,
             'user_id': self.user_id or UNKNOWN,
             'consumer_generation': None,
@@ -102,14 +120,24 @@ def _has_others(answer: Answer) -> bool:
 
 
 def is_there(found: Mapping[str, Any], wanted: Wanted) -> bool:
-    """Whether a consumer's allocations have what is wanted of a provider.
+    """Whether a consumer's allocations are what is wanted.
 
     :param found: the consumer's allocations, as the service gives them
     """
-    held = found['allocations'].get(wanted.provider)
-    if held is None or held['resources'] != dict(wanted.resources):
+    allocations = wanted.whole.allocations
+    if not _has(found, allocations):
         return False
-    return wanted.beside or len(found['allocations']) == 1
+    return wanted.beside or len(found['allocations']) == len(allocations)
+
+
+def _has(
+    found: Mapping[str, Any], allocations: Mapping[str, Mapping[str, int]]
+) -> bool:
+    held = found['allocations']
+    return all(
+        uuid in held and held[uuid]['resources'] == dict(amounts)
+        for uuid, amounts in allocations.items()
+    )
 
 
 def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
@@ -118,7 +146,7 @@ def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
         uuid: {'resources': held['resources']}
         for uuid, held in found['allocations'].items()
     }
-    allocations[wanted.provider] = {'resources': dict(wanted.resources)}
+    allocations.update(wanted.whole.document['allocations'])
     return {
         'allocations': allocations,
         'project_id': found.get('project_id') or wanted.project_id or UNKNOWN,
@@ -130,24 +158,22 @@ def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 def undo(
     client: PlacementClient,
     consumer: str,
-    provider: str,
-    resources: Mapping[str, int],
+    allocations: Mapping[str, Mapping[str, int]],
 ) -> bool:
-    """Take away what a consumer has of a provider; keep all else.
+    """Take away what a consumer has of some providers; keep all else.
 
-    :param resources: what was made; anything else is not ours, and stays
+    :param allocations: what was made; anything else is not ours, and stays
     :return: whether it had this
     :raises PlacementUnavailable: it may still be there
     """
     for _ in range(_TRIES):
         found = client.allocations(consumer)
-        held = found['allocations'].get(provider)
-        if held is None or held['resources'] != dict(resources):
+        if not _has(found, allocations):
             return False
         kept = {
             uuid: {'resources': other['resources']}
             for uuid, other in found['allocations'].items()
-            if uuid != provider
+            if uuid not in allocations
         }
         # Without any left, the service forgets the consumer.
         answer = client.put_allocations(

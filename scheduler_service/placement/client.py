@@ -5,6 +5,7 @@ A :class:`PlacementClient` may be used by any thread; connections are kept.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,9 +13,13 @@ from keystoneauth1 import exceptions
 
 from scheduler_service import errors
 
+LOG = logging.getLogger(__name__)
 # Mappings and the generation of consumers are in it.
 MICROVERSION = '1.36'
 SERVICE_TYPE = 'placement'
+# Claimed of a host's own provider, without asking the service.
+PLAIN = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
+_BAD = 400
 _MISFIT = 409
 _GONE = 404
 _TOO_OLD = 406
@@ -49,7 +54,9 @@ class Answer(NamedTuple):
 
 
 class Provider(NamedTuple):
-    """A resource provider's capacity and use.
+    """A root provider's capacity and use, with what those below it have.
+
+    Of classes that a host's own provider has to have, only that counts.
 
     :ivar capacity: resource class -> (total - reserved) x ratio
     :ivar used: resource class -> amount
@@ -59,6 +66,12 @@ class Provider(NamedTuple):
     capacity: dict[str, int]
     used: dict[str, int]
     traits: list[str]
+
+    def add(self, name: str, capacity: int, used: int) -> None:
+        """Add what a provider below it has of a resource class."""
+        if name not in PLAIN:
+            self.capacity[name] = self.capacity.get(name, 0) + capacity
+            self.used[name] = self.used.get(name, 0) + used
 
 
 class PlacementClient:
@@ -108,7 +121,7 @@ class PlacementClient:
         """
         path = '/allocation_candidates?resources=VCPU:1'
         found = self._call('GET', path).json()['provider_summaries']
-        return {
+        made = {
             uuid: Provider(
                 uuid,
                 {name: one['capacity'] for name, one in own.items()},
@@ -119,6 +132,12 @@ class PlacementClient:
             if summary['root_provider_uuid'] == uuid
             and (own := summary['resources'])
         }
+        for uuid, summary in found.items():
+            root = made.get(summary['root_provider_uuid'])
+            if root is not None and root.uuid != uuid:
+                for name, one in summary['resources'].items():
+                    root.add(name, one['capacity'], one['used'])
+        return made
 
     def provider(self, uuid: str) -> Provider | None:
         """Return one provider; None: there is none of this uuid.
@@ -129,14 +148,38 @@ class PlacementClient:
         answer = self._call('GET', f'{path}/inventories', (_GONE,))
         if answer.status_code == _GONE:
             return None
-        capacity = {
-            name: int((one['total'] - one['reserved'])
-                      * one['allocation_ratio'])
-            for name, one in answer.json()['inventories'].items()
-        }  # fmt: skip
+        capacity = _capacity(answer.json())
         usages = self._call('GET', f'{path}/usages').json()['usages']
         traits = self._call('GET', f'{path}/traits').json()['traits']
-        return Provider(uuid, capacity, usages, sorted(traits))
+        made = Provider(uuid, capacity, usages, sorted(traits))
+        tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
+        for one in tree['resource_providers']:
+            if one['uuid'] != uuid:
+                self._add_child(made, f'/resource_providers/{one["uuid"]}')
+        return made
+
+    def _add_child(self, root: Provider, path: str) -> None:
+        answer = self._call('GET', f'{path}/inventories', (_GONE,))
+        if answer.status_code == _GONE:
+            return
+        used = self._call('GET', f'{path}/usages').json()['usages']
+        for name, capacity in _capacity(answer.json()).items():
+            root.add(name, capacity, used.get(name, 0))
+
+    def allocation_candidates(self, query: str) -> list[dict[str, Any]]:
+        """Return the allocation requests that a query finds.
+
+        A class, trait or aggregate that the service does not know finds none.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        path = f'/allocation_candidates?{query}'
+        answer = self._call('GET', path, (_BAD,))
+        if answer.status_code == _BAD:
+            LOG.warning('No candidates for %s: %s', query, answer.text[:300])
+            return []
+        found: list[dict[str, Any]] = answer.json()['allocation_requests']
+        return found
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Return a consumer's allocations, as the service gives them.
@@ -172,7 +215,7 @@ class PlacementClient:
         return self._write('DELETE', f'/allocations/{consumer}', None)
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
-        answer = self._call(method, path, (400, _GONE, _MISFIT), body)
+        answer = self._call(method, path, (_BAD, _GONE, _MISFIT), body)
         if answer.status_code < 300:
             return Answer(answer.status_code)
         try:
@@ -222,6 +265,14 @@ class PlacementClient:
             f'The placement service answered {method} {path} with {status}',
             status=status,
         )
+
+
+def _capacity(found: Mapping[str, Any]) -> dict[str, int]:
+    """Return resource class -> capacity of inventories."""
+    return {
+        name: int((one['total'] - one['reserved']) * one['allocation_ratio'])
+        for name, one in found['inventories'].items()
+    }
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -101,7 +101,7 @@ class SchedulerClient:
         :raises InvalidRequest: the request is not valid
         """
         args = {
-            'request': _with_instances(request),
+            'request': _with_instances(request, _caller_id(context)),
             'claim': claim,
             'explain': explain,
         }
@@ -123,7 +123,7 @@ class SchedulerClient:
         :param reply_to: ``{topic, server, exchange, method}`` to which the
             result or the error is cast; all but topic may be absent
         """
-        sent = _with_instances(request)
+        sent = _with_instances(request, _caller_id(context))
         self._cast(
             context, 'select_destinations', request=sent, reply_to=reply_to
         )
@@ -173,7 +173,7 @@ class SchedulerClient:
 
         :param reply_to: as for :meth:`select_destinations_cast`
         """
-        sent = {'request_id': f'req-{_new_uuid()}', **zone}
+        sent = {'request_id': _caller_id(context) or _new_id(), **zone}
         self._cast(context, 'schedule_zone', zone=sent, reply_to=reply_to)
         return sent
 
@@ -315,16 +315,34 @@ def _register_version_cap(conf: Any) -> None:
         conf.register_opts(options.UPGRADE_OPTS, group=options.UPGRADE_GROUP)
 
 
-def _with_instances(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Add ids that are absent, so that a redelivery has the same ones."""
+def _caller_id(context: Any) -> str | None:
+    """Return the id that the caller's log has its request under."""
+    if isinstance(context, Mapping):
+        found = context.get('request_id')
+    else:
+        found = getattr(context, 'request_id', None)
+    return found if isinstance(found, str) else None
+
+
+def _with_instances(
+    request: Mapping[str, Any], request_id: str | None = None
+) -> dict[str, Any]:
+    """Add ids that are absent, so that a redelivery has the same ones.
+
+    :param request_id: for a request without one; None: a fresh one
+    """
     sent = dict(request)
     if not sent.get('instance_uuids'):
         count = sent.get('num_instances') or 1
         if isinstance(count, int) and 0 < count <= 1000:
             sent['instance_uuids'] = [_new_uuid() for _ in range(count)]
     if not sent.get('request_id'):
-        sent['request_id'] = f'req-{_new_uuid()}'
+        sent['request_id'] = request_id or _new_id()
     return sent
+
+
+def _new_id() -> str:
+    return f'req-{_new_uuid()}'
 
 
 def _new_uuid() -> str:

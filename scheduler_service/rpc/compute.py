@@ -74,6 +74,7 @@ class ComputeEndpoint:
     :param changes: those who mirror the compute service's databases
     :ivar full_reasons: callers get every reason why there is no host
     :param max_bytes: the most that a request of ours may take
+    :param with_groups: whether groups of resources can be claimed
     """
 
     METHODS = frozenset(
@@ -93,8 +94,10 @@ class ComputeEndpoint:
         changes: Changes,
         full_reasons: bool,
         max_bytes: int,
+        with_groups: bool = False,
     ) -> None:
         self._scheduler = scheduler
+        self._with_groups = with_groups
         self._changes = changes
         self.full_reasons = full_reasons
         self._parser = ArgumentParser(_SIZE_FACTOR * max_bytes)
@@ -133,7 +136,11 @@ class ComputeEndpoint:
             )
         context = ctxt if isinstance(ctxt, dict) else {}
         made = request.translate(
-            parsed.spec_obj, parsed.instance_uuids, context, self._offered()
+            parsed.spec_obj,
+            parsed.instance_uuids,
+            context,
+            self._offered(),
+            self._with_groups,
         )
         message = delivered(context, incoming)
         wanted = made.request

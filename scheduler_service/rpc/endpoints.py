@@ -163,7 +163,10 @@ class SchedulerEndpoint:
             parsed = self._parse(args, _ZoneArgs)
             caller = self._caller(ctxt, 'schedule_zone')
             pools = _candidates(parsed)
-            zone = documents.zone(parsed.zone, named=pools is None).with_ids()
+            message = delivered(ctxt, incoming)
+            zone = documents.zone(parsed.zone, named=pools is None).with_ids(
+                request_id=message.sent_id()
+            )
             # Who sends the pools learns nothing of those that are stored.
             known = parsed.keep or pools is not None
             authorization.zone(caller, zone, known)
@@ -173,7 +176,7 @@ class SchedulerEndpoint:
                 parsed.keep,
                 parsed.explain,
                 deadline(incoming),
-                delivered(ctxt, incoming),
+                message,
                 pools,
             )
 

@@ -41,13 +41,19 @@ def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
     Where the driver gives messages no id, none can be delivered again.
     """
     lane = _lane(ctxt, incoming)
+    context = ctxt if isinstance(ctxt, Mapping) else {}
     unique_id = getattr(incoming, 'unique_id', None)
     if not unique_id:
-        return DeliveredMessage(lane=lane)
+        return DeliveredMessage(lane=lane, context=context)
     redelivered = bool(getattr(incoming, 'redelivered', False))
     is_lost = getattr(incoming, 'is_lost', never)
     return DeliveredMessage(
-        stored_id(unique_id), redelivered, sent_at(ctxt), lane, is_lost
+        stored_id(unique_id),
+        redelivered,
+        sent_at(ctxt),
+        lane,
+        is_lost,
+        context,
     )
 
 

@@ -47,6 +47,8 @@ _POLL_S = 0.02
 _SHORT_POLL_S = 0.001
 # The poller looks this often whether it is to pause, in seconds.
 _LONG_POLL_S = 0.25
+# The pause before an unreachable broker is tried again, in seconds.
+_RECONNECT_S = 0.5
 # How long the broker may take to confirm a reply that is sent by a thread
 # which must not wait, and for how long such threads stop sending after it
 # took longer, in seconds.
@@ -150,6 +152,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             if not self.incoming:
                 inner = self.conn.connection
                 if not self.is_connected() and not inner.reconnect():
+                    self._shutdown.wait(_RECONNECT_S)
                     return []
                 self._wait()
         messages: list[Any]
@@ -260,6 +263,14 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
     def is_connected(self) -> bool:
         """Whether every listener has a connection to the broker."""
         return all(listener.is_connected() for listener in self._listeners)
+
+    def fault(self) -> str:
+        """Return why the broker is unreachable; empty if it is not known."""
+        for listener in self._listeners:
+            found: str = getattr(listener.conn.connection, 'fault', '')
+            if found:
+                return found
+        return ''
 
     def publish_reply(self, queue: str, body: bytes) -> None:
         """Publish a reply; wait for a connection and for the confirmation.

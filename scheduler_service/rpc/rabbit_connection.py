@@ -19,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 
 def _on_failure(fault: Exception, interval: float) -> None:
-    LOG.info('A node of the broker does not answer: %s', fault)
+    LOG.debug('A node of the broker does not answer: %s', fault)
 
 
 def as_message(body: bytes) -> Any:
@@ -52,7 +52,12 @@ class Connection(stock.Connection):  # type: ignore[misc]
     """The stock connection, which tells of queues that refuse a message.
 
     It also leaves a node of the broker that hangs for another one.
+
+    :cvar fault: why the broker could not be reached the last time, and
+        where; empty if it could
     """
+
+    fault = ''
 
     def ensure_connection(self) -> None:
         """Connect anew; the stock code keeps one whose node is silent."""
@@ -78,8 +83,12 @@ class Connection(stock.Connection):  # type: ignore[misc]
                 self._set_current_channel(self.connection.channel())
                 self.set_transport_socket_timeout()
             except Exception as fault:
-                LOG.info('No node of the broker answers: %s', fault)
+                # The daemon's health logs it, once.
+                where = f'{self.connection.hostname}:{self.connection.port}'
+                self.fault = f'{where}: {fault}'
+                LOG.debug('No node of the broker answers: %s', self.fault)
                 return False
+            self.fault = ''
             self._new_tags = set(self._consumers.values())
         return True
 

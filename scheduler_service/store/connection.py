@@ -334,13 +334,14 @@ def translate_errors() -> Iterator[None]:
         ) from fault
     except db_exception.DBNonExistentTable as fault:
         raise errors.StoreUnavailable(
-            'The database has no tables yet: run "scheduler-manage db sync"'
+            f'The database has no tables yet, or not the table {fault.table}: '
+            'run "scheduler-manage db sync"'
         ) from fault
     except (sa.exc.DBAPIError, db_exception.DBError) as fault:
         known = faults.sentence(fault)
         if known is not None:
             raise errors.StoreUnavailable(known) from fault
-        if is_timeout(driver_fault(fault)) or _is_conflict(fault):
+        if met_others(fault):
             raise errors.StoreTimeout(
                 f'The database takes too long: '
                 f'{first_line(driver_fault(fault))}'
@@ -351,6 +352,14 @@ def translate_errors() -> Iterator[None]:
         raise errors.StoreUnavailable(
             f'The database does not answer: {first_line(inner)}'
         ) from fault
+
+
+def met_others(fault: BaseException) -> bool:
+    """Whether a transaction failed since others ran beside it, or held locks.
+
+    :param fault: as SQLAlchemy or oslo.db raised it
+    """
+    return is_timeout(driver_fault(fault)) or _is_conflict(fault)
 
 
 def _is_conflict(fault: BaseException) -> bool:

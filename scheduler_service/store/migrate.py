@@ -6,25 +6,35 @@ Commands and tests call it on their main thread; daemons do not.
 from __future__ import annotations
 
 import pathlib
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import autogenerate, command, config, migration, script
+from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema, version
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, met_others
 
 _HERE = pathlib.Path(__file__).parent / 'migrations'
 # Declared in a migration: the releases before it may use the tables after it.
 _SAFE = 'safe_for_older_releases'
+# How often a migration is tried that gets no lock, and the pause after each,
+# in seconds, in which daemons work off what waited for it.
+_TRIES = 10
+_PAUSE_S = 1.0
 
 
 def sync(store: Store, wanted: str = 'head') -> str:
     """Create or upgrade the tables; return their version.
 
     Tables that have the version already are not changed, nor are those of a
-    newer version that this release can use.
+    newer version that this release can use. Each migration is a transaction
+    of its own, which is tried again where it is in the way of daemons: these
+    go on meanwhile.
 
     :raises SchemaMismatch: this release cannot upgrade the tables
     :raises StoreUnavailable: the database does not answer
@@ -34,12 +44,37 @@ def sync(store: Store, wanted: str = 'head') -> str:
     if before is not None and before not in ours:
         with store.reading() as conn:
             return version.check(conn)
-    with store.engine.begin() as conn:
-        command.upgrade(_config(conn), wanted)
-        _correct_counters(conn)
-        if wanted == 'head':
-            _name_compatible_versions(conn)
+    for revision in _revisions(before, wanted):
+        _attempt(store, partial(_upgrade, revision=revision))
+    _attempt(store, _correct_counters)
+    if wanted == 'head':
+        _attempt(store, _name_compatible_versions)
     return str(current(store))
+
+
+def _revisions(before: str | None, wanted: str) -> list[str]:
+    """Return the versions after one, up to another, oldest first."""
+    between = _scripts().iterate_revisions(wanted, before or 'base')
+    return [one.revision for one in between][::-1]
+
+
+def _upgrade(conn: Connection, revision: str) -> None:
+    command.upgrade(_config(conn), revision)
+
+
+def _attempt(store: Store, work: Callable[[Connection], None]) -> None:
+    """Run work in a transaction; again where it met those of daemons."""
+
+    for left in reversed(range(_TRIES)):
+        try:
+            with store.engine.begin() as conn:
+                work(conn)
+        except (sa.exc.DBAPIError, db_exception.DBError) as fault:
+            if not left or not met_others(fault):
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def current(store: Store) -> str | None:

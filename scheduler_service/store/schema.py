@@ -40,7 +40,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0007'
+VERSION = '0009'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -368,6 +368,26 @@ decisions = sa.Table(
     sa.Column('outcome', sa.String(64), nullable=False),
     sa.Column('document', _DOCUMENT, nullable=False),
     _created_at(),
+    # What the caller's log, and the logs of all services, know it by.
+    sa.Column('caller_request_id', _NAME),
+    sa.Column('global_request_id', _NAME),
     sa.Index(None, 'request_id'),
+    sa.Index(None, 'caller_request_id'),
+    sa.Index(None, 'global_request_id'),
+    **_TABLE,
+)
+
+# Daemons that use these tables.
+daemons = sa.Table(
+    'daemons',
+    metadata,
+    sa.Column('id', sa.String(36), primary_key=True),
+    sa.Column('name', _NAME, nullable=False),
+    sa.Column('version', sa.String(64), nullable=False),
+    sa.Column('fingerprint', sa.String(16), nullable=False),
+    # group -> option -> value and source; without secrets.
+    sa.Column('document', _DOCUMENT, nullable=False),
+    sa.Column('started_at', sa.Double(), nullable=False),
+    sa.Column('seen_at', sa.Double(), nullable=False),
     **_TABLE,
 )

@@ -125,18 +125,22 @@ def _check_version(conn: Connection, version: str) -> None:
 def _wrong_counters(conn: Connection) -> list[str]:
     """Return what is wrong with the counters, a few words each."""
     table = schema.counters
+    # Before the counters, which only grow: other daemons go on meanwhile.
+    used = {
+        name: conn.execute(sa.select(sa.func.max(column))).scalar() or 0
+        for name, column in COUNTERS.items()
+    }
     values = {
         row.name: row.value
         for row in conn.execute(sa.select(table.c.name, table.c.value))
     }
     found = []
-    for name, column in COUNTERS.items():
-        used = conn.execute(sa.select(sa.func.max(column))).scalar() or 0
+    for name, number in used.items():
         if name not in values:
             found.append(f'there is no counter {name}')
-        elif values[name] < used:
+        elif values[name] < number:
             found.append(
-                f'the counter {name} is {values[name]}, and {used} is in use'
+                f'the counter {name} is {values[name]}, and {number} is in use'
             )
     return sorted(found)
 

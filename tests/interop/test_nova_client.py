@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 import uuid
 
 import pytest
@@ -10,6 +12,7 @@ import sqlalchemy as sa
 from scheduler_service.store import schema
 from tests.support import nova_wire
 from tests.support.paths import NOVA_WIRE
+from tests.support.slow_filter import SLOW
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.db]
@@ -85,3 +88,31 @@ def test_nova_below_4_4_is_told_so(make_daemon, as_nova):
         'version 4.3 of select_destinations is not served'
         in (dicts['message'])
     )
+
+
+def test_an_answer_after_90_s_arrives(make_daemon, as_nova, tmp_path):
+    running = make_daemon(**SLOW)
+    message = {
+        'method': 'select_destinations',
+        'args': {
+            'instance_uuids': [str(uuid.uuid4())],
+            'spec_obj': nova_wire.spec(
+                flavor=nova_wire.flavor(name='slow:90')
+            ),
+            'return_objects': True,
+            'return_alternates': True,
+        },
+    }
+    path = tmp_path / 'slow.json'
+    path.write_text(
+        json.dumps({'messages': [{'body': {'oslo.message': message}}]})
+    )
+    # nova gives up a call after a minute without a sign of life.
+    start = time.monotonic()
+    (found,) = as_nova(running.url, str(path))
+    assert time.monotonic() - start > 90
+    assert [one['host'] for one in found['reply'][0]] == [
+        'compute-1', 'compute-2', 'compute-3',
+    ]  # fmt: skip
+    counters = running.daemon.scheduler.health.counters()
+    assert counters['call_heartbeats']['sent'] >= 2

@@ -6,6 +6,7 @@ requirements change.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -36,13 +37,9 @@ def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
 
     :param requirements: as pip takes them, with exact versions
     """
-    FOLDER.mkdir(exist_ok=True)
-    folder = FOLDER / name
     wanted = '\n'.join([sys.version, *requirements])
-    done = folder / 'requirements.txt'
-    # Processes of one run may want the same one.
-    with (FOLDER / f'{name}.lock').open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kept(name) as folder:
+        done = folder / 'requirements.txt'
         if not done.exists() or done.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
             venv.create(folder, with_pip=True)
@@ -51,16 +48,23 @@ def environment(name: str, requirements: Sequence[str]) -> pathlib.Path:
     return folder
 
 
+@contextlib.contextmanager
+def kept(name: str) -> Iterator[pathlib.Path]:
+    """Give a folder that is kept between runs, to one process at a time."""
+    FOLDER.mkdir(exist_ok=True)
+    # Processes of one run may want the same one.
+    with (FOLDER / f'{name}.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield FOLDER / name
+
+
 def library(name: str, version: str) -> pathlib.Path:
     """Return a folder with one library alone, to be put before others.
 
     Skips the test as :func:`environment` does.
     """
-    FOLDER.mkdir(exist_ok=True)
-    folder = FOLDER / f'{name}-{version}'
-    done = folder / 'done'
-    with (FOLDER / f'{name}-{version}.lock').open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kept(f'{name}-{version}') as folder:
+        done = folder / 'done'
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             _run_pip(

@@ -131,14 +131,24 @@ class PlacementService:
         return json.loads(text) if text else None
 
     def add_provider(
-        self, uuid: str, name: str, traits: Any = (), **amounts: Any
+        self,
+        uuid: str,
+        name: str,
+        traits: Any = (),
+        parent: str | None = None,
+        **amounts: Any,
     ) -> None:
         """Add a provider.
 
+        :param parent: uuid of the provider above it
         :param amounts: resource class -> total, or a whole inventory
         """
-        self.call('POST', '/resource_providers', {'uuid': uuid, 'name': name})
+        body = {'uuid': uuid, 'name': name, 'parent_provider_uuid': parent}
+        self.call('POST', '/resource_providers', body)
         self.set_inventories(uuid, **amounts)
+        for trait in traits:
+            if trait.startswith('CUSTOM_'):
+                self.call('PUT', f'/traits/{trait}')
         if traits:
             self.call(
                 'PUT',

@@ -65,16 +65,18 @@ class Process:
 def launch(
     config: pathlib.Path,
     program: pathlib.Path | None = None,
+    python: pathlib.Path | str = sys.executable,
     cwd: str | None = None,
     **env: str,
 ) -> Process:
     """Start a daemon with a configuration file and more environment.
 
     :param program: of an installed package; None: that of this tree
+    :param python: the interpreter, of an environment with the package
     :param cwd: the folder to start it in
     """
     words: list[str | pathlib.Path] = [
-        sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
+        python, '-u', '-m', 'scheduler_service.cmd.service',
     ]  # fmt: skip
     if program is not None:
         words = [program]

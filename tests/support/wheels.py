@@ -7,8 +7,12 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import venv
+from importlib import metadata
+
+from packaging import requirements
 
 from tests.support import interop
 from tests.support.paths import ROOT
@@ -28,6 +32,16 @@ def build(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     assert done.returncode == 0, done.stderr[-3000:]
     (found,) = folder.glob('*.whl')
     return found
+
+
+def build_once(source: pathlib.Path, name: str) -> pathlib.Path:
+    """Build the wheel of a tree that never changes, and keep it.
+
+    :param name: of the tree, such as its commit
+    """
+    with interop.kept(f'wheel-{name}') as folder:
+        found = list(folder.glob('*.whl'))
+        return found[0] if found else build(source, folder)
 
 
 def copy_of_the_tree(folder: pathlib.Path) -> pathlib.Path:
@@ -62,15 +76,48 @@ def install(
     runs; what it does not declare is not there.
     """
     kept = interop.environment('wheel', dependencies(source))
+    return _install(wheel, folder, kept)
+
+
+def install_beside(
+    wheel: pathlib.Path, source: pathlib.Path, folder: pathlib.Path
+) -> pathlib.Path:
+    """Do the same, with the libraries of this environment where they do.
+
+    An environment that is kept has the others.
+    """
+    missing = [one for one in dependencies(source) if not _is_met(one)]
+    kept = interop.environment('earlier', missing)
+    return _install(wheel, folder, kept, sysconfig.get_path('purelib'))
+
+
+def _is_met(dependency: str) -> bool:
+    """Whether this environment has what a package needs."""
+    wanted = requirements.Requirement(dependency)
+    try:
+        found = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return False
+    return wanted.specifier.contains(found)
+
+
+def _install(
+    wheel: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path, *more: str
+) -> pathlib.Path:
+    """Install a wheel into a new environment; return its ``bin``.
+
+    :param kept: an environment with libraries
+    :param more: folders with others
+    """
     venv.create(folder)
     (packages,) = folder.glob('lib/python*/site-packages')
     (needed,) = kept.glob('lib/python*/site-packages')
-    (packages / 'needed.pth').write_text(f'{needed}\n')
+    lines = '\n'.join([str(needed), *more])
+    (packages / 'needed.pth').write_text(f'{lines}\n')
     python = folder / 'bin' / 'python'
     subprocess.run(
-        [kept / 'bin' / 'python', '-m', 'pip', '--python', python,
-         'install', '--quiet', '--no-deps', '--disable-pip-version-check',
-         wheel],
+        [sys.executable, '-m', 'pip', '--python', python, 'install',
+         '--quiet', '--no-deps', '--disable-pip-version-check', wheel],
         check=True, timeout=300,
     )  # fmt: skip
     return folder / 'bin'

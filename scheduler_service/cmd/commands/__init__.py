@@ -8,9 +8,11 @@ from concurrent import futures
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scheduler_service import conf as options
 from scheduler_service import errors
-from scheduler_service.cmd import daemon, faults
+from scheduler_service.cmd import faults, stores
 from scheduler_service.cmd.threads import run_within
+from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.store import faults as store_faults
 from scheduler_service.store import version
 from scheduler_service.store.connection import Store, Writer
@@ -38,7 +40,7 @@ def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
     :raises StoreUnavailable: the database does not answer
     """
     # An import or an upgrade of the tables may take long.
-    store = daemon.open_store(conf, statement_timeout=0.0)
+    store = stores.open_store(conf, statement_timeout=0.0)
     try:
         if not any_version:
             with store.reading() as conn:
@@ -131,3 +133,9 @@ def write(conf: Any, work: Callable[[Writer], Any]) -> Any:
 def timestamp(stamp: float) -> str:
     """Return seconds since 1970 as date and time, UTC."""
     return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')
+
+
+def default_ratios(conf: Any) -> dict[str, float]:
+    """Return the allocation ratios of hosts that have none, by class."""
+    settings = options.settings(conf)
+    return {name: settings.default_ratio(name) for name in STANDARD_CLASSES}

@@ -6,15 +6,22 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service import conf as options
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import open_store, read, timestamp, write
-from scheduler_service.model import STANDARD_CLASSES
+from scheduler_service.cmd.commands import (
+    default_ratios,
+    open_store,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.records import audit as auditing
 
-_COLUMNS = ['uuid', 'state', 'host', 'node', 'request_id', 'created_at']
+_COLUMNS = [
+    'uuid', 'state', 'host', 'node', 'project_id', 'request_id', 'created_at',
+    'age_s',
+]  # fmt: skip
 
 
 def listing(args: Any, conf: Any) -> None:
@@ -22,7 +29,13 @@ def listing(args: Any, conf: Any) -> None:
     rows = read(
         conf,
         lambda conn: claim_queries.listing(
-            conn, args.host, args.state, args.limit or None
+            conn,
+            args.host,
+            args.state,
+            # Another order than by time has to look at all of them.
+            None if args.sort else args.limit or None,
+            args.project,
+            args.older_than,
         ),
     )
     for row in rows:
@@ -72,10 +85,7 @@ def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:
 
 def audit(args: Any, conf: Any) -> int:
     """Compare use with allocations; return 1 if differences remain."""
-    settings = options.settings(conf)
-    fallback = {
-        name: settings.default_ratio(name) for name in STANDARD_CLASSES
-    }
+    fallback = default_ratios(conf)
     with open_store(conf) as store:
         fixed = store.write(auditing.fix) if args.fix else 0
         with store.reading() as conn:

@@ -7,15 +7,19 @@ import sys
 from typing import Any
 
 from oslo_db import exception as db_exception
+from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
-from scheduler_service.model import documents
+from scheduler_service.cmd.node_options import node_reader
+from scheduler_service.extender import nodes, wire
+from scheduler_service.model import Inventory, documents, problems
+from scheduler_service.store.connection import Writer
 from scheduler_service.store.faults import first_line
-from scheduler_service.store.reading import inventory_export
+from scheduler_service.store.reading import inventory_export, loading
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
-from scheduler_service.store.writing import inventory_import
+from scheduler_service.store.writing import inventory_diff, inventory_import
 
 
 def read(
@@ -39,16 +43,20 @@ def read(
 def import_inventory(args: Any, conf: Any) -> None:
     """Import a document in one transaction.
 
+    :raises InvalidInventory: with all that is wrong with the document
     :raises Conflict: a name or uuid belongs to something else
     """
-    wanted = documents.inventory(read(args.file))
+    wanted = _wanted(args, conf)
     with open_store(conf) as store, output.progress() as progress:
+
+        def work(writer: Writer) -> inventory_import.Report:
+            _check_hosts(args, wanted, writer.conn)
+            return inventory_import.Importer(
+                writer, args.replace, progress
+            ).run(wanted)
+
         try:
-            report = store.write(
-                lambda writer: inventory_import.Importer(
-                    writer, args.replace, progress
-                ).run(wanted)
-            )
+            report = store.write(work)
         except db_exception.DBDuplicateEntry as fault:
             raise errors.Conflict(
                 f'A name or uuid is in use already: {first_line(fault)}'
@@ -58,6 +66,96 @@ def import_inventory(args: Any, conf: Any) -> None:
     ]
     columns = ['kind', 'added', 'changed', 'removed', 'same']
     output.listing(rows, columns, args)
+
+
+def _wanted(args: Any, conf: Any) -> Inventory:
+    """Return the inventory to import.
+
+    :raises InvalidInventory: it is not valid, or may not replace others
+    """
+    if args.file:
+        return _checked(args.file)
+    if args.replace:
+        raise errors.InvalidInventory(
+            '--replace would remove all that is not a node: it needs a '
+            'document of everything'
+        )
+    try:
+        if args.from_nodes:
+            listed = read(args.from_nodes)
+        else:
+            listed = {'items': _nodes_of(args.from_kubeconfig)}
+        return nodes.inventory_of(listed, node_reader(conf))
+    except wire.WireError as fault:
+        raise errors.InvalidInventory(str(fault)) from None
+
+
+def _nodes_of(kubeconfig: str) -> list[Any]:
+    """Return the nodes of a cluster.
+
+    :raises InvalidInventory: its API server does not answer
+    """
+    from scheduler_service.kube.api import Address, ApiLost, ApiServer
+
+    try:
+        return ApiServer(Address(kubeconfig)).list('nodes').objects
+    except ApiLost as fault:
+        raise errors.InvalidInventory(
+            f'The API server does not answer: {fault}'
+        ) from None
+
+
+def check(args: Any, conf: Any) -> None:
+    """Check a document by itself, without the database.
+
+    :raises InvalidInventory: with all that is wrong with it
+    """
+    found = _checked(args.file)
+    if not args.allow_missing_hosts:
+        documents.refuse(problems.missing_hosts(found))
+    counts = {
+        part: len(getattr(found, part)) for part in found.__struct_fields__
+    }
+    told = ', '.join(f'{n} {part}' for part, n in counts.items() if n)
+    print(f'{args.file}: no errors: {told or "nothing in it"}')
+
+
+def diff(args: Any, conf: Any) -> int:
+    """Print what an import would change; return 1 if there is anything.
+
+    :raises InvalidInventory: with all that is wrong with the document
+    """
+    wanted = _checked(args.file)
+    with open_store(conf) as store, store.reading() as conn:
+        _check_hosts(args, wanted, conn)
+        found = inventory_diff.differences(conn, wanted, args.replace)
+    columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
+    output.listing([one._asdict() for one in found], columns, args)
+    return 1 if found else 0
+
+
+def _checked(path: str) -> Inventory:
+    """Return the document of a file.
+
+    :raises InvalidInventory: with all that is wrong in ``problems``
+    """
+    document = read(path)
+    try:
+        return documents.inventory(document)
+    except errors.InvalidInventory:
+        documents.refuse(problems.of_inventory(document))
+        raise
+
+
+def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:
+    """Check that the hosts of aggregates are in the document or stored.
+
+    :raises InvalidInventory: with all that are not
+    """
+    if args.allow_missing_hosts:
+        return
+    stored = () if args.replace else loading.host_names(conn)
+    documents.refuse(problems.missing_hosts(wanted, stored))
 
 
 def export(args: Any, conf: Any) -> None:

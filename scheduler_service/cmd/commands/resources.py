@@ -9,11 +9,15 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import read, timestamp, write
+from scheduler_service.cmd import output
+from scheduler_service.cmd.commands import (
+    default_ratios,
+    read,
+    timestamp,
+    write,
+)
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
-from scheduler_service.store.reading import loading
-from scheduler_service.store.records import decisions as decision_rows
+from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
 from scheduler_service.store.writing import zones as zone_rows
@@ -76,23 +80,23 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    rows = [
-        {
-            'host': host.host,
-            'node': host.hypervisor_hostname,
-            'status': host.status,
-            'state': host.state,
-            'vcpus': f'{host.vcpus_used}/{host.vcpus}',
-            'memory_mb': f'{host.memory_mb_used}/{host.memory_mb}',
-            'local_gb': f'{host.local_gb_used}/{host.local_gb}',
-            'instances': host.num_instances,
-            'disabled_reason': host.disabled_reason,
-        }
-        for host in read(conf, loading.hosts).values()
-    ]
+    wanted = host_listing.Filter(
+        args.zone, args.aggregate, args.state, args.status, args.name
+    )
+    rows = read(
+        conf,
+        lambda conn: list(
+            host_listing.rows(
+                conn,
+                wanted,
+                default_ratios(conf),
+                conf.default_availability_zone,
+            )
+        ),
+    )
     columns = [
-        'host', 'node', 'status', 'state', 'vcpus', 'memory_mb', 'local_gb',
-        'instances', 'disabled_reason',
+        'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
+        'local_gb', 'used', 'instances', 'disabled_reason',
     ]  # fmt: skip
     output.listing(rows, columns, args)
 
@@ -249,41 +253,6 @@ def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
     output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args)
-
-
-def decisions(args: Any, conf: Any) -> None:
-    """List the newest decisions."""
-    rows = read(conf, lambda conn: decision_rows.listing(conn, args.limit))
-    for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
-    columns = ['created_at', 'request_id', 'kind', 'outcome']
-    output.listing(rows, columns, args)
-
-
-def show_decision(args: Any, conf: Any) -> None:
-    """Print the decisions on a request with their reasons."""
-    rows = read(conf, lambda conn: decision_rows.show(conn, args.request_id))
-    for row in rows:
-        row['created_at'] = timestamp(row['created_at'])
-    if args.format != 'table':
-        output.document(rows, args.format)
-        return
-    for row in rows:
-        _print_decision(row)
-
-
-def _print_decision(decision: dict[str, Any]) -> None:
-    output.say(
-        f'{decision["created_at"]}  {decision["kind"]}: {decision["outcome"]}'
-    )
-    if decision.get('placements'):
-        reasons.hosts(decision)
-    if decision.get('pool_id'):
-        reasons.pool(decision)
-    reasons.explanation(decision.get('explanation'))
-    if decision.get('error'):
-        output.say(output.cell(decision['error']['message']))
-        reasons.explanation(decision['error']['facts'])
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import schema
+from scheduler_service.store import clock, schema
 
 
 def placements(
@@ -39,11 +39,16 @@ def listing(
     host: str | None = None,
     state: str | None = None,
     limit: int | None = None,
+    project: str | None = None,
+    older_than: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return claims, newest first; a move is listed as a claim of its own.
+    """Return claims with their age, newest first; a move is one of its own.
 
     :param host: only claims on this service host
     :param state: only claims in this state: claimed, confirmed or moving
+    :param project: only claims of instances of this project
+    :param older_than: only claims that were made longer ago, in seconds by
+        the database's clock
     :param limit: how many at most; None: all
     """
     inst, moves = schema.instances, schema.moves
@@ -53,6 +58,7 @@ def listing(
             inst.c.host,
             inst.c.node,
             inst.c.state,
+            inst.c.project_id,
             inst.c.request_id,
             inst.c.created_at,
         ).where(inst.c.state != 'reported'),
@@ -61,17 +67,28 @@ def listing(
             moves.c.host,
             moves.c.node,
             sa.literal('moving'),
+            inst.c.project_id,
             moves.c.request_id,
             moves.c.created_at,
+        ).select_from(
+            moves.outerjoin(inst, inst.c.uuid == moves.c.instance_uuid)
         ),
     ).subquery()
+    now = clock.read(conn)
     query = sa.select(wanted)
     if host is not None:
         query = query.where(wanted.c.host == host)
     if state is not None:
         query = query.where(wanted.c.state == state)
+    if project is not None:
+        query = query.where(wanted.c.project_id == project)
+    if older_than is not None:
+        query = query.where(wanted.c.created_at < now - older_than)
     ordered = query.order_by(wanted.c.created_at.desc(), wanted.c.uuid)
-    return [dict(row._mapping) for row in conn.execute(ordered.limit(limit))]
+    return [
+        {**row._mapping, 'age_s': round(max(now - row.created_at, 0.0))}
+        for row in conn.execute(ordered.limit(limit))
+    ]
 
 
 def show(conn: Connection, uuid: str) -> dict[str, Any]:

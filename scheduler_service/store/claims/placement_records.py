@@ -12,6 +12,7 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -25,7 +26,8 @@ _INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
 class Record(NamedTuple):
     """An instance and the host that it has allocations on.
 
-    :ivar resources: JSON of the amounts
+    :ivar resources: JSON of the amounts, or of the allocations of several
+        providers and their mappings
     """
 
     instance_uuid: str
@@ -33,9 +35,21 @@ class Record(NamedTuple):
     host_uuid: str
     resources: str
 
+    @property
+    def allocations(self) -> dict[str, dict[str, int]]:
+        """Uuid of a provider -> resource class -> amount."""
+        found = msgspec.json.decode(self.resources)
+        if 'allocations' not in found:
+            return {self.host_uuid: found}
+        return {
+            uuid: one['resources']
+            for uuid, one in found['allocations'].items()
+        }
 
-# An instance, the uuid of its host, and the amounts.
-Intent = tuple[str, str, Mapping[str, int]]
+
+# An instance, the uuid of its host, and the amounts, or a document with the
+# allocations of several providers.
+Intent = tuple[str, str, Mapping[str, Any]]
 
 
 def intend_new(conn: Connection, claims: Iterable[Intent]) -> None:
@@ -114,6 +128,39 @@ def mark_made(
             )
             .values(made_at=clock.NOW - age)
         )
+
+
+def replace(
+    conn: Connection, instance: str, host: str, document: Mapping[str, Any]
+) -> None:
+    """Record other allocations for a claim, of which none were made.
+
+    :param host: uuid of the host
+    """
+    table, known = schema.placement_claims, schema.hosts
+    on = sa.select(known.c.id).where(known.c.uuid == host)
+    conn.execute(
+        sa.update(table)
+        .where(table.c.instance_uuid == instance, table.c.host_id.in_(on))
+        .values(resources=rows.document(document))
+    )
+
+
+def recorded(
+    conn: Connection, instance: str, host: str
+) -> dict[str, Any] | None:
+    """Return what is recorded of a claim on a host; None: nothing is.
+
+    :param host: uuid of the host
+    """
+    table, known = schema.placement_claims, schema.hosts
+    query = (
+        sa.select(table.c.resources)
+        .join(known, known.c.id == table.c.host_id)
+        .where(table.c.instance_uuid == instance, known.c.uuid == host)
+    )
+    text = conn.execute(query).scalar()
+    return None if text is None else dict(msgspec.json.decode(text))
 
 
 def forget(conn: Connection, instances: Sequence[str]) -> None:

@@ -75,6 +75,11 @@ def hosts(
     return dict(sorted(found.items()))
 
 
+def host_names(conn: Connection) -> set[str]:
+    """Return the names of all service hosts."""
+    return set(conn.execute(sa.select(schema.hosts.c.host)).scalars())
+
+
 def _hosts(
     conn: Connection, ids: list[int] | None, reported: bool
 ) -> dict[int, Host]:

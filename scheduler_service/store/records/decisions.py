@@ -22,6 +22,8 @@ _COLUMNS = {
     'kind': 'text',
     'outcome': 'text',
     'document': 'text',
+    'caller_request_id': 'text',
+    'global_request_id': 'text',
 }
 
 
@@ -31,22 +33,41 @@ class Decision(NamedTuple):
     :ivar kind: ``select_destinations`` or ``schedule_zone``
     :ivar outcome: ``chosen``, or the name of the error
     :ivar document: JSON, the reasons
+    :ivar caller_request_id: the id of the request in the caller's log, where
+        that is another one
+    :ivar global_request_id: the id of the request in the logs of all services
+        that it went through; None: it has none
     """
 
     request_id: str
     kind: str
     outcome: str
     document: str
+    caller_request_id: str | None = None
+    global_request_id: str | None = None
 
     @classmethod
     def of(
-        cls, request_id: str | None, kind: str, outcome: str, reasons: Any
+        cls,
+        request_id: str | None,
+        kind: str,
+        outcome: str,
+        reasons: Any,
+        caller_request_id: str | None = None,
+        global_request_id: str | None = None,
     ) -> Decision:
         """Return a decision with its reasons encoded.
 
         :param reasons: a mapping that JSON can represent
         """
-        return cls(str(request_id), kind, outcome, _encode(reasons).decode())
+        return cls(
+            str(request_id),
+            kind,
+            outcome,
+            _encode(reasons).decode(),
+            caller_request_id,
+            global_request_id,
+        )
 
 
 def record(writer: Writer, decisions: Sequence[Decision]) -> None:
@@ -56,14 +77,48 @@ def record(writer: Writer, decisions: Sequence[Decision]) -> None:
     )
 
 
-def prune(writer: Writer, keep: int) -> None:
-    """Delete all decisions but the newest *keep*."""
+def prune(writer: Writer, keep: int, most: int) -> int:
+    """Delete decisions beyond the newest *keep*, the oldest first.
+
+    :param most: how many at most; fewer where ids have gaps
+    :return: how many were deleted; 0: there are no more
+    """
     table = schema.decisions
-    newest = writer.conn.execute(
-        sa.select(sa.func.max(table.c.id))
-    ).scalar_one()
-    old = table.c.id <= (newest or 0) - keep
-    writer.conn.execute(sa.delete(table).where(old))
+    ends = sa.select(sa.func.min(table.c.id), sa.func.max(table.c.id))
+    oldest, newest = writer.conn.execute(ends).one()
+    last = min((newest or 0) - keep, (oldest or 0) + most - 1)
+    return writer.conn.execute(
+        sa.delete(table).where(table.c.id <= last)
+    ).rowcount
+
+
+def purge(writer: Writer, before: float, most: int) -> int:
+    """Delete decisions that were made before a time, the oldest first.
+
+    :param before: by the database's clock, in seconds since the epoch
+    :param most: how many at most
+    :return: how many were deleted; fewer than *most*: there are no more
+    """
+    table = schema.decisions
+    # By id, since they are not indexed by time: the oldest come first.
+    query = (
+        sa.select(table.c.id, table.c.created_at)
+        .order_by(table.c.id)
+        .limit(most)
+    )
+    old = [
+        number
+        for number, made_at in writer.conn.execute(query)
+        if made_at < before
+    ]
+    if old:
+        writer.conn.execute(
+            sa.delete(table).where(
+                table.c.id.between(old[0], old[-1]),
+                table.c.created_at < before,
+            )
+        )
+    return len(old)
 
 
 def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
@@ -85,12 +140,19 @@ def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
     """Return the decisions of a request id with their reasons, oldest first.
 
+    :param request_id: ours, the caller's, or the global one
     :raises DecisionNotFound: no decision of this request is kept
     """
     table = schema.decisions
     query = (
         sa.select(table)
-        .where(table.c.request_id == request_id)
+        .where(
+            sa.or_(
+                table.c.request_id == request_id,
+                table.c.caller_request_id == request_id,
+                table.c.global_request_id == request_id,
+            )
+        )
         .order_by(table.c.id)
     )
     found = [
@@ -99,6 +161,8 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'request_id': row.request_id,
             'kind': row.kind,
             'outcome': row.outcome,
+            'caller_request_id': row.caller_request_id,
+            'global_request_id': row.global_request_id,
             **msgspec.json.decode(row.document),
         }
         for row in conn.execute(query)

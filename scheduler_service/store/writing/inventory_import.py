@@ -127,12 +127,35 @@ class Importer:
         differ = [k for k in new if k in old and old[k] != new[k]]
         add = [k for k in new if k not in old]
         gone = [k for k in old if k not in new] if self.replace else []
-        ops = _ENTITY_OPS[kind]
-        if gone or differ:
-            ops.remove(self.writer, gone + differ)
-        if add or differ:
-            ops.add(self.writer, [new[k] for k in differ + add])
+        self.write_entities(
+            kind,
+            [new[k] for k in add],
+            [(old[k], new[k]) for k in differ],
+            [old[k] for k in gone],
+            key,
+        )
         self._count(kind, len(add), len(differ), len(gone), len(new))
+
+    def write_entities(
+        self,
+        kind: str,
+        add: Sequence[Any],
+        differ: Sequence[tuple[Any, Any]],
+        gone: Sequence[Any],
+        key: str,
+    ) -> None:
+        """Write what differs of pools, aggregates or groups.
+
+        :param differ: (what is stored, what is wanted)
+        :param key: the name of the field that identifies them
+        """
+        ops = _ENTITY_OPS[kind]
+        old = [*gone, *(before for before, _ in differ)]
+        new = [*(after for _, after in differ), *add]
+        if old:
+            ops.remove(self.writer, [getattr(one, key) for one in old])
+        if new:
+            ops.add(self.writer, new)
 
     def _count(
         self, kind: str, added: int, changed: int, removed: int, total: int
@@ -166,10 +189,25 @@ class Importer:
         named = {(h.host, h.hypervisor_hostname) for h in wanted}
         gone = [ids[name] for name in ids if name not in named]
         gone = gone if self.replace else []
+        self.write_hosts(stored, add, differ, gone)
+        self._count('hosts', len(add), len(differ), len(gone), len(wanted))
+
+    def write_hosts(
+        self,
+        stored: Mapping[int, Host],
+        add: Sequence[Host],
+        differ: Sequence[tuple[int, Host]],
+        gone: Sequence[int],
+    ) -> None:
+        """Write what differs of hosts.
+
+        :param stored: all that are stored, by id
+        :param differ: (id, what is wanted)
+        :param gone: ids
+        """
         host_rows.remove(self.writer, gone)
         self._change_hosts(differ)
         self._add_hosts(add)
-        self._count('hosts', len(add), len(differ), len(gone), len(wanted))
 
     def _claimed(
         self, instances: Sequence[Instance]
@@ -221,14 +259,27 @@ class Importer:
             for uuid, (_, state) in stored.items()
             if self.replace and uuid not in named and state == 'reported'
         ]
-        instance_rows.remove(self.writer, gone)
-        instance_rows.change(self.writer, differ)
+        changed = [(stored[one.uuid][0], one) for one in differ]
+        self.write_instances(add, changed, [stored[uuid][0] for uuid in gone])
+        self._count('instances', len(add), len(differ), len(gone), len(wanted))
+
+    def write_instances(
+        self,
+        add: Sequence[Instance],
+        differ: Sequence[tuple[Instance, Instance]],
+        gone: Sequence[Instance],
+    ) -> None:
+        """Write what differs of instances.
+
+        :param differ: (what is stored, what is wanted)
+        """
+        instance_rows.remove(self.writer, [one.uuid for one in gone])
+        instance_rows.change(self.writer, [after for _, after in differ])
         done = 0
         for part in in_chunks(add, _MANY):
             instance_rows.add(self.writer, part)
             done += len(part)
             self.progress('instances', done, len(add))
-        self._count('instances', len(add), len(differ), len(gone), len(wanted))
 
 
 def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:

@@ -30,6 +30,7 @@ VALUES = {
     'instance': UUID,
     'attribute': 'k=v',
     'property': 'k=v',
+    'before': '30d',
 }
 CLOSED = '127.0.0.1:1'
 UNREACHABLE = {
@@ -54,13 +55,17 @@ def arguments(command, folder):
     for action in PARSERS[command]._actions:
         if action.option_strings and not action.required:
             continue
+        if action.nargs == 0:
+            words.append(action.option_strings[-1])
+            continue
         if action.dest in ('file', 'request'):
             value = str(folder / f'{action.dest}.yaml')
         elif action.choices:
             value = next(iter(action.choices))
         else:
             value = VALUES.get(action.dest, 'word')
-        words += [*action.option_strings[-1:], value]
+        given = [] if action.nargs == 0 else [value]
+        words += [*action.option_strings[-1:], *given]
     if command == 'zone schedule':
         words += ['--name', 'example.org.']
     return words

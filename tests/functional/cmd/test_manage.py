@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import yaml
 
 from scheduler_service.cmd import manage
 from scheduler_service.store.schema import VERSION
+from tests.support import kube
 from tests.support.commands import printed_json
 
 
@@ -90,3 +92,27 @@ def test_help_loads_no_heavy_library_when_printed():
         capture_output=True, text=True, check=True, env=dict(os.environ),
     )  # fmt: skip
     assert loaded.stdout.strip() == '[]'
+
+
+def test_nodes_of_a_cluster_are_imported_as_hosts(run, tmp_path):
+    path = tmp_path / 'nodes.json'
+    labels = {'topology.kubernetes.io/zone': 'west'}
+    nodes = [kube.node('n1', labels=labels), kube.node('n2', ready='False')]
+    path.write_text(json.dumps({'kind': 'List', 'items': nodes}))
+    command = ('inventory', 'import', '--from-nodes', str(path))
+    rows = printed_json(run(*command, '-f', 'json'))
+    assert {one['kind']: one['added'] for one in rows}['hosts'] == 2
+    hosts = {one['host']: one for one in exported(run)['hosts']}
+    assert hosts['n1']['memory_mb'] == 65536
+    assert hosts['n2']['state'] == 'down'
+    zones = {one['name']: one['hosts'] for one in exported(run)['aggregates']}
+    assert zones['kubernetes:availability_zone=west'] == ['n1']
+    rows = printed_json(run(*command, '-f', 'json'))
+    assert {one['kind']: one['same'] for one in rows}['hosts'] == 2
+    assert 'needs a document' in run(*command, '--replace')[2]
+    path.write_text('{"kind": "List"}')
+    assert 'items' in run(*command)[2]
+
+
+def exported(run):
+    return yaml.safe_load(run('inventory', 'export')[1])

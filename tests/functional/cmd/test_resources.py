@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import yaml
 
 from scheduler_service.store.connection import Store
@@ -23,6 +25,45 @@ def test_hosts_change_when_commands_are_run(run):
     for verb in (['disable'], ['remove'], ['show']):
         status, _, err = run('host', *verb, 'compute-1')
         assert (status, err.split(':')[0]) == (1, 'HostNotFound')
+
+
+def names(result):
+    """Return the hosts that a list printed, in its order."""
+    return [row['host'] for row in printed_json(result)]
+
+
+def test_hosts_are_listed_by_zone_aggregate_state_and_name(run):
+    run('host', 'disable', 'compute-3', '--reason', 'broken')
+    run('aggregate', 'create', 'fast')
+    run('aggregate', 'add-host', 'fast', 'compute-2', 'compute-4')
+    for options, expected in (
+        ('--zone north', ['compute-1', 'compute-2']),
+        ('--zone nova', ['compute-3', 'compute-4']),
+        ('--zone nowhere', []),
+        ('--aggregate fast', ['compute-2', 'compute-4']),
+        ('--aggregate 1', ['compute-1', 'compute-2']),
+        ('--aggregate fast --zone north', ['compute-2']),
+        ('--status disabled', ['compute-3']),
+        ('--state down', []),
+        ('--state up --name *-[34]', ['compute-3', 'compute-4']),
+        ('--name compute-?', [f'compute-{n}' for n in range(1, 5)]),
+        ('--name COMPUTE-1', []),
+    ):
+        found = run('host', 'list', '-f', 'json', *options.split())
+        assert names(found) == expected, options
+
+
+def test_hosts_that_nobody_uses_come_first(run, tmp_path):
+    request = tmp_path / 'request.json'
+    half = {'vcpus': 1, 'memory_mb': 4096, 'root_gb': 1}
+    request.write_text(json.dumps({'flavor': half, 'num_instances': 2}))
+    run('select', '--local', '--request', str(request))
+    rows = printed_json(run('host', 'list', '--sort', 'used', '-f', 'json'))
+    assert [row['host'] for row in rows[:2]] == ['compute-1', 'compute-2']
+    assert [row['used'] for row in rows] == [0, 0, 50.0, 50.0]
+    assert rows[3]['memory_mb'] == '4096/8196'
+    assert rows[3]['instances'] == 1
+    assert rows[3]['zone'] == 'nova'
 
 
 def test_refused_reports_of_a_host_are_shown(run, tmp_path):

@@ -9,6 +9,7 @@ from tests.support.documents import (
     CONTEXT,
     SMALL,
 )
+from tests.support.waiting import wait_until
 
 
 def test_decision_has_its_reasons_when_read_afterwards(make_service):
@@ -21,7 +22,8 @@ def test_decision_has_its_reasons_when_read_afterwards(make_service):
             CONTEXT,
             {'request_id': 'req-no', 'flavor': {'memory_mb': 10**7}},
         )
-    service.daemon.scheduler.recorder.flush()
+    # A thread stores them, and may be in the middle of it.
+    wait_until(lambda: len(service.daemon.scheduler.decisions(10)) == 2)
     with service.store.reading() as conn:
         good = decisions.show(conn, answer['request_id'])
         bad = decisions.show(conn, 'req-no')

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+import socket
 import threading
 from typing import Any
 
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.http.binder import Binder
 from tests.support import extenders
+from tests.support.http_client import HttpClient
 
 
 def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
@@ -71,3 +77,51 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
+    with socket.create_server(('127.0.0.1', 0)) as hanging:
+        port = hanging.getsockname()[1]
+        http = serve_http(
+            extender__api_server=f'http://127.0.0.1:{port}',
+            extender__api_timeout=60.0,
+            http__threads=2,
+        )
+        answers: list[str] = []
+
+        def bind(number: int) -> None:
+            caller = HttpClient(http.service, http.port)
+            asked = {'PodName': f'p{number}', 'PodNamespace': 'default',
+                     'PodUID': 'u', 'Node': 'n'}  # fmt: skip
+            status, answer = caller.send('POST', '/extender/bind', asked)
+            caller.close()
+            assert status == 200
+            answers.append(answer['Error'])
+
+        # Twice as many as there are threads for binds.
+        binds = [
+            threading.Thread(target=bind, args=(number,))
+            for number in range(4)
+        ]
+        for one in binds:
+            one.start()
+        # One is waiting for the API server.
+        hanging.settimeout(20)
+        with hanging.accept()[0]:
+            asked = {'Pod': {}, 'NodeNames': ['compute-1']}
+            status, answer = http.send('POST', '/extender/filter', asked)
+            assert (status, answer['NodeNames']) == (200, ['compute-1'])
+            assert not answers
+    # Nobody listens any more: all of them end.
+    for one in binds:
+        one.join()
+    assert len(answers) == 4
+    assert all('unreachable' in text for text in answers)
+
+
+def test_a_bind_is_given_up_when_the_api_server_hangs():
+    with socket.create_server(('127.0.0.1', 0)) as hanging:
+        url = f'http://127.0.0.1:{hanging.getsockname()[1]}'
+        binder = Binder(url, None, None, 0.2)
+        with pytest.raises(errors.ExtenderFailed, match='unreachable'):
+            binder.bind('default', 'a', 'u', 'n')

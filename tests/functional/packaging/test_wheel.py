@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
+import textwrap
+import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service.cmd import parser
 from tests.support import processes, servers, wheels
-from tests.support.databases import new_database
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
+INSTALL = (ROOT / 'doc/source/admin/install.rst').read_text()
 # Nothing of the checkout, and nothing of the environment of the tests.
 ENVIRONMENT = {'PATH': '/usr/bin:/bin', 'LC_ALL': 'C.UTF-8'}
 
@@ -40,10 +44,12 @@ def share(programs) -> pathlib.Path:
 def run(programs, tmp_path) -> Callable[..., str]:
     """Give a function that runs a program in an empty folder."""
 
-    def ran(name: str, *words: str, status: int = 0) -> str:
+    def ran(
+        name: str, *words: str, status: int = 0, cwd: Any = tmp_path
+    ) -> str:
         done = subprocess.run(
             [programs / name, *words],
-            capture_output=True, text=True, timeout=180, cwd=tmp_path,
+            capture_output=True, text=True, timeout=180, cwd=cwd,
             env={**ENVIRONMENT, 'HOME': str(tmp_path)},
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
@@ -77,7 +83,7 @@ def oslo_policy(run, tmp_path) -> Callable[..., str]:
 def shipped_in_etc() -> set[str]:
     """Return the names of the files in etc, but for the generator's own."""
     names = {path.name for path in (ROOT / 'etc').rglob('*') if path.is_file()}
-    return names - {'scheduler-service-config-generator.conf'}
+    return {name for name in names if not name.endswith('-generator.conf')}
 
 
 def test_everything_in_etc_is_installed(share):
@@ -98,23 +104,78 @@ def test_the_quickstart_runs_and_so_do_the_commands_that_it_prints(
         assert run('scheduler-manage', *own)
 
 
-def test_the_documented_steps_work(run, programs, share, rabbitmq,
-                                   postgresql, tmp_path):  # fmt: skip
-    config = tmp_path / 'scheduler_service.conf'
+def blocks(kind: str) -> list[str]:
+    """Return the blocks of one kind of the page on the installation."""
+    found = re.findall(
+        rf'(?m)^\.\. code-block:: {kind}\n\n((?:(?:    .*)?\n)+)', INSTALL
+    )
+    return [textwrap.dedent(block) for block in found]
+
+
+def steps(program: str) -> list[list[str]]:
+    """Return the words of each line of the page that runs a program."""
+    lines = re.findall(rf'(?m)^    ({program} .*)$', INSTALL)
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.fixture
+def servers_of_the_page(rabbitmq, postgresql) -> Callable[[str], str]:
+    """Make what the page says on the servers of the tests.
+
+    Give a function that puts their addresses into a text of the page. The
+    names differ, since other tests use the servers, too.
+    """
+    name = f'scheduler{uuid.uuid4().hex[:8]}'
+    engine = sa.create_engine(
+        f'{postgresql[1]}postgres', isolation_level='AUTOCOMMIT'
+    )
+    with engine.connect() as conn:
+        for statement in blocks('sql')[0].split(';')[:-1]:
+            conn.exec_driver_sql(statement.replace('scheduler', name))
+    engine.dispose()
+    for _, *words in steps('rabbitmqctl'):
+        own = [word.replace('scheduler', name) for word in words]
+        servers.rabbitmqctl(rabbitmq[0], *own)
+
+    def with_addresses(text: str) -> str:
+        text = re.sub(r'scheduler(?=[:/]|$)', name, text, flags=re.MULTILINE)
+        for port, server in (('5672/', rabbitmq), ('', postgresql)):
+            address = sa.make_url(server[1]).port
+            if port:
+                text = text.replace(
+                    f'localhost:{port}', f'localhost:{address}/'
+                )
+            else:
+                text = text.replace('@localhost/', f'@localhost:{address}/')
+        return text
+
+    return with_addresses
+
+
+def test_the_documented_steps_work(
+    run, programs, share, servers_of_the_page, tmp_path
+):
     text = (share / 'scheduler-service/scheduler_service.conf').read_text()
-    bus = servers.new_vhost(*rabbitmq)
-    database = new_database(postgresql[1])
-    for option, value in (('transport_url', bus), ('connection', database)):
-        text, count = re.subn(rf'(?m)^{option} = .*$',
-                              f'{option} = {value}', text)  # fmt: skip
-        assert count == 1
+    (wanted,) = blocks('ini')
+    for line in wanted.splitlines():
+        option, is_option, _ = line.partition(' = ')
+        if is_option:
+            own = servers_of_the_page(line)
+            text, count = re.subn(rf'(?m)^{option} = .*$', own, text)
+            assert count == 1
+    # One of the places where the programs look by themselves.
+    config = tmp_path / '.scheduler_service/scheduler_service.conf'
+    config.parent.mkdir()
     config.write_text(text)
-    manage = ['scheduler-manage', '--config-file', str(config)]
-    run(*manage, 'db', 'sync')
-    inventory = share / 'scheduler-service/inventory.yaml'
-    run(*manage, 'inventory', 'import', str(inventory))
-    checked = ['--config-file', str(config), 'upgrade', 'check']
-    run('scheduler-status', *checked)
+    samples = share / 'scheduler-service'
+    before, after = [], []
+    for words in steps('scheduler-manage') + steps('scheduler-status'):
+        asks = words[1] in ('ping', 'select', 'claim')
+        (after if asks else before).append(words)
+    assert len(before) == 5
+    assert len(after) == 3
+    for words in before:
+        run(*words, cwd=samples)
     daemon = processes.launch(
         config,
         program=programs / 'scheduler-service',
@@ -123,9 +184,8 @@ def test_the_documented_steps_work(run, programs, share, rabbitmq,
     )
     try:
         daemon.wait_for('Ready: 6 hosts')
-        request = share / 'scheduler-service/request.yaml'
-        told = run(*manage, 'select', '--request', str(request), '-f', 'json')
-        assert json.loads(told)['placements']
+        for words in after:
+            assert run(*words, cwd=samples)
         assert daemon.end() == 0
     finally:
         daemon.remove()

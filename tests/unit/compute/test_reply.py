@@ -155,3 +155,30 @@ def test_a_short_reason_says_nothing_of_capacity(error, full, reason):
     made = failures.translate(error, full)
     assert made.kwargs == {'reason': reason, 'code': 500}
     assert str(made) == f'No valid host was found. {reason}'
+
+
+def test_a_selection_has_the_allocations_of_several_providers():
+    def selection(child: str | None) -> Selection:
+        tree = {
+            'allocations': {'root': {'resources': {'VCPU': 1}},
+                            child: {'resources': {'VGPU': 1}}},
+            'mappings': {'': ['root'], '1': [child]},
+        }  # fmt: skip
+        more = {} if child is None else {'allocation': tree}
+        return Selection(host='h', node='n', uuid='root', **more)
+
+    listed = reply.selections(
+        answer_of([selection('a')], [selection('b')], [selection(None)]),
+        AMOUNTS,
+        True,
+    )
+    found = [
+        json.loads(one['nova_object.data']['allocation_request'])
+        for (one,) in listed
+    ]
+    assert [one['mappings'] for one in found] == [
+        {'': ['root'], '1': ['a']},
+        {'': ['root'], '1': ['b']},
+        {'': ['root']},
+    ]
+    assert found[2]['allocations'] == {'root': {'resources': AMOUNTS}}

@@ -86,12 +86,13 @@ def test_what_libraries_registered_is_compared_as_well(parsed):
 
 def test_fingerprints_differ_where_daemons_decide_differently(parsed):
     def fingerprint(text):
-        return effective.fingerprint(effective.document(parsed(text)))
+        return effective.fingerprint(parsed(text))
 
     plain = fingerprint('')
     assert len(plain) == 12
     assert fingerprint('[scheduler]\nserver = b\n[http]\nbind_port=1') == plain
     assert fingerprint('[filter_scheduler]\nhost_subset_size=2') != plain
+    assert fingerprint('[filter_scheduler]\nhost_subset_size=1') == plain
     assert fingerprint('[DEFAULT]\ncpu_allocation_ratio=2') != plain
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.engine import decision_recorder
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
@@ -87,3 +89,41 @@ def test_decisions_wait_in_order_when_the_database_does_not_answer(store):
             schema.decisions.select().order_by(schema.decisions.c.id)
         )
         assert [row.request_id for row in rows] == ['req-0', 'req-1', 'req-2']
+
+
+def test_decisions_are_deleted_in_small_steps(store, monkeypatch):
+    monkeypatch.setattr(decision_recorder, '_PRUNE_STEP', 4)
+    write_of_all = DecisionRecorder(store, keep=1000)
+    for number in range(40):
+        write_of_all.put(decision(number))
+    write_of_all.flush()
+    deleted = []
+    listen = sa.event.listens_for(store.engine, 'after_cursor_execute')
+
+    @listen
+    def count(conn, cursor, statement, *more):
+        if statement.startswith('DELETE FROM decisions'):
+            deleted.append(cursor.rowcount)
+
+    few = DecisionRecorder(store, keep=10)
+    for number in range(40, 42):
+        few.put(decision(number))
+    few.flush()
+    assert recorded(store) == [f'req-{n}' for n in range(41, 31, -1)]
+    assert sum(deleted) == 32
+    assert max(deleted) == 4
+
+
+def test_old_decisions_are_deleted_by_the_thread(store, monkeypatch):
+    monkeypatch.setattr(decision_recorder, '_PRUNE_CHANGES_EVERY_S', 0.0)
+    table = schema.decisions
+    recorder = DecisionRecorder(store, keep=1000, max_age=3600.0)
+    for number in range(3):
+        recorder.put(decision(number))
+    recorder.flush()
+    old = sa.update(table).where(table.c.request_id != 'req-2')
+    with store.engine.begin() as conn:
+        conn.execute(old.values(created_at=table.c.created_at - 3700))
+    recorder.start()
+    wait_until(lambda: recorded(store) == ['req-2'], 30)
+    recorder.stop(10)

@@ -116,3 +116,23 @@ def test_job_is_contested_when_another_daemon_may_have_its_message(
         looked_up_at=now - looked_up_s,
     )
     assert job.contested is contested
+
+
+@pytest.mark.parametrize(
+    ('sent', 'kept'),
+    [
+        ('req-1', 'req-1'),
+        ('r' * 255, 'r' * 255),
+        ('r' * 256, None),
+        ('req\n1', None),
+        ('req\x00', None),
+        ('', None),
+        (7, None),
+        (None, None),
+    ],
+)
+def test_an_id_of_a_caller_is_kept_where_it_can_be(sent, kept):
+    message = DeliveredMessage(context={'request_id': sent})
+    assert message.sent_id() == kept
+    assert message.origin('req-ours') == (kept, None)
+    assert message.origin(kept) == (None, None)

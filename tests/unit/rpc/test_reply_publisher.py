@@ -290,3 +290,19 @@ def test_health_is_degraded_when_a_delivery_hangs(
     assert publisher.stop(10)
     publisher.check_health()
     assert health.degraded == []
+
+
+def test_a_line_is_tried_in_time_whichever_thread_hangs(publisher):
+    for number in range(6):
+        delivery = Recorded(missing_queue(), destination=f'queue-{number}')
+        publisher.put(delivery)
+        wait_until(lambda waiting=delivery: waiting.attempts == 1)
+        # Taken by the thread that is to try the line again, or by the other.
+        hanging = Blocked()
+        publisher.put(hanging)
+        try:
+            assert hanging.begun.wait(10)
+            assert delivery.delivered.wait(5)
+        finally:
+            hanging.released.set()
+        assert hanging.delivered.wait(10)

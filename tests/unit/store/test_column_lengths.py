@@ -37,6 +37,13 @@ OURS = {
     'placement_claims.instance_uuid': 'uuid of an instance of a request',
     'decisions.kind': 'name of a method',
     'decisions.outcome': 'name of an error',
+    'decisions.caller_request_id': 'left out where it is longer',
+    'decisions.global_request_id': 'left out where it is longer',
+    'daemons.id': 'uuid of ours',
+    'daemons.name': 'cut to its length',
+    'daemons.version': 'cut to its length',
+    'daemons.fingerprint': 'digits of ours',
+    'daemons.document': 'options of a file',
     # The size of a message is limited: max_message_kib and MEDIUMTEXT.
     'changes.touched': 'ids of what changed',
     'hosts.document': 'nested values of one message',

@@ -22,8 +22,19 @@ _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
 
 
 def upgrade() -> None:
+    # MariaDB commits each statement: a migration that was cut off runs again.
+    there = sa.inspect(op.get_bind())
     for table in ('instances', 'moves'):
-        op.add_column(table, sa.Column('idempotency_key', sa.String(96)))
+        columns = {one['name'] for one in there.get_columns(table)}
+        if 'idempotency_key' not in columns:
+            op.add_column(table, sa.Column('idempotency_key', sa.String(96)))
+    if not there.has_table('outcomes'):
+        _create_outcomes()
+    if not there.has_table('releases'):
+        _create_releases()
+
+
+def _create_outcomes() -> None:
     op.create_table(
         'outcomes',
         sa.Column('idempotency_key', sa.String(length=96), nullable=False),
@@ -37,6 +48,11 @@ def upgrade() -> None:
         **_TABLE,
     )
     op.create_index(op.f('ix_outcomes_created_at'), 'outcomes', ['created_at'])
+    if op.get_bind().dialect.name == 'postgresql':
+        op.execute('ALTER TABLE outcomes SET (toast_tuple_target = 8160)')
+
+
+def _create_releases() -> None:
     op.create_table(
         'releases',
         sa.Column('instance_uuid', sa.String(length=36), nullable=False),
@@ -51,5 +67,3 @@ def upgrade() -> None:
     op.create_index(
         op.f('ix_releases_released_at'), 'releases', ['released_at']
     )
-    if op.get_bind().dialect.name == 'postgresql':
-        op.execute('ALTER TABLE outcomes SET (toast_tuple_target = 8160)')

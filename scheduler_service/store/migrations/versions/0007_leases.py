@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column('holder', sa.String(length=255), nullable=False),
         sa.Column('expires_at', sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint('name', name=op.f('pk_leases')),
+        if_not_exists=True,
         **_TABLE,
     )
     op.create_table(
@@ -41,5 +42,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint(
             'instance_uuid', 'host_id', name=op.f('pk_placement_claims')
         ),
+        if_not_exists=True,
         **_TABLE,
     )

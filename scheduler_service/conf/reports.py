@@ -1,0 +1,28 @@
+"""Options of the [oslo_reports] group: where reports of the process go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = 'oslo_reports'
+
+OPTS = [
+    cfg.StrOpt(
+        'log_dir',
+        mutable=True,
+        default=None,
+        sample_default='/var/log/scheduler-service',
+        help="""
+The folder for Guru Meditation Reports, which SIGUSR2 asks for.
+
+Unset, they go to the standard error stream.
+""",
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register this module's options on *conf*."""
+    conf.register_opts(OPTS, group=GROUP)

@@ -1,0 +1,120 @@
+"""Keeps a daemon's entry among the daemons that share the store.
+
+Owns the thread that writes it: who the daemon is, how it is configured, and
+every few seconds a sign of life. The thread warns where others that live are
+configured differently: then the same request may be decided differently, by
+whichever takes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from scheduler_service import errors
+from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records import daemons
+from scheduler_service.store.records.daemons import Registration
+
+LOG = logging.getLogger(__name__)
+_INTERVAL_S = 5.0
+# Daemons that ended without a word are forgotten after a day.
+_KEPT_S = 86_400.0
+
+
+class DaemonRegister:
+    """A thread that keeps one entry."""
+
+    def __init__(self, store: Store, entry: Registration) -> None:
+        self._store = store
+        self._entry = entry
+        self._stored: Registration | None = None
+        self._warned_of: frozenset[str] = frozenset()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(
+            target=self._run, name='daemon-register', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def change(self, entry: Registration) -> None:
+        """Record another configuration, soon."""
+        self._entry = entry
+        self._wake.set()
+
+    @property
+    def entry(self) -> Registration:
+        """What is recorded, or is going to be."""
+        return self._entry
+
+    def stop(self, timeout: float) -> None:
+        """Remove the entry, and end the thread.
+
+        :param timeout: seconds to wait for it
+        """
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._attempt()
+            self._wake.wait(_INTERVAL_S)
+            self._wake.clear()
+        try:
+            self._store.write(
+                lambda writer: daemons.remove(writer, self._entry.id)
+            )
+        except errors.StoreUnavailable:
+            LOG.debug('The daemon stays registered')
+
+    def _attempt(self) -> None:
+        try:
+            self._record()
+            with self._store.reading() as conn:
+                others = daemons.listing(conn)
+        except errors.StoreUnavailable:
+            # The engine's thread logs that the database is unreachable.
+            LOG.debug('No sign of life while the database is unreachable')
+        except Exception:
+            LOG.exception('The daemon could not be registered')
+        else:
+            self._compare(others)
+
+    def _record(self) -> None:
+        entry = self._entry
+
+        def work(writer: Writer) -> None:
+            changed = self._stored is not entry
+            if changed or not daemons.touch(writer, entry.id):
+                daemons.prune(writer, _KEPT_S)
+                daemons.register(writer, entry)
+
+        self._store.write(work)
+        self._stored = entry
+
+    def _compare(self, others: list[dict[str, object]]) -> None:
+        """Warn of daemons that are configured differently, once of each."""
+        own = self._entry
+        differing = frozenset(
+            str(one['name'])
+            for one in others
+            if one['id'] != own.id
+            and one['fingerprint'] != own.fingerprint
+            and float(str(one['silent_for'])) < daemons.SILENT_S
+        )
+        for name in sorted(differing - self._warned_of):
+            LOG.warning(
+                'Daemon %s, which shares the store, is configured '
+                'differently: see "scheduler-manage configuration diff %s %s"',
+                name,
+                own.name,
+                name,
+            )
+        if self._warned_of and not differing:
+            LOG.info('All daemons that share the store are configured alike')
+        self._warned_of = differing

@@ -1,0 +1,100 @@
+"""Claims of more than amounts of the host's own provider.
+
+Which providers below a host's own give what, only the placement service
+knows: it is asked for each instance, and for each alternate. Any thread may
+use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler_service.engine.placement_journal import PlacementJournal
+from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.placement import candidates, claims
+from scheduler_service.placement.candidates import Tree
+from scheduler_service.placement.claims import Outcome, Wanted
+from scheduler_service.placement.client import PlacementClient
+
+# What the service proposes may be taken by another claim meanwhile.
+_TRIES = 3
+
+
+class TreeClaims:
+    """Makes allocations of several providers, one instance at a time."""
+
+    def __init__(self, client: PlacementClient) -> None:
+        self._client = client
+
+    def make(
+        self,
+        wanted: Wanted,
+        request: Request,
+        repeated: bool,
+        journal: PlacementJournal,
+    ) -> tuple[Wanted, Outcome]:
+        """Make allocations on the host of a claim.
+
+        :param repeated: they may be made from an earlier delivery
+        :return: what is wanted, with the providers; and what became of it
+        :raises PlacementUnavailable: some may be made
+        :raises StoreUnavailable: the database does not answer
+        """
+        before = journal.recorded(wanted)
+        if before is not None:
+            earlier = wanted._replace(tree=_tree(before, wanted))
+            if repeated:
+                outcome = claims.make(self._client, [earlier])[wanted.consumer]
+                if outcome is not Outcome.NO_ROOM:
+                    return earlier, outcome
+            else:
+                # Of a claim that was released just now.
+                claims.undo(
+                    self._client, wanted.consumer, earlier.whole.allocations
+                )
+        outcome = Outcome.NO_ROOM
+        for _ in range(_TRIES):
+            tree = candidates.find(self._client, request, wanted.provider)
+            if tree is None:
+                break
+            wanted = wanted._replace(tree=tree)
+            journal.intend([wanted], fresh=before is None)
+            if before is not None:
+                journal.replace(wanted)
+            before = tree.document
+            outcome = claims.make(self._client, [wanted])[wanted.consumer]
+            if outcome is not Outcome.NO_ROOM:
+                break
+        return wanted, outcome
+
+    def complete(
+        self, placement: Placement, wanted: Wanted, request: Request
+    ) -> None:
+        """Put allocations into a placement; drop alternates without any.
+
+        :param wanted: what was made for the selected host
+        :raises PlacementUnavailable: the service does not answer
+        """
+        placement.selected = _with(placement.selected, wanted.whole)
+        found = [
+            (one, candidates.find(self._client, request, one.uuid))
+            for one in placement.alternates
+        ]
+        placement.alternates = [
+            _with(one, tree) for one, tree in found if tree is not None
+        ]
+
+
+def _with(selected: Selection, tree: Tree) -> Selection:
+    # A copy: selections are shared by the instances of a request.
+    return msgspec.structs.replace(selected, allocation=tree.document)
+
+
+def _tree(document: Mapping[str, Any], wanted: Wanted) -> Tree:
+    """Return what is recorded of a claim."""
+    if 'allocations' in document:
+        return Tree.of(document)
+    return wanted._replace(resources=document).whole

@@ -1,0 +1,215 @@
+"""What pods use on nodes: those that were seen, and those assumed.
+
+A :class:`PodUse` belongs to nobody: any thread may call it. Threads that
+follow an API server say where pods are; the evaluator assumes where the pods
+go that it was asked about, until they are seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.extender.usage import Usage
+
+_FIRST_NODES = 1024
+
+
+class PlacedPod(NamedTuple):
+    """A pod that takes something of a node."""
+
+    uid: str
+    node: str
+    usage: Usage
+
+
+class _Counted(NamedTuple):
+    """A pod that is counted.
+
+    :ivar until: monotonic time until which it is assumed; None: it was seen
+    """
+
+    number: int
+    usage: Usage
+    until: float | None
+
+
+def _tell_nobody(outcome: str) -> None:
+    """Do nothing: nobody needs to know."""
+
+
+class PodUse:
+    """Use by node, in arrays, and the pods that it is made of.
+
+    Nodes have numbers, which stay. Daemons do not share what they assume.
+
+    :param assume_seconds: how long a pod is assumed; 0: not at all
+    :param clock: monotonic seconds
+    :param tell: called with what became of a pod that was assumed: it was
+        seen ``there``, or ``elsewhere``, or not in time: ``expired``
+    """
+
+    def __init__(
+        self,
+        assume_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], None] = _tell_nobody,
+    ) -> None:
+        self._assume_seconds = assume_seconds
+        self._clock = clock
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        self._room = _FIRST_NODES
+        self._used: dict[str, Floats] = {}
+        self._pods: dict[str, _Counted] = {}
+        # Those assumed, the oldest first.
+        self._assumed: dict[str, float] = {}
+        self._complete = False
+        self._stale = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all pods were listed at least once."""
+        return self._complete
+
+    def replace(self, pods: Iterable[PlacedPod]) -> None:
+        """Take these pods for all that are on nodes.
+
+        Those that are assumed stay until they would be forgotten anyway.
+        """
+        listed = {one.uid: one for one in pods}
+        with self._lock:
+            gone = [
+                uid
+                for uid, known in self._pods.items()
+                if known.until is None and uid not in listed
+            ]
+            for uid in gone:
+                self._drop(uid)
+            for one in listed.values():
+                self._put(one, None)
+            self._complete, self._stale = True, False
+
+    def see(self, pod: PlacedPod) -> None:
+        """Count a pod where it was seen, and nowhere else."""
+        with self._lock:
+            self._put(pod, None)
+
+    def remove(self, uid: str) -> None:
+        """Count a pod no more."""
+        with self._lock:
+            self._drop(uid)
+
+    def assume(self, pod: PlacedPod) -> None:
+        """Count a pod where it probably goes, until it is seen.
+
+        One that was seen stays where it is.
+        """
+        if not self._assume_seconds:
+            return
+        with self._lock:
+            known = self._pods.get(pod.uid)
+            if known is None or known.until is not None:
+                self._put(pod, self._clock() + self._assume_seconds)
+
+    def set_stale(self, stale: bool) -> None:
+        """Say whether placed pods are not followed at the moment.
+
+        As long as they are not, what was assumed is not forgotten.
+        """
+        with self._lock:
+            self._stale = stale
+
+    def forget_old(self) -> None:
+        """Take back what was assumed too long ago."""
+        now = self._clock()
+        with self._lock:
+            if self._stale:
+                return
+            while self._assumed:
+                uid, until = next(iter(self._assumed.items()))
+                if until > now:
+                    break
+                self._drop(uid)
+                self._tell('expired')
+
+    def is_seen(self, uid: str) -> bool:
+        """Whether a pod was seen on a node."""
+        known = self._pods.get(uid)
+        return known is not None and known.until is None
+
+    def usage_of(self, uid: str) -> Usage | None:
+        """Return what a pod takes; None: it is neither seen nor assumed."""
+        known = self._pods.get(uid)
+        return None if known is None else known.usage
+
+    def count(self) -> tuple[int, int]:
+        """Return how many pods were seen, and how many are assumed."""
+        return len(self._pods) - len(self._assumed), len(self._assumed)
+
+    def numbers_of(self, nodes: Sequence[str]) -> Rows:
+        """Return the numbers of nodes, int64[m]."""
+        with self._lock:
+            return np.array([self._number(name) for name in nodes], np.int64)
+
+    def used(self, name: str, numbers: Rows, without: str = '') -> Floats:
+        """Return what is used of a class on some nodes, float64[m].
+
+        :param without: uid of a pod that is left out
+        """
+        with self._lock:
+            array = self._used.get(name)
+            if array is None:
+                return np.zeros(len(numbers))
+            found: Floats = array.take(numbers)
+            own = self._pods.get(without)
+        if own is not None:
+            amount = own.usage.amounts.get(name, 0.0)
+            found[numbers == own.number] -= amount
+        return found
+
+    def _number(self, node: str) -> int:
+        number = self._numbers.get(node)
+        if number is None:
+            number = self._numbers[node] = len(self._numbers)
+            if number >= self._room:
+                self._room *= 2
+                for name, array in self._used.items():
+                    wider = np.zeros(self._room)
+                    wider[: len(array)] = array
+                    self._used[name] = wider
+        return number
+
+    def _put(self, pod: PlacedPod, until: float | None) -> None:
+        number = self._number(pod.node)
+        known = self._pods.get(pod.uid)
+        if known == (number, pod.usage, until):
+            return
+        if until is None and known is not None and known.until is not None:
+            self._tell('there' if known.number == number else 'elsewhere')
+        self._drop(pod.uid)
+        self._pods[pod.uid] = _Counted(number, pod.usage, until)
+        if until is not None:
+            self._assumed[pod.uid] = until
+        self._add(number, pod.usage, 1.0)
+
+    def _drop(self, uid: str) -> None:
+        self._assumed.pop(uid, None)
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._add(known.number, known.usage, -1.0)
+
+    def _add(self, number: int, usage: Usage, times: float) -> None:
+        for name, amount in usage.amounts.items():
+            if not amount:
+                continue
+            array = self._used.get(name)
+            if array is None:
+                array = self._used[name] = np.zeros(self._room)
+            array[number] += times * amount

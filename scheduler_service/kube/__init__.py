@@ -1,0 +1,1 @@
+"""Follows the nodes and pods of a cluster at its API server."""

@@ -1,0 +1,246 @@
+"""Lists and watches at an API server, with the client library's connections.
+
+A :class:`ApiServer` may be used by any thread; a watch by the one that opened
+it, but for :meth:`Watch.close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import urllib3
+
+from scheduler_service import errors
+
+_GONE = 410
+_CONNECT_S = 5.0
+_LIST_S = 30.0
+_PAGE = 500
+# A watch ends by itself after this time and is opened again; one on which
+# nothing comes for longer belongs to a server that hangs.
+_WATCH_S = 30
+_SILENCE_S = 40.0
+
+
+class ApiLost(Exception):
+    """The API server does not answer, or refuses."""
+
+
+class VersionExpired(Exception):
+    """The API server does not know any more what came after a version."""
+
+
+class Address(NamedTuple):
+    """Where the API server is, and who we are there.
+
+    :ivar kubeconfig: path of a file that says all of it; else *url* counts,
+        and without that the service account of the pod we run in
+    :ivar context: of the file; None: its current one
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    url: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+class Listing(NamedTuple):
+    """All objects of a kind at one moment.
+
+    :ivar version: from which on a watch says what changes
+    """
+
+    objects: list[dict[str, Any]]
+    version: str
+
+
+class Event(msgspec.Struct):
+    """A change of one object; with the type ``BOOKMARK`` only a version."""
+
+    type: str
+    object: dict[str, Any]
+
+
+_read_event = msgspec.json.Decoder(Event).decode
+
+
+class ApiServer:
+    """A client of an API server.
+
+    :raises ConfigurationError: the library is not installed, or the address
+        cannot be used
+    """
+
+    def __init__(self, address: Address) -> None:
+        if importlib.util.find_spec('kubernetes') is None:
+            raise errors.ConfigurationError(
+                'The API server of a cluster is followed with the library '
+                'kubernetes: install scheduler-service[kubernetes]'
+            )
+        # Here, since it takes a second and most daemons need none of it.
+        from kubernetes import client, config
+
+        configuration = client.Configuration()
+        try:
+            if address.kubeconfig:
+                config.load_kube_config(
+                    config_file=address.kubeconfig,
+                    context=address.context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+            elif address.url:
+                _use_url(configuration, address)
+            else:
+                config.load_incluster_config(
+                    client_configuration=configuration
+                )
+        except (config.ConfigException, OSError) as fault:
+            raise errors.ConfigurationError(
+                f'[kubernetes] the API server cannot be used: {fault}'
+            ) from None
+        core = client.CoreV1Api(client.ApiClient(configuration))
+        self._calls = {
+            'nodes': core.list_node,
+            'pods': core.list_pod_for_all_namespaces,
+        }
+        self._refused: type[Exception] = client.ApiException
+
+    def list(self, kind: str, selector: str = '') -> Listing:
+        """Return all objects of a kind.
+
+        :param kind: ``nodes`` or ``pods``
+        :param selector: of their fields
+        :raises ApiLost: the API server does not answer, or refuses
+        :raises VersionExpired: there were too many changes meanwhile
+        """
+        objects: list[dict[str, Any]] = []
+        more: dict[str, Any] = {}
+        while True:
+            page = self._page(kind, selector, more)
+            objects += page.get('items') or []
+            metadata = page.get('metadata') or {}
+            following = metadata.get('continue')
+            if not following:
+                return Listing(objects, str(metadata['resourceVersion']))
+            more = {'_continue': following}
+
+    def _page(
+        self, kind: str, selector: str, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        response = self._open(kind, selector, _LIST_S, limit=_PAGE, **more)
+        with _released(response):
+            try:
+                page: dict[str, Any] = msgspec.json.decode(response.data)
+            except (urllib3.exceptions.HTTPError, OSError) as fault:
+                raise ApiLost(str(fault)) from None
+            except msgspec.DecodeError as fault:
+                raise ApiLost(f'no list of {kind}: {fault}') from None
+        return page
+
+    def watch(self, kind: str, version: str, selector: str = '') -> Watch:
+        """Return what changes from a version on.
+
+        :raises ApiLost: the API server does not answer, or refuses
+        :raises VersionExpired: the version is too old
+        """
+        return Watch(
+            self._open(
+                kind, selector, _SILENCE_S,
+                watch=True, resource_version=version,
+                allow_watch_bookmarks=True, timeout_seconds=_WATCH_S,
+            )
+        )  # fmt: skip
+
+    def _open(
+        self, kind: str, selector: str, silence: float, **more: Any
+    ) -> Any:
+        if selector:
+            more['field_selector'] = selector
+        try:
+            response = self._calls[kind](
+                _preload_content=False,
+                _request_timeout=(_CONNECT_S, silence),
+                **more,
+            )
+            status, reason = response.status, response.reason
+        except self._refused as fault:
+            status = getattr(fault, 'status', 0)
+            reason = getattr(fault, 'reason', fault)
+        except (urllib3.exceptions.HTTPError, OSError) as fault:
+            raise ApiLost(str(fault)) from None
+        if status == _GONE:
+            raise VersionExpired
+        if status != 200:
+            raise ApiLost(f'{kind}: {status} {reason}')
+        return response
+
+
+class Watch:
+    """Changes, as they come, until the API server ends the watch."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def events(self) -> Iterator[Event]:
+        """Yield changes.
+
+        :raises ApiLost: the connection broke, or hangs
+        :raises VersionExpired: the version is too old
+        """
+        rest = b''
+        try:
+            with _released(self._response):
+                for chunk in self._response.stream(None):
+                    *lines, rest = (rest + chunk).split(b'\n')
+                    for line in lines:
+                        if line:
+                            yield _checked(_read_event(line))
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as fault:
+            raise ApiLost(str(fault)) from None
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        with contextlib.suppress(Exception):
+            self._response.shutdown()
+
+
+def _checked(event: Event) -> Event:
+    if event.type == 'ERROR':
+        if event.object.get('code') == _GONE:
+            raise VersionExpired
+        raise ApiLost(str(event.object.get('message'))[:200])
+    return event
+
+
+@contextlib.contextmanager
+def _released(response: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        response.close()
+        response.release_conn()
+
+
+def _use_url(configuration: Any, address: Address) -> None:
+    """Use an address with a token that is read again for each call."""
+    configuration.host = address.url
+    configuration.ssl_ca_cert = address.ca_file
+    path = address.token_file
+    if path is None:
+        return
+
+    def read_token(used: Any) -> None:
+        token = pathlib.Path(path).read_text().strip()
+        # The key's name is another one since release 36 of the library.
+        for name in ('BearerToken', 'authorization'):
+            used.api_key[name] = f'Bearer {token}'
+
+    read_token(configuration)
+    configuration.refresh_api_key_hook = read_token

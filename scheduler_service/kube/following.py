@@ -1,0 +1,157 @@
+"""A thread that follows the objects of one kind: list, then watch.
+
+It resumes where it was after each end of a watch, and lists anew where the
+API server does not know that place any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from scheduler_service.engine.health import Health
+from scheduler_service.extender.wire import WireError
+from scheduler_service.kube.api import (
+    ApiLost,
+    ApiServer,
+    Event,
+    VersionExpired,
+    Watch,
+)
+
+LOG = logging.getLogger(__name__)
+_RESUME_S = 0.05
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+
+
+class Sink(Protocol):
+    """What becomes of the objects; called by the follower's thread."""
+
+    def replace(self, objects: Sequence[dict[str, Any]]) -> None:
+        """Take these for all that there are."""
+
+    def put(self, one: dict[str, Any]) -> None:
+        """Take an object that is new or changed."""
+
+    def remove(self, one: dict[str, Any]) -> None:
+        """Take an object that is gone."""
+
+    def set_lost(self, lost: bool) -> None:
+        """Hear that objects are not followed at the moment, or are again."""
+
+
+class Follower:
+    """Follows the objects of one kind.
+
+    :param kind: ``nodes`` or ``pods``
+    :param selector: of their fields
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        kind: str,
+        selector: str,
+        sink: Sink,
+        health: Health,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self._selector = selector
+        self._sink = sink
+        self._health = health
+        self._cause = f'kubernetes {kind}'
+        self._version = ''
+        self._watch: Watch | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f'kube-{kind}', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread.
+
+        :param timeout: seconds to wait for it
+        """
+        self._stopping.set()
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+                pause = _FIRST_PAUSE_S
+                # A server may end each watch at once.
+                self._stopping.wait(_RESUME_S)
+                continue
+            except VersionExpired:
+                self._health.count('kubernetes_relists', self._kind)
+                self._version = ''
+                self._stopping.wait(_FIRST_PAUSE_S)
+                continue
+            except ApiLost as fault:
+                self._lose(str(fault))
+            except Exception as fault:
+                LOG.exception('%s cannot be followed', self._kind)
+                self._version = ''
+                self._lose(str(fault))
+            self._stopping.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _lose(self, why: str) -> None:
+        if self._stopping.is_set():
+            return
+        self._health.count('kubernetes_watch_errors', self._kind)
+        self._sink.set_lost(True)
+        self._health.degrade(
+            self._cause,
+            f'{self._kind} of the cluster are not followed, the API server '
+            f'does not answer: {why[:300]}',
+            f'{self._kind.capitalize()} of the cluster are followed again',
+        )
+
+    def _follow(self) -> None:
+        """List unless that was done, then watch until the watch ends.
+
+        :raises ApiLost: the API server does not answer, or refuses
+        :raises VersionExpired: everything has to be listed anew
+        """
+        if not self._version:
+            listing = self._api.list(self._kind, self._selector)
+            self._sink.replace(listing.objects)
+            self._version = listing.version
+        watch = self._watch = self._api.watch(
+            self._kind, self._version, self._selector
+        )
+        self._sink.set_lost(False)
+        self._health.recover(self._cause)
+        if self._stopping.is_set():
+            watch.close()
+        for event in watch.events():
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        one = event.object
+        if event.type != 'BOOKMARK':
+            self._health.count('kubernetes_events', self._kind)
+            try:
+                if event.type == 'DELETED':
+                    self._sink.remove(one)
+                else:
+                    self._sink.put(one)
+            except WireError as fault:
+                LOG.warning('One of the %s is left out: %s', self._kind, fault)
+        version = (one.get('metadata') or {}).get('resourceVersion')
+        self._version = str(version or self._version)

@@ -1,0 +1,100 @@
+"""Reads the text of documents, YAML or JSON, and finds keys given twice.
+
+Parsers keep the last value of such a key and say nothing; an operator who
+pasted a host twice into one entry would lose the first. Stateless.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import yaml
+
+_JSON_STARTS = (b'{', b'[')
+
+
+def parse(text: bytes) -> tuple[Any, list[str]]:
+    """Return plain values, and a sentence for each key that is there twice.
+
+    :raises ValueError: it is neither YAML nor JSON; msgspec's errors are of
+        this kind
+    """
+    if text.lstrip()[:1] in _JSON_STARTS:
+        # The strict parser; the second one finds keys, and is more lenient.
+        value = msgspec.json.decode(text)
+        return value, _twice_in_json(text)
+    return _parse_yaml(text)
+
+
+def _twice_in_json(text: bytes) -> list[str]:
+    found: list[tuple[int, str]] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        built = dict(pairs)
+        if len(built) < len(pairs):
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    found.append((id(built), key))
+                    kept.append(built)
+                seen.add(key)
+        return built
+
+    # Kept, so that no other object gets the identity of one of them.
+    kept: list[Any] = []
+    whole = json.loads(text, object_pairs_hook=build)
+    if not found:
+        return []
+    places = dict(_places(whole, ''))
+    return [
+        f'{places.get(one, "")}.{key}'.lstrip('.') + ': is there twice'
+        for one, key in found
+    ]
+
+
+def _places(value: Any, place: str) -> Iterator[tuple[int, str]]:
+    """Yield the identity of every object with its path."""
+    if isinstance(value, dict):
+        yield id(value), place
+        for key, item in value.items():
+            yield from _places(item, f'{place}.{key}'.lstrip('.'))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _places(item, f'{place}[{index}]')
+
+
+_Base: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Remembers the keys that a mapping has twice."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text)
+        self.twice: list[str] = []
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, key.value)
+            if not isinstance(key.value, str):
+                # Not a plain key: the parser refuses it, or it is unusual.
+                continue
+            if name in seen:
+                line = key.start_mark.line + 1
+                self.twice.append(f'line {line}: {key.value} is there twice')
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data(), loader.twice
+    except yaml.YAMLError as fault:
+        raise ValueError(' '.join(str(fault).split())) from None
+    finally:
+        loader.dispose()

@@ -1,0 +1,169 @@
+"""Finds everything that is wrong with an inventory document, not the first.
+
+For people who write documents: parsing stops at the first error, and is what
+says whether there is one. Stateless; any thread may call any function.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import types
+import typing
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any, Union
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.model import documents, parse_errors, uniqueness
+from scheduler_service.model.inventory import Inventory
+from scheduler_service.model.parse_errors import join
+
+_UNIONS = (Union, types.UnionType)
+
+
+def of_inventory(document: Any) -> list[str]:
+    """Return a sentence for each thing that is wrong, with its place.
+
+    What a part of the document leaves open, such as names that are there
+    twice, is checked in the entries that can be parsed.
+    """
+    found = [*_of_text(document), *_of(document, Inventory, '')]
+    if not isinstance(document, dict):
+        return list(dict.fromkeys(found))
+    parsed: dict[str, list[Any]] = {}
+    for part, kind in _types(Inventory).items():
+        entries = document.get(part, [])
+        item = typing.get_args(kind)[0]
+        if isinstance(entries, list):
+            parsed[part] = [_parsed(one, item) for one in entries]
+    for part, whole in parsed.items():
+        for index, one in enumerate(whole):
+            found += _of_entity(one, f'{part}[{index}]')
+    found += uniqueness.duplicates(parsed)
+    return list(dict.fromkeys(found))
+
+
+def missing_hosts(
+    inventory: Inventory, stored: Collection[str] = ()
+) -> list[str]:
+    """Return a sentence for each host that aggregates name and is nowhere.
+
+    :param stored: service hosts that are there beside those of the document
+    """
+    known = {host.host for host in inventory.hosts} | {*stored}
+    names = sorted(known)
+    found = []
+    for place, aggregate in enumerate(inventory.aggregates):
+        for index, host in enumerate(aggregate.hosts):
+            if host not in known:
+                near = _nearest(host, names)
+                found.append(
+                    f'aggregates[{place}].hosts[{index}]: there is no host '
+                    f'{host}{near}'
+                )
+    return found
+
+
+def _of_text(document: Any) -> list[str]:
+    try:
+        documents.check_text(document, fault=errors.InvalidInventory)
+    except errors.InvalidInventory as fault:
+        return [str(fault.args[0])]
+    return []
+
+
+def _of(value: Any, kind: Any, place: str) -> list[str]:
+    """Return what is wrong with a value of a type, and with all below it."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        below = list(_below(value, _plain(kind, value), place))
+        if below:
+            return below
+        where, text = parse_errors.explain(str(fault), value, kind)
+        where = join(place, where)
+        return [f'{where}: {text}' if where else text]
+    except (RecursionError, OverflowError, ValueError) as fault:
+        return [f'{place}: cannot be parsed: {fault}']
+    return []
+
+
+def _below(value: Any, kind: Any, place: str) -> Iterator[str]:
+    """Yield what is wrong with the parts of a value that cannot be parsed."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if isinstance(value, dict):
+            yield from _of_fields(value, kind, place)
+        return
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _of(item, inner[0], f'{place}[{index}]')
+    elif origin is dict and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _of(item, inner[1], join(place, str(key)))
+
+
+def _of_fields(
+    value: dict[Any, Any], kind: type[msgspec.Struct], place: str
+) -> Iterator[str]:
+    fields = _types(kind)
+    for key, item in value.items():
+        where = join(place, str(key))
+        if key in fields:
+            yield from _of(item, fields[key], where)
+        else:
+            yield f'{where}: unknown key{_nearest(str(key), sorted(fields))}'
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in value:
+            yield f'{join(place, field.name)}: required, but absent'
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """Return a type without annotations, and of several the one that may be.
+
+    :param value: says which one: an object or a list
+    """
+    if typing.get_origin(kind) is Annotated:
+        return _plain(typing.get_args(kind)[0], value)
+    if typing.get_origin(kind) in _UNIONS:
+        for one in typing.get_args(kind):
+            plain = _plain(one, value)
+            if isinstance(value, typing.get_origin(plain) or plain):
+                return plain
+            if isinstance(value, dict) and _is_struct(plain):
+                return plain
+    return kind
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+@functools.cache
+def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a document's fields."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _parsed(entry: Any, kind: Any) -> Any:
+    """Return an entry as what it should be; None if it is not."""
+    try:
+        return msgspec.convert(entry, kind)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return None
+
+
+def _of_entity(entity: Any, place: str) -> list[str]:
+    try:
+        documents.check_parts_of(entity, place)
+    except errors.InvalidInventory as fault:
+        return [str(fault.args[0])]
+    return []
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """Return a hint at the name that may be meant; empty if none is near."""
+    found = difflib.get_close_matches(name, names, 1, 0.75)
+    return f'; is {found[0]} meant?' if found else ''

@@ -1,0 +1,106 @@
+"""Reads the instances of a host as requests for another one.
+
+Stateless: any thread may call it with a connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.model import Instance, Request, documents
+from scheduler_service.model.request import Flavor
+from scheduler_service.store import schema
+from scheduler_service.store.connection import in_chunks
+from scheduler_service.store.reading import loading
+
+_CHUNK = 500
+# What is read of a flavor, as far as the host or the caller reported it.
+_FLAVOR = tuple(Flavor.__struct_fields__)
+
+
+def requests(conn: Connection, host: str) -> list[Request]:
+    """Return a request for each instance that is on a service host.
+
+    What an instance takes is what its claim holds, and for instances that
+    were only reported what their flavor says. Instances that move away from
+    the host already are left out.
+    """
+    table = schema.instances
+    query = sa.select(table.c.uuid).where(table.c.host == host)
+    uuids = list(conn.execute(query.order_by(table.c.uuid)).scalars())
+    moving = loading.bound_for(conn, uuids)
+    staying = [uuid for uuid in uuids if uuid not in moving]
+    held = _held(conn, staying)
+    groups = _groups(conn, staying)
+    return [
+        _request(one, held.get(one.uuid), groups.get(one.uuid))
+        for one, _ in loading.instance_documents(conn, staying)
+    ]
+
+
+def _request(
+    instance: Instance, held: dict[str, int] | None, group: str | None
+) -> Request:
+    flavor = {
+        key: value
+        for key, value in instance.flavor.items()
+        if key in _FLAVOR and value is not None
+    }
+    held = held or {}
+    for field, name in (
+        ('vcpus', 'VCPU'),
+        ('memory_mb', 'MEMORY_MB'),
+        ('root_gb', 'DISK_GB'),
+    ):
+        if name in held:
+            flavor[field] = held[name]
+    document: dict[str, Any] = {
+        'request_id': f'drain-{instance.uuid}',
+        'project_id': instance.project_id,
+        'instance_uuids': [instance.uuid],
+        'flavor': flavor,
+        'availability_zone': instance.availability_zone,
+        'instance_group': group,
+        'ignore_hosts': [instance.host],
+        'amounts': held or None,
+        'image': _image(instance),
+    }
+    try:
+        return documents.request(document)
+    except errors.InvalidRequest:
+        # Reported by another service, in a form that only it knows.
+        document.update(flavor={}, image=None)
+        return documents.request(document)
+
+
+def _image(instance: Instance) -> dict[str, Any] | None:
+    properties = instance.image_meta.get('properties')
+    if not isinstance(properties, Mapping):
+        return None
+    return {'id': instance.image_id, 'properties': dict(properties)}
+
+
+def _held(conn: Connection, uuids: list[str]) -> dict[str, dict[str, int]]:
+    table = schema.allocations
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for part in in_chunks(uuids, _CHUNK):
+        query = sa.select(table).where(table.c.consumer_uuid.in_(part))
+        for row in conn.execute(query):
+            found[row.consumer_uuid][row.resource_class] = row.amount
+    return found
+
+
+def _groups(conn: Connection, uuids: list[str]) -> dict[str, str]:
+    table = schema.server_group_members
+    found: dict[str, str] = {}
+    for part in in_chunks(uuids, _CHUNK):
+        query = sa.select(table).where(table.c.instance_uuid.in_(part))
+        for row in conn.execute(query):
+            found[row.instance_uuid] = row.group_uuid
+    return found

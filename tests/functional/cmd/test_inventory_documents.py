@@ -1,0 +1,136 @@
+"""Documents that operators write: all their errors, and what would change."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import yaml
+
+from tests.support.commands import printed_json
+from tests.support.documents import INVENTORY, SMALL
+
+WRONG = """\
+hosts:
+- {host: a, memory_mb: lots, vcpus: -1}
+- {host: b, statu: enabled}
+aggregates:
+- {id: 1, hosts: [a]}
+- {id: 1, hosts: [b]}
+"""
+FOUND = [
+    '  hosts[0].memory_mb: expected an integer >= 0, got "lots"',
+    '  hosts[0].vcpus: expected an integer >= 0, got -1',
+    '  hosts[1].statu: unknown key; is status meant?',
+    '  aggregates[1].id: 1 is a duplicate of aggregates[0]',
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Give a function that writes a document; it returns its path."""
+
+    def make(document):
+        path = tmp_path / 'document.yaml'
+        text = document if isinstance(document, str) else json.dumps(document)
+        path.write_text(text)
+        return str(path)
+
+    return make
+
+
+@pytest.mark.parametrize('verb', ['check', 'import', 'diff'])
+def test_all_errors_of_a_document_are_printed(run, write, verb):
+    status, out, err = run('inventory', verb, write(WRONG))
+    assert (status, out) == (1, '')
+    first, *rest = err.splitlines()
+    assert first == 'InvalidInventory: 4 errors in the document'
+    assert rest == FOUND
+
+
+@pytest.mark.parametrize('verb', ['check', 'import', 'diff'])
+def test_keys_that_are_there_twice_are_refused(run, write, verb):
+    path = write('hosts:\n- host: a\n  host: b\n')
+    status, _, err = run('inventory', verb, path)
+    assert (status, err) == (
+        1,
+        f'InvalidInventory: {path}: line 3: host is there twice\n',
+    )
+
+
+def test_a_document_without_errors_is_counted(run, write):
+    status, out, _ = run('inventory', 'check', write(INVENTORY))
+    assert status == 0
+    assert out.endswith('no errors: 2 pools, 4 hosts, 1 aggregates\n')
+
+
+def test_aggregates_may_name_hosts_that_are_stored(run, write):
+    path = write({'aggregates': [{'id': 2, 'hosts': ['compute-3']}]})
+    assert run('inventory', 'check', path)[0] == 1
+    assert run('inventory', 'check', path, '--allow-missing-hosts')[0] == 0
+    assert run('inventory', 'import', path)[0] == 0
+    # With --replace the host would be gone.
+    status, _, err = run('inventory', 'import', '--replace', path)
+    assert status == 1
+    assert 'there is no host compute-3' in err
+
+
+def test_aggregates_that_name_missing_hosts_are_refused(run, write):
+    path = write({'aggregates': [{'id': 2, 'hosts': ['compute-33']}]})
+    status, _, err = run('inventory', 'import', path)
+    assert status == 1
+    assert err == (
+        'InvalidInventory: aggregates[0].hosts[0]: there is no host '
+        'compute-33; is compute-3 meant?\n'
+    )
+    assert run('inventory', 'import', path, '--allow-missing-hosts')[0] == 0
+
+
+def test_what_an_import_would_change_is_printed_and_not_changed(run, write):
+    assert run('inventory', 'diff', write(INVENTORY))[0] == 0
+    changed = copy.deepcopy(INVENTORY)
+    changed['hosts'][0]['vcpus'] = 16
+    changed['hosts'][1] = {'host': 'compute-9'}
+    del changed['pools'][1]
+    changed['aggregates'][0]['hosts'] = ['compute-1']
+    path = write(changed)
+    for _ in range(2):
+        status, out, _ = run(
+            'inventory', 'diff', '--replace', path, '-f', 'json'
+        )
+        assert status == 1
+    rows = json.loads(out)
+    told = [
+        (one['kind'], one['name'], one['change'], one['field']) for one in rows
+    ]
+    assert told == [
+        ('pools', 'gold', 'remove', None),
+        ('hosts', 'compute-1', 'change', 'vcpus'),
+        ('hosts', 'compute-2', 'remove', None),
+        ('hosts', 'compute-9', 'add', None),
+        ('aggregates', 'aggregate-1', 'change', 'hosts'),
+    ]
+    assert (rows[1]['stored'], rows[1]['wanted']) == (8, 16)
+    report = printed_json(
+        run('inventory', 'import', '--replace', path, '-f', 'json')
+    )
+    words = {'add': 'added', 'change': 'changed', 'remove': 'removed'}
+    for row in report:
+        for change, column in words.items():
+            names = {
+                name
+                for kind, name, what, _ in told
+                if (kind, what) == (row['kind'], change)
+            }
+            assert row[column] == len(names), (row, change)
+    assert run('inventory', 'diff', '--replace', path)[0] == 0
+
+
+def test_claims_made_since_are_no_difference(run, write, tmp_path):
+    request = tmp_path / 'request.json'
+    request.write_text(json.dumps({'flavor': SMALL, 'num_instances': 3}))
+    assert run('select', '--local', '--request', str(request))[0] == 0
+    assert run('inventory', 'diff', write(INVENTORY))[0] == 0
+    exported = yaml.safe_load(run('inventory', 'export')[1])
+    assert run('inventory', 'diff', write(exported))[0] == 0

@@ -1,0 +1,189 @@
+"""The questions of an operator: what is full, what fits, who has it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from tests.support.commands import printed_json
+
+QUARTER = {'vcpus': 1, 'memory_mb': 2048, 'root_gb': 1}
+TOO_LARGE = {'vcpus': 1, 'memory_mb': 99_999}
+
+
+@pytest.fixture
+def select(run, tmp_path):
+    """Give a function that selects hosts in this process."""
+
+    def ask(flavor, count=1, **more):
+        path = tmp_path / 'request.json'
+        path.write_text(
+            json.dumps({'flavor': flavor, 'num_instances': count, **more})
+        )
+        return run('select', '--local', '--request', str(path), '-f', 'json')
+
+    return ask
+
+
+@pytest.fixture
+def listed(run):
+    """Give a function that returns the rows of a list."""
+    return lambda *words: printed_json(run(*words, '-f', 'json'))
+
+
+def test_capacity_says_which_resource_ends_first(listed, select, run):
+    select({'vcpus': 1, 'memory_mb': 4096, 'root_gb': 1}, 4)
+    run('host', 'disable', 'compute-4')
+    rows = {(row['zone'], row['resource']): row for row in listed('capacity')}
+    assert {zone for zone, _ in rows} == {'north', 'nova'}
+    memory = rows['nova', 'MEMORY_MB']
+    assert (memory['capacity'], memory['used']) == (8195 + 8196, 8192)
+    # What is left on the host that is disabled is out.
+    assert (memory['out'], memory['free']) == (4100, 4099)
+    assert memory['full'] == 75
+    first = [key for key, row in rows.items() if row['ends_first']]
+    assert sorted(first) == [('north', 'MEMORY_MB'), ('nova', 'MEMORY_MB')]
+    assert {row['zone'] for row in listed('capacity', '--zone', 'north')} == {
+        'north'
+    }
+
+
+def test_capacity_says_how_many_of_a_flavor_fit(listed, select, tmp_path):
+    flavor = 'vcpus=1,memory_mb=2048,root_gb=1'
+    rows = listed('capacity', '--flavor', flavor)
+    assert [(row['zone'], row['instances']) for row in rows] == [
+        ('north', 8),
+        ('nova', 8),
+    ]
+    assert {row['ends_first'] for row in rows} == {'MEMORY_MB'}
+    select(QUARTER, 5, availability_zone='north')
+    path = tmp_path / 'flavor.json'
+    path.write_text(json.dumps(QUARTER))
+    words = ['capacity', '--flavor', str(path), '--zone', 'north']
+    assert [row['instances'] for row in listed(*words)] == [3]
+    # As many as were said, and no more.
+    assert select(QUARTER, 4, availability_zone='north')[0] == 1
+    assert select(QUARTER, 3, availability_zone='north')[0] == 0
+    assert listed(*words) == []
+
+
+def test_capacity_of_hosts_is_asked_for_a_request(listed, tmp_path):
+    path = tmp_path / 'request.json'
+    path.write_text(
+        json.dumps({'flavor': QUARTER, 'force_hosts': ['compute-2']})
+    )
+    rows = listed('capacity', '--flavor', str(path), '--by', 'host')
+    assert rows == [
+        {'host': 'compute-2', 'hosts': 1, 'instances': 4,
+         'ends_first': 'MEMORY_MB'}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('flavor', ['vcpus=x', '/no/such/file', 'vcpus'])
+def test_a_flavor_that_is_none_is_refused(run, flavor):
+    status, _, err = run('capacity', '--flavor', flavor)
+    assert status == 1
+    assert err.startswith('InvalidRequest: ')
+
+
+def test_claims_are_found_by_project_and_age(listed, select, tmp_path):
+    for project in ('p', 'q'):
+        select(QUARTER, project_id=project)
+    store = Store.connect(f'sqlite:///{tmp_path}/a.sqlite')
+    table = schema.instances
+    with store.engine.begin() as conn:
+        conn.execute(
+            sa.update(table)
+            .where(table.c.project_id == 'p')
+            .values(created_at=time.time() - 7200)
+        )
+    store.dispose()
+
+    def projects(*words):
+        return [row['project_id'] for row in listed('claim', 'list', *words)]
+
+    assert projects() == ['q', 'p']
+    assert projects('--project', 'q') == ['q']
+    assert projects('--older-than', '1h') == ['p']
+    assert projects('--older-than', '3h') == []
+    assert projects('--sort', 'age_s:desc', '--limit', '1') == ['p']
+    (old,) = listed('claim', 'list', '--project', 'p')
+    assert 7190 < old['age_s'] < 7500
+
+
+def test_decisions_are_found_by_what_is_in_them(listed, select, run):
+    select(QUARTER, project_id='p')
+    select(TOO_LARGE, project_id='p')
+    select({'vcpus': 999}, project_id='q')
+    run('zone', 'schedule', '--local', '--name', 'z.', '--attribute', 'a=b')
+
+    def found(*words):
+        rows = listed('decision', 'list', *words)
+        return [(row['project_id'], row['filter']) for row in rows]
+
+    everything = found()
+    assert len(everything) == 4
+    refused = [('q', 'CoreFilter'), ('p', 'RamFilter')]
+    assert found('--outcome', 'NoValidHost') == refused
+    assert found('--outcome', 'refused')[1:] == refused
+    assert found('--filter', 'RamFilter') == [('p', 'RamFilter')]
+    assert found('--project', 'p', '--outcome', 'chosen') == [('p', '')]
+    assert found('--host', 'compute-4') == [('p', '')]
+    assert found('--host', 'compute-1') == []
+    assert found('--since', '1h') == everything
+    assert len(found('--limit', '2')) == 2
+    time.sleep(1.1)
+    assert found('--since', '1s') == []
+
+
+def test_where_the_instances_of_a_host_could_go(listed, select, run):
+    select(QUARTER, 8, availability_zone='north', project_id='p')
+    claims = listed('claim', 'list', '--sort', 'uuid')
+    mine = [one['uuid'] for one in claims if one['host'] == 'compute-1']
+    assert len(mine) == 4
+    # Their zone is full: they were asked to be in it.
+    status, out, _ = run('host', 'drain', 'compute-1', '--plan', '-f', 'json')
+    assert status == 1
+    assert {row['to'] for row in json.loads(out)} == {None}
+    assert 'RamFilter' in json.loads(out)[0]['reason']
+    others = [one['uuid'] for one in claims if one['host'] == 'compute-2']
+    run('claim', 'release', *others[:3])
+    status, out, _ = run('host', 'drain', 'compute-1', '--plan', '-f', 'json')
+    rows = json.loads(out)
+    assert status == 1
+    assert sorted(row['instance'] for row in rows) == sorted(mine)
+    assert [row['to'] for row in rows] == ['compute-2'] * 3 + [None]
+    assert rows[0]['memory_mb'] == 2048
+    # Nothing was moved.
+    left = listed('claim', 'list', '--sort', 'uuid')
+    assert [one['host'] for one in left].count('compute-1') == 4
+    run('claim', 'release', others[3])
+    assert run('host', 'drain', 'compute-1', '--plan')[0] == 0
+
+
+def test_members_of_a_server_group_keep_apart_in_the_plan(listed, select, run):
+    group = '33333333-0000-4000-8000-000000000001'
+    run('server-group', 'create', 'apart', '--uuid', group)
+    select(QUARTER, 3, instance_group=group)
+    used = {one['host'] for one in listed('claim', 'list')}
+    (free,) = {f'compute-{n}' for n in range(1, 5)} - used
+    (row,) = listed('host', 'drain', sorted(used)[0], '--plan')
+    assert row['to'] == free
+
+
+def test_a_host_that_is_not_there_has_no_plan(run):
+    status, _, err = run('host', 'drain', 'nowhere', '--plan')
+    assert (status, err) == (1, 'HostNotFound: There is no host nowhere\n')
+
+
+def test_an_empty_host_has_an_empty_plan(run):
+    assert run('host', 'drain', 'compute-1', '--plan', '-f', 'value') == (
+        0,
+        '',
+        '',
+    )

@@ -1,0 +1,59 @@
+"""How much a daemon logs of a server that goes away."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support import servers
+from tests.support.databases import ready_database
+from tests.support.documents import CONTEXT
+from tests.support.processes import on_topic
+from tests.support.services import connected
+
+pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
+
+DURABLE = """
+[oslo_messaging_rabbit]
+amqp_durable_queues = true
+rabbit_quorum_queue = true
+rabbit_transient_quorum_queue = true
+"""
+# What is said of a machine that is slow, and of an outage that is long.
+NOISE = 'the last batch', 'Batches take less', 'Still degraded'
+
+
+def loud(daemon):
+    """Return the lines that are warnings or worse."""
+    return [
+        line
+        for line in daemon.lines
+        if (' WARNING ' in line or ' ERROR ' in line)
+        and not any(text in line for text in NOISE)
+    ]
+
+
+def test_a_lost_broker_gets_two_lines_and_a_clean_stop_none(
+    launch, postgresql, topic
+):
+    with servers.rabbitmq() as (server, bus):
+        daemon = launch(
+            ready_database(postgresql[1]), bus, on_topic(topic) + DURABLE
+        )
+        daemon.wait_for('Ready:')
+        with connected(bus, topic, durable=True) as client:
+            client.ping(CONTEXT)
+        server.kill()
+        daemon.wait_for('Degraded: broker unreachable')
+        # Time for some tries, which are not logged.
+        time.sleep(3)
+        server.relaunch()
+        server.wait(lambda: servers.answers(server.port))
+        daemon.wait_for('Broker reachable again')
+        with connected(bus, topic, timeout=60, durable=True) as client:
+            client.ping(CONTEXT)
+        assert daemon.end() == 0
+        daemon.wait_for('Stopped')
+        assert len(loud(daemon)) == 2, loud(daemon)
+        assert len(daemon.lines) < 20

@@ -1,0 +1,143 @@
+"""Daemons that share a store, and what commands print of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from scheduler_service.cmd import manage
+from tests.support.waiting import wait_until
+
+
+def server(name, more=''):
+    """Return the lines of a daemon's configuration."""
+    return f'[scheduler]\nserver = {name}\n{more}'
+
+
+@pytest.fixture
+def run(capsys, tmp_path):
+    """Give a function that runs a command with the file of a daemon."""
+
+    def ran(*words, file='0.conf', status=0):
+        given = ['--config-file', str(tmp_path / file), *words]
+        assert manage.main(given) == status, capsys.readouterr()
+        return capsys.readouterr().out
+
+    return ran
+
+
+@pytest.fixture
+def listed(run):
+    """Give a function that waits until some daemons are listed."""
+
+    def found(*names):
+        def rows():
+            rows = json.loads(run('daemon', 'list', '-f', 'json'))
+            return rows if [one['name'] for one in rows] == [*names] else None
+
+        return wait_until(rows, 30)
+
+    return found
+
+
+def test_daemons_are_listed_and_differences_are_warned_about(
+    launch, ready_sqlite, run, listed, tmp_path
+):
+    one = launch(ready_sqlite, 'inproc://', server('one'))
+    one.wait_for('Ready:')
+    two = launch(ready_sqlite, 'inproc://', server('two'))
+    two.wait_for('Ready:')
+    first, second = listed('one', 'two')
+    assert first['state'] == second['state'] == 'up'
+    assert first['configuration'] == second['configuration']
+    assert [first['differs'], second['differs']] == [False, False]
+    assert first['version'] == second['version'] != ''
+    assert run('configuration', 'diff', 'one', 'two', '-f', 'value') == ''
+    everything = ('configuration', 'diff', 'one', 'two', '--all', '-f', 'csv')
+    assert '[scheduler] server,one,two' in run(*everything, status=1)
+    # A reload of one of them makes them differ; each is told once.
+    path = tmp_path / '1.conf'
+    before = path.read_text()
+    changed = '[filter_scheduler]\nhost_subset_size = 3\n'
+    path.write_text(before + changed)
+    two.popen.send_signal(signal.SIGHUP)
+    two.wait_for('Configuration reloaded')
+    one.wait_for(
+        'Daemon two, which shares the store, is configured differently: see '
+        '"scheduler-manage configuration diff one two"'
+    )
+    two.wait_for('Daemon one, which shares the store')
+    (row,) = json.loads(
+        run('configuration', 'diff', 'one', 'two', '-f', 'json', status=1)
+    )
+    assert row == {
+        'option': '[filter_scheduler] host_subset_size', 'one': 1, 'two': 3,
+    }  # fmt: skip
+    # The files of the first are those that it has, not those of the second.
+    assert run('configuration', 'diff', 'one', '-f', 'value') == ''
+    found = run('configuration', 'diff', 'two', '-f', 'csv', status=1)
+    assert '[filter_scheduler] host_subset_size,3,1' in found
+    path.write_text(before)
+    two.popen.send_signal(signal.SIGHUP)
+    one.wait_for('All daemons that share the store are configured alike')
+    assert one.count('which shares the store') == 1
+    # One that ends in order is listed no more; one that is killed is.
+    assert two.end() == 0
+    listed('one')
+    one.popen.kill()
+    one.popen.wait()
+    assert listed('one')[0]['state'] in ('up', 'silent')
+
+
+def test_configurations_are_shown_with_sources_and_without_secrets(
+    launch, ready_sqlite, run, listed, monkeypatch, tmp_path
+):
+    monkeypatch.setenv('OS_SCHEDULER__BATCH_SIZE', '5')
+    more = '[compute]\ntransport_url = rabbit://a:hunter2@b/\n'
+    daemon = launch(ready_sqlite, 'inproc://', server('one', more))
+    daemon.wait_for('Ready:')
+    listed('one')
+    for words in ([], ['--daemon', 'one']):
+        text = run('configuration', 'show', '-f', 'json', *words)
+        assert 'hunter2' not in text
+        rows = {one['option']: one for one in json.loads(text)}
+        file = str(tmp_path / '0.conf')
+        assert rows['[scheduler] server'] == {
+            'option': '[scheduler] server', 'value': 'one', 'source': file,
+        }  # fmt: skip
+        assert rows['[compute] transport_url']['value'] == '***'
+        assert rows['[database] connection']['value'] == '***'
+        assert rows['[scheduler] batch_size'] == {
+            'option': '[scheduler] batch_size', 'value': 5,
+            'source': 'variable OS_SCHEDULER__BATCH_SIZE',
+        }  # fmt: skip
+        assert '[scheduler] claim_retries' not in rows
+        every = run('configuration', 'show', '--all', '-f', 'value', *words)
+        assert '[scheduler] claim_retries 8 default' in every
+
+
+def test_a_daemon_that_is_not_registered_has_no_configuration(
+    launch, ready_sqlite, capsys, tmp_path
+):
+    path = tmp_path / 'a.conf'
+    path.write_text(f'[database]\nconnection = {ready_sqlite}\n')
+    for words in (['show', '--daemon', 'x'], ['diff', 'x']):
+        given = ['--config-file', str(path), 'configuration', *words]
+        assert manage.main(given) == 1
+        assert 'No daemon x is registered' in capsys.readouterr().err
+
+
+def test_all_values_that_are_not_valid_are_named(
+    launch, ready_sqlite, capsys, tmp_path
+):
+    more = '[extender]\nthreads = 0\nmax_nodes = many\n'
+    daemon = launch(ready_sqlite, 'inproc://', more)
+    line = daemon.wait_for('ConfigurationError')
+    assert f'[extender] max_nodes ({tmp_path}/0.conf)' in line
+    assert f'[extender] threads ({tmp_path}/0.conf)' in line
+    assert daemon.popen.wait(30) == 1
+    given = ['--config-file', str(tmp_path / '0.conf')]
+    assert manage.main([*given, 'configuration', 'show']) == 1
+    assert '[extender] threads' in capsys.readouterr().err

@@ -1,0 +1,139 @@
+"""What pods ask for, and what they use, when we are the extender."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.support import kube
+from tests.support.http_client import HttpClient
+
+DOMAIN = 'scheduler-service.local'
+HOSTS = {
+    'hosts': [
+        {'host': 'a', 'vcpus': 8, 'memory_mb': 8192,
+         'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
+         'resources': {'CUSTOM_FPGA': {'total': 4, 'used': 1},
+                       'CUSTOM_EXAMPLE_COM_GPU': {'total': 2}}},
+        {'host': 'b', 'vcpus': 8, 'memory_mb': 8192, 'memory_mb_used': 4096,
+         'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0},
+    ],
+}  # fmt: skip
+
+
+def send(http: HttpClient, verb: str, pod: Any, *nodes: Any) -> Any:
+    names: Any = list(nodes)
+    asked: dict[str, Any] = {'Pod': pod, 'Nodes': None, 'NodeNames': names}
+    if nodes and not isinstance(nodes[0], str):
+        asked.update(Nodes={'items': names}, NodeNames=None)
+    status, answer = http.send('POST', f'/extender/{verb}', asked)
+    assert status == 200
+    return answer
+
+
+def scores(http: HttpClient, pod: Any, *names: str) -> dict[str, int]:
+    answer = send(http, 'prioritize', pod, *names)
+    return {one['Host']: one['Score'] for one in answer}
+
+
+def asking(**extended: str) -> Any:
+    named = {name.replace('__', '/'): n for name, n in extended.items()}
+    return kube.pod('p', extended={
+        name.replace('D/', f'{DOMAIN}/'): n for name, n in named.items()
+    })  # fmt: skip
+
+
+def test_pod_passes_only_where_its_classes_are_offered(serve_http):
+    http = serve_http(inventory=HOSTS)
+    answer = send(http, 'filter', asking(D__CUSTOM_FPGA='3'), 'a', 'b')
+    assert answer['NodeNames'] == ['a']
+    assert (
+        '3 CUSTOM_FPGA asked, 0 offered'
+        in (answer['FailedAndUnresolvableNodes']['b'])
+    )
+    # One of the four is in use: evicting pods may help.
+    answer = send(http, 'filter', asking(D__CUSTOM_FPGA='4'), 'a', 'b')
+    assert answer['NodeNames'] == []
+    assert '4 CUSTOM_FPGA asked, 3 free' in answer['FailedNodes']['a']
+    gpu = kube.pod('p', extended={'example.com/gpu': '2'})
+    assert send(http, 'filter', gpu, 'a', 'b')['NodeNames'] == ['a']
+    none = kube.pod('p', extended={'example.com/gpu': '0'})
+    assert send(http, 'filter', none, 'a', 'b')['NodeNames'] == ['a', 'b']
+    other = kube.pod('p', extended={'example.com/fpga': '1'})
+    assert send(http, 'filter', other, 'a', 'b')['NodeNames'] == []
+
+
+def test_resources_of_init_containers_count_too(serve_http):
+    http = serve_http(inventory=HOSTS)
+    pod = asking(D__CUSTOM_FPGA='1')
+    pod['spec']['initContainers'] = [
+        {'resources': {'limits': {f'{DOMAIN}/CUSTOM_FPGA': '4'}}}
+    ]
+    assert send(http, 'filter', pod, 'a', 'b')['NodeNames'] == []
+
+
+def test_nodes_are_evaluated_by_what_their_objects_offer(serve_http):
+    http = serve_http()
+    nodes = [
+        kube.node('n1', {'example.com/fpga': '1'}),
+        kube.node('n2'),
+    ]
+    pod = kube.pod('p', extended={'example.com/fpga': '1'})
+    answer = send(http, 'filter', pod, *nodes)
+    assert answer['Nodes']['items'] == nodes[:1]
+
+
+def test_request_in_an_annotation_takes_no_resource_from_containers(
+    serve_http,
+):
+    http = serve_http(inventory=HOSTS)
+    pod = asking(D__CUSTOM_FPGA='1')
+    pod['metadata']['annotations'] = {f'{DOMAIN}/request': '{}'}
+    assert send(http, 'filter', pod, 'a', 'b')['NodeNames'] == ['a']
+
+
+def test_load_does_not_count_when_pods_are_not_followed(serve_http):
+    http = serve_http(inventory=HOSTS)
+    assert scores(http, kube.pod('p'), 'a', 'b') == {'a': 0, 'b': 0}
+
+
+def test_load_of_the_store_counts_when_that_is_configured(serve_http):
+    http = serve_http(inventory=HOSTS, extender__load_weighers='always')
+    asked = kube.pod('p', {'cpu': '1m', 'memory': '4Gi'})
+    # Half of b is used, as much as one such pod takes: by the mean of
+    # processors and memory it is half a pod behind.
+    assert scores(http, asked, 'b', 'a') == {'b': 9, 'a': 10}
+    http = serve_http(
+        inventory=HOSTS, extender__load_weighers='always',
+        extender__score_scale='range',
+    )  # fmt: skip
+    assert scores(http, asked, 'b', 'a') == {'b': 0, 'a': 10}
+
+
+def test_unknown_node_is_refused_with_what_to_do_or_passes(serve_http):
+    answer = send(serve_http(), 'filter', kube.pod('p'), 'stranger')
+    assert answer['NodeNames'] == []
+    reason = answer['FailedNodes']['stranger']
+    assert '--from-nodes' in reason
+    assert '[kubernetes] enabled' in reason
+    http = serve_http(extender__unknown_nodes='pass')
+    answer = send(http, 'filter', kube.pod('p'), 'stranger')
+    assert answer['NodeNames'] == ['stranger']
+    assert scores(http, kube.pod('p'), 'stranger') == {'stranger': 0}
+
+
+def test_labels_of_sent_nodes_are_mapped_as_those_of_kept_ones(serve_http):
+    http = serve_http(
+        kubernetes__labels={'pool': 'metadata.pool', 'ssd': 'trait.CUSTOM_S'}
+    )
+    specs = {'trait:CUSTOM_S': 'required',
+             'aggregate_instance_extra_specs:pool': 'gold'}  # fmt: skip
+    asked = json.dumps({'flavor': {'extra_specs': specs}})
+    pod = kube.pod('p', annotations={f'{DOMAIN}/request': asked})
+    nodes = [
+        kube.node('n1', labels={'pool': 'gold', 'ssd': 'true'}),
+        kube.node('n2', labels={'pool': 'gold', 'ssd': 'false'}),
+        kube.node('n3', labels={'pool': 'tin', 'ssd': 'true'}),
+    ]
+    answer = send(http, 'filter', pod, *nodes)
+    assert answer['Nodes']['items'] == nodes[:1]

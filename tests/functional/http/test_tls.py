@@ -1,0 +1,124 @@
+"""Requests and replies over TLS: long ones, slow readers, the end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from typing import Any
+
+import pytest
+
+from tests.support import extenders, raw_http
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def connect(serve_http, tmp_path):
+    """Connect over TLS to a daemon; with a limited buffer if asked for."""
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+    )
+    made: list[ssl.SSLSocket] = []
+
+    def connect(version: Any = None, buffer: int = 0) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=str(certs.ca))
+        if version is not None:
+            context.maximum_version = version
+        sock = socket.socket()
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        sock.settimeout(20)
+        sock.connect(('127.0.0.1', http.port))
+        # An end without a notice would be an error.
+        made.append(
+            context.wrap_socket(
+                sock, server_hostname='localhost', suppress_ragged_eofs=False
+            )
+        )
+        return made[-1]
+
+    connect.http = http
+    yield connect
+    for sock in made:
+        sock.close()
+
+
+def filter_call(count: int, size: int = 0) -> bytes:
+    """Return a call with nodes of some bytes, none of them stored."""
+    items = [
+        {'metadata': {'name': f'n{at}', 'labels': {'filler': 'x' * size}}}
+        for at in range(count)
+    ]
+    body = json.dumps({'Pod': {}, 'Nodes': {'items': items}}).encode()
+    return raw_http.post(
+        '/extender/filter', f'Content-Length: {len(body)}', body=body
+    )
+
+
+@pytest.mark.parametrize(
+    'version', [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+)
+def test_long_requests_and_replies_arrive_whole(connect, version):
+    sock = connect(version)
+    for count in (1, 300, 1):
+        sock.sendall(filter_call(count, 10_000))
+        status, body = raw_http.read_reply(sock)
+        assert status == 200
+        assert len(json.loads(body)['Nodes']['items']) == count
+
+
+def test_requests_that_arrive_in_pieces_are_answered_in_order(connect):
+    sock = connect()
+    calls = filter_call(2) + filter_call(3) + filter_call(4)
+    for at in range(0, len(calls), 100):
+        sock.sendall(calls[at : at + 100])
+    reader = sock.makefile('rb')
+    for count in (2, 3, 4):
+        head = b''
+        while not head.endswith(b'\r\n\r\n'):
+            head += reader.readline()
+        size = int(head.lower().partition(b'content-length: ')[2].split()[0])
+        body = json.loads(reader.read(size))
+        assert len(body['Nodes']['items']) == count
+
+
+def test_slow_readers_get_all_of_a_reply_and_hold_up_nobody(connect):
+    slow = connect(buffer=4096)
+    slow.sendall(filter_call(2000, 5000))
+    other = connect()
+    other.sendall(filter_call(1))
+    assert raw_http.read_reply(other)[0] == 200
+    # The reply is longer than what the sockets hold.
+    time.sleep(0.2)
+    status, body = raw_http.read_reply(slow)
+    assert status == 200
+    assert len(json.loads(body)['Nodes']['items']) == 2000
+
+
+def test_the_end_is_announced(connect):
+    sock = connect()
+    sock.sendall(raw_http.post('/extender/filter', 'Connection: close'))
+    assert raw_http.read_reply(sock)[0] == 400
+    assert sock.recv(100) == b''
+
+
+def test_connections_are_forgotten_however_they_end(connect):
+    server = connect.http.service.daemon._http
+    rude, plain, polite = connect(), connect(), connect()
+    for sock in (rude, plain, polite):
+        sock.sendall(filter_call(1))
+        assert raw_http.read_reply(sock)[0] == 200
+    assert server.connections == 3
+    rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\1\0\0\0\0\0\0\0')
+    rude.close()
+    plain.shutdown(socket.SHUT_RDWR)
+    polite.unwrap().close()
+    no_tls = raw_http.connect(connect.http.port)
+    no_tls.sendall(b'GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n')
+    assert raw_http.is_closed(no_tls)
+    no_tls.close()
+    wait_until(lambda: server.connections == 0)

@@ -1,0 +1,1 @@
+"""What follows a cluster, on real stores."""

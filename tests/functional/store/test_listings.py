@@ -1,0 +1,62 @@
+"""What lists of commands read, on each database."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.model import STANDARD_CLASSES, documents
+from scheduler_service.store.claims import claim_queries
+from scheduler_service.store.reading import host_listing, residents
+from scheduler_service.store.records import decision_search
+from tests.support.databases import DATABASES
+from tests.support.documents import SMALL
+from tests.support.engines import start_engine
+from tests.support.stores import import_inventory
+
+pytestmark = pytest.mark.db
+
+RATIOS = dict.fromkeys(STANDARD_CLASSES, 1.0)
+
+
+@pytest.fixture(params=DATABASES)
+def store(request, make_store):
+    """A store in which an instance of project p has a claim, and a move."""
+    store = make_store(request.param)
+    import_inventory(store)
+    engine: Scheduler = start_engine(store)
+    try:
+        request = documents.request({'flavor': SMALL, 'project_id': 'p'})
+        first = engine.select_destinations(request).result(60)
+        uuid = first.placements[0].instance_uuid
+        moving = documents.request(
+            {'flavor': SMALL, 'project_id': 'p', 'instance_uuids': [uuid]}
+        )
+        engine.select_destinations(moving, move=True).result(60)
+        engine.recorder.flush()
+    finally:
+        engine.stop()
+    return store
+
+
+def test_lists_are_read_from_each_database(store):
+    with store.reading() as conn:
+        claims = claim_queries.listing(conn, project='p')
+        old = claim_queries.listing(conn, older_than=3600.0)
+        hosts = list(
+            host_listing.rows(conn, host_listing.Filter(), RATIOS, 'nova')
+        )
+        decisions = decision_search.search(
+            conn, decision_search.Filter(since=3600.0, project='p')
+        )
+        here = residents.requests(conn, 'compute-4')
+    assert sorted(one['state'] for one in claims) == ['claimed', 'moving']
+    assert all(0 <= one['age_s'] < 3600 for one in claims)
+    assert old == []
+    assert [one['host'] for one in hosts] == [
+        f'compute-{n}' for n in range(1, 5)
+    ]
+    assert hosts[3]['memory_mb'] == '512/8196'
+    assert [one.outcome for one in decisions] == ['chosen', 'chosen']
+    # It moves away already.
+    assert here == []

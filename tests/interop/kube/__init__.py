@@ -1,0 +1,1 @@
+"""A real kube-scheduler and API server that meet a daemon."""

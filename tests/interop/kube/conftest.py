@@ -1,0 +1,167 @@
+"""One cluster of 1,000 nodes, and daemons that are extenders for it.
+
+All of it is skipped, with the reason, where the programs of a control plane
+or the client library are not there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.store.connection import Store
+from tests.support import kube, processes
+from tests.support.databases import migrated_database
+from tests.support.kube import Cluster
+from tests.support.processes import Process
+from tests.support.servers import free_port
+from tests.support.stores import load_snapshot
+from tests.support.waiting import wait_until
+
+NODES = 1000
+LARGER = range(5)
+# These have an FPGA, those a label that becomes a trait.
+WITH_FPGA = range(10, 18)
+WITH_SSD = range(0, NODES, 10)
+FPGA = 'example.com/fpga'
+SSD = 'example.com/ssd'
+_READY_S = 60
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark these tests as slow."""
+    folder = pathlib.Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.slow)
+
+
+def new_node(number: int) -> dict[str, Any]:
+    """Return a node of the cluster by its number."""
+    size = {}
+    if number in LARGER:
+        size['memory'] = '128Gi'
+    if number in WITH_FPGA:
+        size[FPGA] = '1'
+    labels = {'topology.kubernetes.io/zone': f'zone-{number % 3}'}
+    if number in WITH_SSD:
+        labels[SSD] = 'true'
+    return kube.node(f'node-{number}', size, labels)
+
+
+@pytest.fixture(scope='session')
+def whole_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    """A control plane with 1,000 nodes."""
+    why = kube.missing()
+    if not why and importlib.util.find_spec('kubernetes') is None:
+        why = 'the library kubernetes is not installed'
+    if why:
+        pytest.skip(why)
+    with kube.cluster(tmp_path_factory.mktemp('kube')) as made:
+        made.create_nodes(new_node(number) for number in range(NODES))
+        yield made
+
+
+@pytest.fixture
+def cluster(whole_cluster: Cluster) -> Iterator[Cluster]:
+    """The same, without pods."""
+    yield whole_cluster
+    whole_cluster.remove_pods()
+
+
+@dataclasses.dataclass
+class Daemon:
+    """A daemon as a process of its own.
+
+    :ivar port: of its HTTP server
+    """
+
+    process: Process
+    port: int
+    store: Store
+
+    def get(self, path: str) -> Any:
+        """Return what a path of its HTTP server answers."""
+        url = f'http://127.0.0.1:{self.port}{path}'
+        reply = urllib3.request('GET', url, timeout=10, retries=False)
+        return reply.data.decode()
+
+    def snapshot(self) -> Snapshot:
+        """Return what is in its store."""
+        return load_snapshot(self.store)
+
+    def wait_ready(self) -> Daemon:
+        """Wait until it knows the nodes."""
+        self.process.wait_for('Ready: ')
+        wait_until(lambda: len(self.snapshot().hosts) >= NODES, _READY_S)
+        return self
+
+
+@pytest.fixture
+def start_daemon(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> Iterator[Callable[..., Daemon]]:
+    """Give a function that starts a daemon with more options."""
+    running: list[Daemon] = []
+
+    def start(like: Daemon | None = None, **more: str) -> Daemon:
+        """Start one; *like* another: on its port, with its store."""
+        port = like.port if like else free_port()
+        store = (
+            like.store
+            if like
+            else Store.connect(migrated_database(f'sqlite:///{tmp_path}/'))
+        )
+        options = {
+            'DEFAULT__transport_url': 'inproc://',
+            'database__connection': store.engine.url.render_as_string(
+                hide_password=False
+            ),
+            'http__bind_port': str(port),
+            'extender__api_server': cluster.url,
+            'extender__api_ca_file': cluster.ca_file,
+            'extender__api_token_file': cluster.token_file(),
+            'kubernetes__enabled': 'true',
+            'kubernetes__labels': f'{SSD}:trait.CUSTOM_SSD',
+            **more,
+        }  # fmt: skip
+        path = tmp_path / f'{len(running)}.conf'
+        path.write_text(_text(options))
+        running.append(Daemon(processes.launch(path), port, store))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.process.remove()
+        one.store.dispose()
+
+
+def _text(options: dict[str, str]) -> str:
+    """Return options, ``group__name`` -> value, as a configuration file."""
+    lines: list[str] = []
+    for name, value in sorted(options.items()):
+        group, _, option = name.rpartition('__')
+        lines += [f'[{group}]', f'{option} = {value}']
+    return '\n'.join(lines)
+
+
+def asking_for_ssd(name: str, **more: Any) -> dict[str, Any]:
+    """Return a pod that requires a trait in its annotation."""
+    asked = {'flavor': {'extra_specs': {'trait:CUSTOM_SSD': 'required'}}}
+    text = json.dumps(asked)
+    annotations = {'scheduler-service.local/request': text}
+    return kube.pod(name, annotations=annotations, **more)
+
+
+SSD_NODES = {f'node-{number}' for number in WITH_SSD}
+FPGA_NODES = {f'node-{number}' for number in WITH_FPGA}

@@ -1,0 +1,206 @@
+"""A daemon follows the nodes and pods of a real API server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from urllib import parse
+
+import pytest
+
+from scheduler_service.cmd import manage
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.pod_use import PodUse
+from scheduler_service.kube.api import Address, ApiServer
+from scheduler_service.kube.following import Follower
+from scheduler_service.kube.pods import SELECTOR, PodSink
+from scheduler_service.store.connection import Store
+from tests.interop.kube.conftest import NODES
+from tests.support import kube
+from tests.support.databases import migrated_database
+from tests.support.stores import load_snapshot
+from tests.support.tcp_proxy import Mode, TcpProxy
+from tests.support.waiting import wait_until
+
+MERGE = {'Content-Type': 'application/merge-patch+json'}
+
+
+def bind(cluster: Any, name: str, node: str) -> None:
+    """Bind a pod as a scheduler does."""
+    path = f'/api/v1/namespaces/default/pods/{name}/binding'
+    cluster.call('POST', path, {
+        'metadata': {'name': name},
+        'target': {'kind': 'Node', 'name': node},
+    })  # fmt: skip
+
+
+def patch(cluster: Any, node: str, document: Any) -> None:
+    cluster.call('PATCH', f'/api/v1/nodes/{node}', document, **MERGE)
+
+
+def host_of(daemon: Any, name: str) -> Any:
+    """Return (enabled, up, zone) of a host in the store; None: no host."""
+    table = daemon.snapshot().hosts
+    row = table.row_of_node(name, name)
+    if row is None:
+        return None
+    return (
+        bool(table.number('enabled')[row]),
+        bool(table.number('up')[row]),
+        table.zone_at(row, 'none'),
+    )
+
+
+def test_hosts_follow_the_nodes(cluster, start_daemon):
+    daemon = start_daemon().wait_ready()
+    assert len(daemon.snapshot().hosts) == NODES
+    new = kube.node('new', labels={'topology.kubernetes.io/zone': 'north'})
+    cluster.create_nodes([new])
+
+    def is_now(*expected: Any) -> None:
+        wait_until(lambda: host_of(daemon, 'new') == expected, 30)
+
+    try:
+        is_now(True, True, 'north')
+        patch(cluster, 'new', {'spec': {'unschedulable': True}})
+        is_now(False, True, 'north')
+        patch(cluster, 'new', {'spec': {'unschedulable': None}})
+        is_now(True, True, 'north')
+        patch(cluster, 'new/status', {'status': {'conditions': [
+            {'type': 'Ready', 'status': 'Unknown'}]}})  # fmt: skip
+        is_now(True, False, 'north')
+        zone = {'topology.kubernetes.io/zone': 'south'}
+        patch(cluster, 'new', {'metadata': {'labels': zone}})
+        is_now(True, False, 'south')
+    finally:
+        cluster.call('DELETE', '/api/v1/nodes/new')
+    wait_until(lambda: host_of(daemon, 'new') is None, 30)
+    # What went while nobody looked goes at the next start.
+    cluster.create_nodes([new])
+    is_now(True, True, 'north')
+    daemon.process.end()
+    cluster.call('DELETE', '/api/v1/nodes/new')
+    start_daemon(daemon)
+    wait_until(lambda: host_of(daemon, 'new') is None, 60)
+
+
+def test_host_stays_disabled_when_an_operator_disabled_it(
+    cluster, start_daemon, tmp_path
+):
+    daemon = start_daemon().wait_ready()
+    config = str(next(tmp_path.glob('*.conf')))
+    name = 'node-700'
+    command = ['--config-file', config, 'host']
+    assert manage.main([*command, 'disable', name]) == 0
+    labels = {'topology.kubernetes.io/zone': 'moved'}
+    patch(cluster, name, {'metadata': {'labels': labels}})
+    expected = (False, True, 'moved')
+    try:
+        wait_until(lambda: host_of(daemon, name) == expected, 30)
+    finally:
+        labels = {'topology.kubernetes.io/zone': 'zone-1'}
+        patch(cluster, name, {'metadata': {'labels': labels}})
+
+
+def test_nodes_are_imported_once_from_an_api_server(cluster, tmp_path):
+    url = migrated_database(f'sqlite:///{tmp_path}/')
+    config = tmp_path / 'a.conf'
+    config.write_text(f'[database]\nconnection = {url}\n')
+    status = manage.main([
+        '--config-file', str(config), 'inventory', 'import',
+        '--from-kubeconfig', cluster.kubeconfig,
+    ])  # fmt: skip
+    assert status == 0
+    store = Store.connect(url)
+    assert len(load_snapshot(store).hosts) == NODES
+    store.dispose()
+
+
+class Followed:
+    """Pods that are followed through a proxy."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.proxy = TcpProxy(parse.urlsplit(cluster.url).port or 0)
+        self.health = Health()
+        self.use = PodUse(60.0)
+        address = Address(
+            url=f'https://127.0.0.1:{self.proxy.port}',
+            token_file=cluster.token_file(),
+            ca_file=cluster.ca_file,
+        )
+        self.follower = Follower(
+            ApiServer(address), 'pods', SELECTOR,
+            PodSink(self.use, 'd'), self.health,
+        )  # fmt: skip
+        self.follower.start()
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: self.use.count()[0] == count, 30)
+
+    def uids(self) -> list[str]:
+        return [*self.use._pods]
+
+    def is_lost(self) -> bool:
+        return any('not followed' in one for one in self.health.degraded)
+
+    def relists(self) -> int:
+        counts = self.health.counters().get('kubernetes_relists', {})
+        return int(counts.get('pods', 0))
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.follower.stop(10)
+
+
+@contextlib.contextmanager
+def followed(cluster: Any) -> Iterator[Followed]:
+    made = Followed(cluster)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize('mode', [Mode.REFUSE, Mode.FORWARD])
+def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
+    """In between, what was known is kept; nothing is missed or relisted."""
+    cluster.create_pods(kube.pod(f'p-{n}', scheduler='none') for n in 'abc')
+    bind(cluster, 'p-a', 'node-1')
+    with followed(cluster) as pods:
+        pods.wait_for(1)
+        assert not pods.is_lost()
+        pods.proxy.become(mode)
+        if mode is Mode.REFUSE:
+            wait_until(lambda: pods.is_lost(), 30)
+        assert pods.use.count() == (1, 0)
+        bind(cluster, 'p-b', 'node-1')
+        cluster.call('DELETE', '/api/v1/namespaces/default/pods/p-a'
+                     '?gracePeriodSeconds=0')  # fmt: skip
+        bind(cluster, 'p-c', 'node-2')
+        pods.proxy.become(Mode.FORWARD)
+        pods.wait_for(2)
+        used = pods.use.used('pods', pods.use.numbers_of(['node-1', 'node-2']))
+        assert used.tolist() == [1, 1]
+        wait_until(lambda: not pods.is_lost(), 30)
+        assert pods.relists() == 0
+
+
+def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):
+    cluster.create_pods(kube.pod(f'p-{n}', scheduler='none') for n in 'ab')
+    bind(cluster, 'p-a', 'node-1')
+    with followed(cluster) as pods:
+        pods.wait_for(1)
+        pods.proxy.become(Mode.REFUSE)
+        bind(cluster, 'p-b', 'node-1')
+        cluster.call('DELETE', '/api/v1/namespaces/default/pods/p-a'
+                     '?gracePeriodSeconds=0')  # fmt: skip
+        cluster.restart_api_server()
+        pods.proxy.become(Mode.FORWARD)
+        wait_until(pods.relists, 60)
+        wait_until(lambda: pods.uids() == [uid_of(cluster, 'p-b')], 30)
+
+
+def uid_of(cluster: Any, name: str) -> str:
+    path = f'/api/v1/namespaces/default/pods/{name}'
+    return str(cluster.call('GET', path)['metadata']['uid'])

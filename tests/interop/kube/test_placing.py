@@ -1,0 +1,130 @@
+"""Where a real kube-scheduler puts pods when it asks a daemon."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import pytest
+
+from tests.interop.kube.conftest import (
+    FPGA,
+    FPGA_NODES,
+    LARGER,
+    NODES,
+    SSD_NODES,
+    asking_for_ssd,
+)
+from tests.support import kube
+from tests.support.waiting import wait_until
+
+
+def test_no_host_gets_more_than_its_share_of_equal_pods(cluster, start_daemon):
+    daemon = start_daemon().wait_ready()
+    with cluster.scheduler(kube.entry(daemon.port)):
+        cluster.create_pods(kube.pod(f'equal-{n}') for n in range(300))
+        went = collections.Counter(cluster.wait_bound(300).values())
+    # A share is less than a pod: its next whole number.
+    assert max(went.values()) <= math.ceil(1.1 * 300 / NODES)
+    assert sum(went[f'node-{n}'] for n in LARGER) <= len(LARGER)
+
+
+@pytest.mark.parametrize('names', [True, False], ids=['names', 'objects'])
+def test_pods_go_only_where_filters_let_them(cluster, start_daemon, names):
+    daemon = start_daemon().wait_ready()
+    entry = kube.entry(daemon.port, nodeCacheCapable=names)
+    with cluster.scheduler(entry):
+        cluster.create_pods(asking_for_ssd(f'ssd-{n}') for n in range(20))
+        went = cluster.wait_bound(20)
+    assert set(went.values()) <= SSD_NODES
+
+
+def test_resource_is_counted_when_the_scheduler_ignores_it(
+    cluster, start_daemon
+):
+    daemon = start_daemon().wait_ready()
+    managed = [{'name': FPGA, 'ignoredByScheduler': True}]
+    entry = kube.entry(daemon.port, managedResources=managed, bindVerb='bind')
+    with cluster.scheduler(entry, percentage=100):
+        cluster.create_pods(
+            kube.pod(f'fpga-{n}', extended={FPGA: '1'}) for n in range(12)
+        )
+        went = cluster.wait_bound(len(FPGA_NODES))
+        left = [f'fpga-{n}' for n in range(12) if f'fpga-{n}' not in went]
+        for name in left:
+            reason = wait_until(lambda one=name: cluster.refusal(one), 60)
+            assert 'FPGA asked' in reason or 'nodes are available' in reason
+        # A pod that is gone makes room for one that waits.
+        gone = next(iter(went))
+        path = f'/api/v1/namespaces/default/pods/{gone}'
+        cluster.call('DELETE', f'{path}?gracePeriodSeconds=0')
+        went = wait_until(lambda: _other_than(cluster, went), 60)
+    assert collections.Counter(went.values()) == dict.fromkeys(FPGA_NODES, 1)
+    assert '/extender/bind' in daemon.get('/metrics')
+
+
+def _other_than(cluster, before):
+    """Return where pods are, once as many as before are and not the same."""
+    found = cluster.placements()
+    return found if len(found) == len(before) and found != before else None
+
+
+def test_preemption_leaves_out_nodes_that_never_pass(cluster, start_daemon):
+    daemon = start_daemon().wait_ready()
+    # One has the trait, the other has not.
+    nodes = ['node-20', 'node-21']
+    entry = kube.entry(daemon.port, preemptVerb='preempt')
+    place = {'requiredDuringSchedulingIgnoredDuringExecution': {
+        'nodeSelectorTerms': [{'matchFields': [{
+            'key': 'metadata.name', 'operator': 'In', 'values': [name]}]}
+            for name in nodes]}}  # fmt: skip
+    for name, value in (('low', 1), ('high', 1000)):
+        cluster.send('POST', '/apis/scheduling.k8s.io/v1/priorityclasses', {
+            'metadata': {'name': name}, 'value': value,
+        })  # fmt: skip
+    most = {'cpu': '20', 'memory': '1Gi'}
+    with cluster.scheduler(entry):
+        cluster.create_pods(
+            kube.pod(
+                f'low-{name}', most, priorityClassName='low',
+                nodeSelector={'kubernetes.io/hostname': name},
+                terminationGracePeriodSeconds=0,
+            )
+            for name in nodes
+        )  # fmt: skip
+        cluster.wait_bound(2)
+        high = asking_for_ssd(
+            'high', requests=most, priorityClassName='high',
+            affinity={'nodeAffinity': place},
+        )  # fmt: skip
+        cluster.create_pods([high])
+        wait_until(lambda: 'high' in cluster.placements(), 60)
+        went = cluster.placements()
+    assert went == {'low-node-21': 'node-21', 'high': 'node-20'}
+
+
+@pytest.mark.parametrize('shown', [True, False])
+def test_only_a_scheduler_with_a_certificate_is_served(
+    cluster, start_daemon, shown
+):
+    pki = cluster.pki
+    daemon = start_daemon(
+        http__cert_file=str(pki / 'extender.crt'),
+        http__key_file=str(pki / 'extender.key'),
+        http__ca_file=str(pki / 'ca.crt'),
+    ).wait_ready()
+    tls = {'caFile': str(pki / 'ca.crt')}
+    if shown:
+        tls['certFile'] = str(pki / 'client.crt')
+        tls['keyFile'] = str(pki / 'client.key')
+    entry = kube.entry(
+        daemon.port, enableHTTPS=True, tlsConfig=tls,
+        urlPrefix=f'https://127.0.0.1:{daemon.port}/extender',
+    )  # fmt: skip
+    with cluster.scheduler(entry):
+        cluster.create_pods([asking_for_ssd('secret')])
+        if shown:
+            assert set(cluster.wait_bound(1).values()) <= SSD_NODES
+        else:
+            assert wait_until(lambda: cluster.refusal('secret'), 60)
+            assert cluster.placements() == {}

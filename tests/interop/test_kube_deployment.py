@@ -1,0 +1,247 @@
+"""deploy/kubernetes on a real API server, with no more rights than it gives.
+
+The daemon has the configuration that is deployed, with other paths and
+addresses, and calls the API server as its service account; a kube-scheduler
+has the configurations that are shipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import ssl
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+
+from tests.support import deployment, kube, processes
+from tests.support.databases import migrated_database
+from tests.support.deployment import FOLDER
+from tests.support.kube import Cluster
+from tests.support.processes import Process
+from tests.support.servers import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+DOMAIN = 'scheduler-service.local'
+SPACE = 'scheduler-service'
+NODES = 12
+SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
+_LIMIT_S = 60
+
+
+def why_not() -> str:
+    if importlib.util.find_spec('kubernetes') is None:
+        return 'the library kubernetes is not installed'
+    return kube.missing() or deployment.kubectl()
+
+
+@pytest.fixture(scope='module')
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
+    """A control plane with roles, and nodes half of which have a trait."""
+    if why_not():
+        pytest.skip(why_not())
+    folder = tmp_path_factory.mktemp('kube')
+    with kube.cluster(folder, roles=True) as made:
+        made.create_nodes(
+            kube.node(
+                f'node-{number}',
+                {'example.com/fpga': '4'} if number % 3 == 0 else {},
+                {f'trait.{DOMAIN}/HW_CPU_X86_AVX2': 'true'}
+                if number % 2
+                else {},
+            )
+            for number in range(NODES)
+        )
+        yield made
+
+
+def kubectl(cluster: Cluster, *args: str) -> str:
+    """Run kubectl as somebody who may do everything."""
+    done = subprocess.run(
+        ['kubectl', '--kubeconfig', cluster.kubeconfig, *args],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@dataclasses.dataclass
+class Deployed:
+    """A daemon that runs with the deployed configuration.
+
+    :ivar certs: folder of the certificates
+    """
+
+    process: Process
+    port: int
+    certs: pathlib.Path
+
+    def get(self, path: str) -> str:
+        """Return what a path answers to the kube-scheduler's certificate."""
+        context = ssl.create_default_context(cafile=str(self.certs / 'ca.crt'))
+        context.load_cert_chain(
+            self.certs / 'client.crt', self.certs / 'client.key'
+        )
+        with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
+            url = f'https://localhost:{self.port}{path}'
+            return pool.request('GET', url, timeout=10).data.decode()
+
+    def ready(self) -> dict[str, Any]:
+        """Return what /readyz says."""
+        told: dict[str, Any] = json.loads(self.get('/readyz'))
+        return told
+
+    def hosts(self) -> int:
+        """Return how many hosts are known."""
+        return int(self.metric('hosts'))
+
+    def metric(self, name: str) -> float:
+        """Return a figure; 0 if it is not there."""
+        for line in self.get('/metrics').splitlines():
+            if line.startswith(f'scheduler_service_{name} '):
+                return float(line.rpartition(' ')[2])
+        return 0.0
+
+
+def token_of(cluster: Cluster, account: str) -> str:
+    """Return a token of a service account of our namespace."""
+    reply = cluster.call(
+        'POST',
+        f'/api/v1/namespaces/{SPACE}/serviceaccounts/{account}/token',
+        {'spec': {'expirationSeconds': 3600}},
+    )
+    token: str = reply['status']['token']
+    return token
+
+
+def start(
+    cluster: Cluster, folder: pathlib.Path, objects: Any, account: str
+) -> Deployed:
+    """Start a daemon with the settings of a deployment.
+
+    :param account: the service account that it is
+    """
+    certs, conf, port = folder / 'certs', folder / 'all.conf', free_port()
+    subprocess.run(
+        ['bash', str(FOLDER / 'certificates.sh'), str(certs)], check=True
+    )
+    (folder / 'token').write_text(token_of(cluster, account))
+    url = migrated_database(f'sqlite:///{folder}/')
+    # Of an option that is there twice, the last one counts.
+    parts = [text for _, text in sorted(deployment.settings(objects).items())]
+    parts.append(
+        f'[database]\nconnection = {url}\n'
+        f'[http]\nbind_port = {port}\ncert_file = {certs}/tls.crt\n'
+        f'key_file = {certs}/tls.key\nca_file = {certs}/ca.crt\n'
+        f'[extender]\napi_server = {cluster.url}\n'
+        f'api_token_file = {folder}/token\napi_ca_file = {cluster.ca_file}\n'
+    )
+    conf.write_text('\n'.join(parts))
+    process = processes.launch(conf)
+    return Deployed(process, port, certs)
+
+
+@pytest.fixture(scope='module')
+def objects(cluster: Cluster) -> list[dict[str, Any]]:
+    """What is deployed, once it is: the daemon may bind."""
+    folder = FOLDER / 'bind'
+    kubectl(cluster, 'apply', '-f', str(FOLDER / 'base' / 'namespace.yaml'))
+    kubectl(cluster, 'apply', '-k', str(folder))
+    return deployment.rendered(folder)
+
+
+@pytest.fixture(scope='module')
+def deployed(cluster, objects, tmp_path_factory) -> Iterator[Deployed]:
+    made = start(cluster, tmp_path_factory.mktemp('run'), objects, SPACE)
+    try:
+        made.process.wait_for('Ready: ')
+        wait_until(lambda: made.hosts() == NODES, _LIMIT_S)
+        yield made
+    finally:
+        made.process.remove()
+
+
+@pytest.mark.parametrize('variant', ['base', 'postgresql'])
+def test_an_api_server_accepts_all_objects(cluster, variant):
+    kubectl(cluster, 'apply', '-f', str(FOLDER / 'base' / 'namespace.yaml'))
+    told = kubectl(
+        cluster, 'apply', '--dry-run=server', '-k', str(FOLDER / variant)
+    )
+    assert told.count('(server dry run)') == len(
+        deployment.rendered(FOLDER / variant)
+    )
+
+
+def test_the_rights_are_enough(deployed):
+    ready = deployed.ready()
+    assert (ready['ready'], ready['degraded']) == (True, [])
+
+
+@pytest.mark.parametrize('path', SNIPPETS, ids=lambda path: path.stem)
+def test_a_kube_scheduler_places_pods_by_a_shipped_configuration(
+    cluster, deployed, path
+):
+    document = yaml.safe_load(
+        path.read_text().replace(
+            '/etc/kubernetes/scheduler-service', str(deployed.certs)
+        )
+    )
+    (entry,) = document['extenders']
+    entry['urlPrefix'] = f'https://127.0.0.1:{deployed.port}/extender'
+    percentage = document.get('percentageOfNodesToScore')
+    name = f'by-{path.stem}'
+    pods = {
+        f'{name}-{key}': pod for key, pod in deployment.pods().items()
+        if key in ('first', 'with-fpga')
+    }  # fmt: skip
+    before = deployed.metric('extender_verb_nodes_total{direction="received",'
+                             'verb="filter"}')  # fmt: skip
+    for key, pod in pods.items():
+        pod['metadata']['name'] = key
+        pod['spec']['schedulerName'] = name
+    cluster.create_pods(pods.values())
+    with cluster.scheduler(entry, name=name, percentage=percentage):
+        wait_until(
+            lambda: pods.keys() <= cluster.placements().keys(), _LIMIT_S
+        )
+    node = cluster.placements()
+    assert int(node[f'{name}-first'].removeprefix('node-')) % 2 == 1
+    assert int(node[f'{name}-with-fpga'].removeprefix('node-')) % 3 == 0
+    after = deployed.metric('extender_verb_nodes_total{direction="received",'
+                            'verb="filter"}')  # fmt: skip
+    assert after > before
+    assert deployed.metric('extender_verb_errors_total{verb="filter"}') == 0
+    bound = 'http_requests_total{route="/extender/bind",status="200"}'
+    if entry.get('bindVerb'):
+        assert deployed.metric(bound) > 0
+        assert deployed.metric('extender_verb_errors_total{verb="bind"}') == 0
+
+
+def test_without_the_rights_the_daemon_says_so(cluster, objects, tmp_path):
+    cluster.send(
+        'POST', f'/api/v1/namespaces/{SPACE}/serviceaccounts',
+        {'metadata': {'name': 'nobody'}},
+    )  # fmt: skip
+    made = start(cluster, tmp_path, objects, 'nobody')
+    try:
+        wait_until(
+            lambda: 'nodes of the cluster' in str(degraded(made)), _LIMIT_S
+        )
+        assert made.hosts() == 0
+    finally:
+        made.process.remove()
+
+
+def degraded(made: Deployed) -> Any:
+    """Return what is degraded; nothing before it answers."""
+    try:
+        return made.ready()['degraded']
+    except urllib3.exceptions.HTTPError:
+        return []

@@ -1,0 +1,121 @@
+"""The client of the placement service, and the claims that it makes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.conf import placement as placement_options
+from scheduler_service.placement import claims
+from scheduler_service.placement.claims import Outcome
+from scheduler_service.placement.client import PlacementClient
+from tests.support.placement_claims import TAKEN, new, provider, wanted
+from tests.support.placement_service import daemon_options
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_provider_as_the_service_has_it(service, placement_client):
+    placement_client.check()
+    made = new()
+    service.add_provider(
+        made, made, ['HW_CPU_X86_AVX2'], MEMORY_MB=100, DISK_GB=10,
+        VCPU={'total': 10, 'reserved': 2, 'allocation_ratio': 4.0},
+    )  # fmt: skip
+    service.take(new(), made, VCPU=3)
+    one = placement_client.provider(made)
+    assert one.capacity == {'VCPU': 32, 'MEMORY_MB': 100, 'DISK_GB': 10}
+    assert one.used['VCPU'] == 3
+    assert one.traits == ['HW_CPU_X86_AVX2']
+    assert placement_client.providers()[made] == one
+    assert made in placement_client.provider_uuids()
+    assert placement_client.provider(new()) is None
+
+
+def test_many_claims_are_made_in_one_call(service, placement_client):
+    on = [provider(service) for _ in range(3)]
+    batch = [wanted(on[number % 3]) for number in range(9)]
+    found = claims.make(placement_client, batch)
+    assert {*found.values()} == {Outcome.MADE}
+    assert service.held(batch[0].consumer) == {on[0]: TAKEN}
+    assert service.usages(on[0])['VCPU'] == 3
+
+
+def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
+    wide, narrow = provider(service), provider(service, VCPU=1, MEMORY_MB=9)
+    batch = [wanted(wide) for _ in range(6)]
+    batch.insert(3, wanted(narrow))
+    found = claims.make(placement_client, batch)
+    assert found.pop(batch[3].consumer) is Outcome.NO_ROOM
+    assert {*found.values()} == {Outcome.MADE}
+    assert service.held(batch[3].consumer) == {}
+
+
+def test_a_provider_that_is_gone_has_no_room(placement_client):
+    one = wanted(new())
+    assert claims.make(placement_client, [one]) == {
+        one.consumer: Outcome.NO_ROOM
+    }
+
+
+def test_own_allocations_are_recognised_and_others_are_not(
+    service, placement_client
+):
+    first, second = provider(service), provider(service)
+    one = wanted(first)
+    assert claims.make(placement_client, [one])[one.consumer] is Outcome.MADE
+    assert claims.make(placement_client, [one])[one.consumer] is Outcome.THERE
+    other = wanted(second, one.consumer)
+    assert (
+        claims.make(placement_client, [other])[one.consumer]
+        is Outcome.CONFLICT
+    )
+    assert service.held(one.consumer) == {first: TAKEN}
+
+
+def test_a_move_keeps_what_the_instance_has(service, placement_client):
+    first, second = provider(service), provider(service)
+    one = wanted(first)
+    claims.make(placement_client, [one])
+    moved = wanted(second, one.consumer, beside=True)
+    assert claims.make(placement_client, [moved])[one.consumer] is Outcome.MADE
+    assert service.held(one.consumer) == {first: TAKEN, second: TAKEN}
+    assert claims.undo(placement_client, one.consumer, {second: TAKEN})
+    assert service.held(one.consumer) == {first: TAKEN}
+    assert not claims.undo(
+        placement_client, one.consumer, {first: {'VCPU': 1}}
+    )
+    assert claims.undo(placement_client, one.consumer, {first: TAKEN})
+    assert service.held(one.consumer) == {}
+    assert not claims.undo(placement_client, one.consumer, {first: TAKEN})
+
+
+def test_claims_of_several_daemons_at_once_are_all_made(
+    service, placement_client
+):
+    on = provider(service, VCPU=100, MEMORY_MB=100_000, DISK_GB=100)
+    batches = [[wanted(on) for _ in range(4)] for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(
+            threads.map(lambda b: claims.make(placement_client, b), batches)
+        )
+    made = [
+        uuid
+        for one in found
+        for uuid, outcome in one.items()
+        if outcome is Outcome.MADE
+    ]
+    # A few may give up after several tries; none is half made.
+    assert service.usages(on)['VCPU'] == len(made) >= 8
+
+
+def test_a_service_that_is_away_is_an_error(service):
+    conf = daemon_options(service)
+    conf.set_override('endpoint', 'http://127.0.0.1:1', 'placement')
+    away = PlacementClient(placement_options.new_adapter(conf))
+    with pytest.raises(errors.PlacementUnavailable):
+        away.check()
+    with pytest.raises(errors.PlacementUnavailable):
+        claims.make(away, [wanted(new())])

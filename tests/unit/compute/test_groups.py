@@ -1,0 +1,125 @@
+"""Groups of resources of ports, devices and extra specs are understood."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.compute import request
+from tests.support.nova_wire import flavor, spec, thing
+
+PORT = str(uuid.uuid4())
+
+
+def translated(**fields):
+    """Return our request for a RequestSpec with these fields."""
+    made = request.translate(
+        spec(**fields), [str(uuid.uuid4())], {}, with_groups=True
+    )
+    return made.request
+
+
+def group(**fields):
+    return thing(
+        'RequestGroup', '1.3', **{'use_same_provider': True, **fields}
+    )
+
+
+def test_the_group_of_a_port():
+    made = translated(
+        requested_resources=[
+            group(
+                requester_id=PORT,
+                resources={'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+                required_traits=['CUSTOM_PHYSNET_P1'],
+                forbidden_traits=[],
+                aggregates=[['a', 'b']],
+                forbidden_aggregates=['c'],
+                in_tree=None,
+            )
+        ],
+        request_level_params=thing(
+            'RequestLevelParams', '1.1', same_subtree=[[PORT]]
+        ),
+    )
+    (found,) = made.resource_groups
+    assert found.suffix == PORT
+    assert found.resources == {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}
+    assert found.required == ['CUSTOM_PHYSNET_P1']
+    assert found.aggregates == ['a,b']
+    assert found.forbidden_aggregates == ['c']
+    assert made.same_subtree == [[PORT]]
+
+
+def test_numbered_extra_specs():
+    made = translated(
+        flavor=flavor(
+            extra_specs={
+                'resources1:VGPU': '1',
+                'trait1:CUSTOM_A': 'required',
+                'resources_x:VGPU': '2',
+                'trait_x:CUSTOM_B': 'forbidden',
+                'group_policy': 'isolate',
+                'resources:VCPU': '3',
+            }
+        ),
+        requested_resources=[group(resources={'CUSTOM_Z': 1})],
+    )
+    found = {one.suffix: one for one in made.resource_groups}
+    assert found['1'].required == ['CUSTOM_A']
+    assert found['_x'].resources == {'VGPU': 2}
+    assert found['_x'].forbidden == ['CUSTOM_B']
+    # A group without a name gets the next number.
+    assert found['2'].resources == {'CUSTOM_Z': 1}
+    assert made.group_policy == 'isolate'
+    assert made.own_resources['VCPU'] == 3
+
+
+@pytest.mark.parametrize(
+    ('fields', 'name'),
+    [
+        (
+            {'flavor': flavor(extra_specs={'resources1:VGPU': 'x'})},
+            'flavor.extra_specs.resources1:VGPU',
+        ),
+        (
+            {'requested_resources': [group(use_same_provider=False)]},
+            'requested_resources[0].use_same_provider',
+        ),
+    ],
+)
+def test_what_cannot_be_claimed_is_refused_by_name(fields, name):
+    with pytest.raises(errors.InvalidRequest) as caught:
+        translated(**fields)
+    assert caught.value.facts['unsupported'] == name
+
+
+def test_devices_that_are_claimed_as_groups_are_no_devices_any_more():
+    device = str(uuid.uuid4())
+    pci = thing(
+        'InstancePCIRequests',
+        '1.1',
+        requests=[
+            thing(
+                'InstancePCIRequest',
+                '1.4',
+                count=1,
+                spec=[{'resource_class': 'CUSTOM_PCI_8086_1234'}],
+                request_id=device,
+            )
+        ],
+    )
+    alias = flavor(extra_specs={'pci_passthrough:alias': 'qat:1'})
+    resources = {'CUSTOM_PCI_8086_1234': 1}
+    made = translated(
+        flavor=alias,
+        pci_requests=pci,
+        requested_resources=[
+            group(requester_id=f'{device}-0', resources=resources)
+        ],
+    )
+    assert made.pci_requests == []
+    assert made.flavor.extra_specs == {}
+    assert made.resource_groups[0].resources == resources

@@ -1,0 +1,67 @@
+"""The troubleshooting page has each log line, error and alert."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from scheduler_service import errors
+from tests.support import log_lines
+from tests.support.pages import literals
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / 'doc/source/admin/troubleshooting.rst').read_text()
+LITERALS = set(literals(PAGE))
+TERMS = {
+    name
+    for line in re.findall(r'(?m)^([A-Z]\w+(?:, [A-Z]\w+)*)\n    \S', PAGE)
+    for name in line.split(', ')
+}
+RULES = ROOT / 'etc/prometheus/scheduler-service.rules.yaml'
+# What each degradation is called on the page.
+DEGRADED = {
+    'database': 'database unreachable ...',
+    'locks': 'locks in the database are held by ...',
+    'broker': 'broker unreachable',
+    'replies': 'the broker accepts no replies, ...',
+    'queue': '... requests are queued, at most ... are accepted',
+    'batches': 'the last batch of requests took ...',
+    'mirror': 'no requests are accepted before ... were read once',
+    'compute-api-database': 'API database of the compute service '
+    'unreachable: ...',
+    'aggregates': '... left out: ...',
+    'placement': 'placement ...',
+}
+
+
+def on_page(template):
+    """Return a line as the page writes it."""
+    return re.sub(r'%[.\d]*[sdgf]', '...', template)
+
+
+@pytest.mark.parametrize(
+    ('template', 'file'), sorted(log_lines.templates().items())
+)
+def test_every_log_line_is_on_the_page(template, file):
+    assert on_page(template) in LITERALS, file
+
+
+def test_every_degradation_is_on_the_page():
+    assert set(log_lines.degradations()) == set(DEGRADED)
+    assert set(DEGRADED.values()) <= LITERALS
+
+
+def all_errors(kind=errors.SchedulerError):
+    """Return the names of the errors, but for those that have others."""
+    found = set()
+    for one in kind.__subclasses__():
+        found |= {one.__name__} | all_errors(one)
+    return found
+
+
+def test_every_error_and_alert_is_on_the_page_and_no_other():
+    (group,) = yaml.safe_load(RULES.read_text())['groups']
+    alerts = {rule['alert'] for rule in group['rules']}
+    assert (all_errors() - {'NotFound'}) | alerts == TERMS

@@ -1,0 +1,53 @@
+"""Keys that a document has twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.model import document_text, documents
+
+
+def test_a_key_that_is_there_twice_is_found_in_yaml():
+    text = b'hosts:\n- host: a\n  vcpus: 1\n  vcpus: 2\nhosts: []\n'
+    assert document_text.parse(text)[1] == [
+        'line 5: hosts is there twice',
+        'line 4: vcpus is there twice',
+    ]
+
+
+def test_a_key_that_is_there_twice_is_found_in_json():
+    text = b'{"hosts": [{"host": "a", "stats": {"x": 1, "x": 2, "x": 3}}]}'
+    assert document_text.parse(text)[1] == [
+        'hosts[0].stats.x: is there twice',
+        'hosts[0].stats.x: is there twice',
+    ]
+
+
+@pytest.mark.parametrize(
+    'text', [b'{"a": {"x": 1}, "b": {"x": 1}}', b'a: {x: 1}\nb: {x: 1}', b'']
+)
+def test_keys_of_different_objects_are_no_duplicates(text):
+    assert document_text.parse(text)[1] == []
+
+
+def test_merged_keys_of_yaml_may_be_set_again():
+    text = b'a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n'
+    assert document_text.parse(text) == ({'a': {'x': 1}, 'b': {'x': 2}}, [])
+
+
+def test_a_document_with_a_key_twice_is_refused():
+    with pytest.raises(errors.InvalidInventory) as caught:
+        documents.read(b'a: 1\na: 2\nb: 1\nb: 2\n', 'file.yaml')
+    assert caught.value.args[0] == '2 errors in the document'
+    assert caught.value.facts['problems'] == [
+        'file.yaml: line 2: a is there twice',
+        'file.yaml: line 4: b is there twice',
+    ]
+
+
+@pytest.mark.parametrize('text', [b'a: [', b'a: \t b: c', b'? [a]\n: 1'])
+def test_text_that_is_not_yaml_is_refused_in_one_line(text):
+    with pytest.raises(errors.InvalidInventory) as caught:
+        documents.read(text)
+    assert '\n' not in caught.value.args[0]
