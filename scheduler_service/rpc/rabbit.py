@@ -243,6 +243,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
         self._connection_pool.connection_cls = Connection
+        self._hosts = url.hosts
         self._local = threading.local()
         self._paused_until = 0.0
         # Reply queue that is missing or full -> until when, monotonic.
@@ -281,7 +282,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             if found:
                 return found
         if self._late_to_connect():
-            return ', '.join(f'{h.hostname}:{h.port}' for h in self._url.hosts)
+            return ', '.join(f'{h.hostname}:{h.port}' for h in self._hosts)
         return ''
 
     def publish_reply(self, queue: str, body: bytes) -> None:
