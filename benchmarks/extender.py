@@ -71,12 +71,12 @@ def _ignoring_errors(call: Any, by: Caller) -> None:
         return
 
 
-def as_extender(turns: int, pods: int) -> dict[str, Any]:
+def as_extender(turns: int, pods: int, placements: int) -> dict[str, Any]:
     """Return what a kube-scheduler's calls cost."""
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         certs = extenders.certificates(place)
-        with kube_serving.sides(place, certs) as made:
+        with kube_serving.sides(place, certs, placements) as made:
             return {
                 'names': kube_serving.by_names(made, turns, pods),
                 'objects': kube_serving.by_objects(made, turns),
@@ -122,13 +122,20 @@ def main() -> None:
         '--pods', type=int, default=200, help='in each turn (default: 200)'
     )
     parser.add_argument(
+        '--placements',
+        type=int,
+        default=200,
+        help='pods placed in a second meanwhile (default: 200); 0: the '
+        'cluster is not followed, and the library kubernetes not needed',
+    )
+    parser.add_argument(
         '--only', choices=('serving', 'calling'), help='measure one side'
     )
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     figures: dict[str, Any] = {}
     if args.only != 'calling':
-        figures.update(as_extender(args.turns, args.pods))
+        figures.update(as_extender(args.turns, args.pods, args.placements))
     if args.only != 'serving':
         figures['calling'] = as_caller(20 * args.turns)
     if args.json:

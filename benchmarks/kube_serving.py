@@ -1,7 +1,9 @@
 """What the two calls for one pod cost this service, beside what does nothing.
 
 The other side is ``benchmarks.null_extender``. Both get the same calls in
-turns, so that a busy machine is as busy for both.
+turns, so that a busy machine is as busy for both. Meanwhile this service
+follows a cluster in which pods are placed all the time
+(``benchmarks.pod_stream``).
 """
 
 from __future__ import annotations
@@ -56,17 +58,35 @@ def process_seconds(pid: int) -> float:
 
 @contextlib.contextmanager
 def sides(
-    folder: pathlib.Path, certs: extenders.Certificates
+    folder: pathlib.Path, certs: extenders.Certificates, placements: int
 ) -> Iterator[dict[str, Side]]:
-    """Run us, the same over TLS, and an extender that does nothing."""
+    """Run us, the same over TLS, and an extender that does nothing.
+
+    :param placements: pods that are placed in a second
+    """
     context = ssl.create_default_context(cafile=str(certs.ca))
     with contextlib.ExitStack() as stack:
+        follow = ''
+        if placements:
+            api = servers.free_port()
+            stack.enter_context(
+                common.process(
+                    'benchmarks.pod_stream',
+                    str(api),
+                    str(placements),
+                    ready='Ready:',
+                )
+            )
+            follow = (
+                '[kubernetes]\nenabled = true\nkeep_hosts = false\n'
+                f'[extender]\napi_server = http://127.0.0.1:{api}\n'
+            )
         made = {}
         for name, tls in (('ours', False), ('ours over TLS', True)):
             place = folder / name.replace(' ', '-')
             place.mkdir()
             port = servers.free_port()
-            more = f'[http]\nbind_port = {port}\n'
+            more = f'{follow}[http]\nbind_port = {port}\n'
             if tls:
                 cert, key = certs.server
                 more += f'cert_file = {cert}\nkey_file = {key}\n'

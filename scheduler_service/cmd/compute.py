@@ -84,10 +84,40 @@ def routes(
 ) -> tuple[list[Any], list[str]]:
     """Return the routes of the HTTP server, and those that need no token."""
     group = conf.compute
-    if orderer is None:
+    if orderer is None or group.external_scheduler_bind_port is not None:
         return [], []
     from scheduler_service.http import external
 
     found = external.routes(orderer, conf.http.max_body_bytes)
     needs_none = not group.external_scheduler_authentication
     return found, [*external.PATHS] if needs_none else []
+
+
+def listener(
+    conf: Any, scheduler: Scheduler, orderer: HostOrderer | None, tls: Any
+) -> Any:
+    """Return a server for the calls that ask for an order of hosts alone.
+
+    :param tls: context of TLS; None: without
+    :return: None where there is none of its own
+    :raises ConfigurationError: other machines could connect without a token
+    """
+    group = conf.compute
+    port = group.external_scheduler_bind_port
+    if orderer is None or port is None:
+        return None
+    from scheduler_service.http import access, external, server
+
+    address = str(group.external_scheduler_bind_host)
+    if group.external_scheduler_authentication:
+        option = '[compute] external_scheduler_bind_host'
+        guard = access.guard_of(conf.http, bind_host=(option, address))
+    else:
+        guard = access.Guard(None, False, [])
+    router = external.router(
+        external.routes(orderer, conf.http.max_body_bytes),
+        guard,
+        scheduler.health,
+        lambda: scheduler.snapshot() is not None,
+    )
+    return server.Server(conf.http, router, tls, (address, port))

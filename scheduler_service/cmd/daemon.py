@@ -87,6 +87,7 @@ class Daemon:
         self._compute: ComputeEndpoint | None = None
         self._pods: PodEvaluator | None = None
         self._orderer: HostOrderer | None = None
+        self._external: Any = None
         self._register: DaemonRegister | None = None
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
         self._http = self._new_http()
@@ -166,19 +167,23 @@ class Daemon:
         monitor.resume = lambda: _each(pausing, 'resume')
 
     def _serve_http(self) -> None:
-        """Serve HTTP, if ``[http] bind_port`` is set.
+        """Serve HTTP, on the ports that are set.
 
         :raises ConfigurationError: the address cannot be used
         """
-        if self._http is None:
-            return
-        try:
-            self._http.run()
-        except OSError as fault:
-            raise errors.ConfigurationError(
-                f'[http] bind_host, bind_port: {fault}'
-            ) from None
-        LOG.info('Listening on %s:%s', *self._http.bind_addr)
+        for made, options in (
+            (self._http, '[http] bind_host, bind_port'),
+            (self._external, '[compute] external_scheduler_bind_port'),
+        ):
+            if made is None:
+                continue
+            try:
+                made.run()
+            except OSError as fault:
+                raise errors.ConfigurationError(
+                    f'{options}: {fault}'
+                ) from None
+            LOG.info('Listening on %s:%s', *made.bind_addr)
 
     def _new_http(self) -> Any:
         """Return the HTTP server; None if ``[http] bind_port`` is not set.
@@ -186,10 +191,14 @@ class Daemon:
         :raises ConfigurationError: an option of [http] cannot be used
         """
         group = self.conf.http
+        self._orderer = compute.orderer(self.conf, self.scheduler)
+        tls = self._tls()
+        self._external = compute.listener(
+            self.conf, self.scheduler, self._orderer, tls
+        )
         if group.bind_port is None:
             return None
         from scheduler_service.http import access, app, binder, metrics, server
-        from scheduler_service.http import tls as http_tls
 
         ours = self.conf.extender
         bind = None
@@ -201,19 +210,8 @@ class Daemon:
                 ours.api_timeout,
             )
         self._pods = self.mirroring.cluster.evaluator()
-        self._orderer = compute.orderer(self.conf, self.scheduler)
         more, public = compute.routes(self.conf, self._orderer)
         guard = access.guard_of(group, public)
-        tls = None
-        if group.cert_file:
-            try:
-                tls = http_tls.settings(
-                    group.cert_file, group.key_file, group.ca_file
-                )
-            except (OSError, ValueError) as fault:
-                raise errors.ConfigurationError(
-                    f'[http] the certificate does not load: {fault}'
-                ) from None
         router = app.make(
             self.scheduler,
             self._pods,
@@ -227,6 +225,23 @@ class Daemon:
         router.tracer = self._tracer
         made = server.Server(group, router, tls)
         return made
+
+    def _tls(self) -> Any:
+        """Return the context of TLS; None if ``[http] cert_file`` is not set.
+
+        :raises ConfigurationError: a file cannot be used
+        """
+        group = self.conf.http
+        if not group.cert_file:
+            return None
+        from scheduler_service.http import tls
+
+        try:
+            return tls.settings(group.cert_file, group.key_file, group.ca_file)
+        except (OSError, ValueError) as fault:
+            raise errors.ConfigurationError(
+                f'[http] the certificate does not load: {fault}'
+            ) from None
 
     def reconfigure(self, conf: Any) -> Callable[[], None]:
         """Check a configuration as a whole; return what takes it.
@@ -255,8 +270,9 @@ class Daemon:
                 self._pods.use(pods)
             if self._orderer is not None and ordering is not None:
                 self._orderer.use(*ordering)
-            if self._http is not None:
-                self._http.use(conf.http)
+            for served in (self._http, self._external):
+                if served is not None:
+                    served.use(conf.http)
             self.conf = conf
             if self._register is not None:
                 known = self._register.entry
@@ -304,8 +320,9 @@ class Daemon:
         if self._servers:
             self._redelivery.stop()
             self._monitor.stop()
-        if self._http is not None:
-            self._http.end()
+        for served in (self._http, self._external):
+            if served is not None:
+                served.end()
         self.mirroring.stop(_left(deadline))
         if self._register is not None:
             self._register.stop(_left(deadline))

@@ -32,6 +32,7 @@ _MODULES = {
     'decisions': 'scheduler_service.cmd.commands.decisions',
     'messages': 'scheduler_service.cmd.commands.messages',
     'policy': 'scheduler_service.cmd.commands.policy',
+    'shells': 'scheduler_service.cmd.commands.shells',
     'daemons': 'scheduler_service.cmd.commands.daemons',
 }
 # How much of --timeout the database may take to be connected.

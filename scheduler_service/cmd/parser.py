@@ -8,8 +8,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from scheduler_service.cmd import parser_requests, parser_resources
-from scheduler_service.cmd.parser_parts import form, noun, seconds
+from scheduler_service.cmd import (
+    completion,
+    parser_requests,
+    parser_resources,
+)
+from scheduler_service.cmd.parser_parts import command, form, noun, seconds
 
 
 def build() -> argparse.ArgumentParser:
@@ -50,12 +54,13 @@ def build() -> argparse.ArgumentParser:
         parser_requests.claims,
         _messages,
         _policy,
+        _completion,
         _daemons,
         _configuration,
     ):
         add(nouns)
-    for command in (parser, *commands(parser).values()):
-        _common(command, command is parser)
+    for one in (parser, *commands(parser).values()):
+        _common(one, one is parser)
     return parser
 
 
@@ -171,6 +176,16 @@ def _policy(nouns: Any) -> None:
     check.add_argument('--project', help='the project of this caller')
     check.add_argument(
         '--owner', help='the project that owns what the caller acts on'
+    )
+
+
+def _completion(nouns: Any) -> None:
+    printed = command(
+        nouns, 'completion', 'print a script that completes command lines'
+    )
+    printed.set_defaults(run='shells:completion')
+    printed.add_argument(
+        'shell', choices=completion.SHELLS, help='the shell to print it for'
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import output, reasons, shipped
+from scheduler_service.cmd import faults, output, reasons, shipped
 
 _CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
 _OPERATOR = {'user_id': 'operator', 'roles': ['admin']}
@@ -46,16 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         '--folder', help='folder for all files (default: a new one in /tmp)'
     )
     args = parser.parse_args(argv)
-    folder = pathlib.Path(
-        args.folder or tempfile.mkdtemp(prefix='scheduler-')
-    ).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder = pathlib.Path(
+            args.folder or tempfile.mkdtemp(prefix='scheduler-')
+        ).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         return _run(
             folder, args.inventory or str(shipped.path('inventory.yaml'))
         )
-    except errors.SchedulerError as error:
-        print(f'{error.name}: {error.args[0]}', file=sys.stderr)
+    except (errors.SchedulerError, OSError) as error:
+        print(faults.line(error), file=sys.stderr)
         return 1
 
 

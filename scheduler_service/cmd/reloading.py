@@ -17,7 +17,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import log_levels
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.cmd.signals import notify
-from scheduler_service.conf import effective
+from scheduler_service.conf import effective, option_names
 
 LOG = logging.getLogger(__name__)
 # Faults that say all there is to say.
@@ -67,6 +67,7 @@ class Reloader:
         found = effective.faults(conf)
         if found:
             raise errors.ConfigurationError('; '.join(found))
+        option_names.warn(conf)
         waiting = effective.keep(conf, running)
         changed = effective.differences(running, conf)
         log_levels.check(conf)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler_service.cmd import completion
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; a signal to stop ends the process with status 0.
@@ -17,14 +19,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Until there is an answer to them, which they would end the process for.
     for number in (signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+    words = sys.argv[1:] if argv is None else list(argv)
+    answered = completion.answer('scheduler-service', words, _parser)
+    if answered is not None:
+        return answered
     # Imports leave no garbage; looking for it takes a tenth of their time.
     gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.
     from scheduler_service import rpc  # noqa: F401, I001
     from scheduler_service import conf as options
     from scheduler_service import errors
-    from scheduler_service.cmd import log_levels, process
-    from scheduler_service.conf import effective
+    from scheduler_service.cmd import faults, log_levels, process
+    from scheduler_service.conf import effective, option_names
     from scheduler_service.rpc import transport
 
     gc.freeze()
@@ -33,22 +39,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     def read() -> Any:
         conf = options.new_config()
         transport.prepare(conf)
-        words = sys.argv[1:] if argv is None else argv
         return options.parse(conf, words, prog='scheduler-service')
 
     try:
         conf = read()
-        log_levels.set_up(conf)
         found = effective.faults(conf)
         if found:
             raise errors.ConfigurationError('; '.join(found))
+        log_levels.set_up(conf)
+        option_names.warn(conf)
         process.run(conf, read)
+    except OSError as fault:
+        print(f'scheduler-service: {faults.line(fault)}', file=sys.stderr)
+        return 1
     except options.FAULTS as fault:
         print(f'scheduler-service: {fault}', file=sys.stderr)
         return 1
     except errors.ConfigurationError as fault:
         print(f'scheduler-service: {fault.name}: {fault}', file=sys.stderr)
         return 1
+
+
+def _parser() -> Any:
+    """Return the parser of the options."""
+    from scheduler_service import conf as options
+
+    conf = options.new_config()
+    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    return conf._oparser
 
 
 if __name__ == '__main__':

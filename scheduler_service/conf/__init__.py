@@ -26,6 +26,7 @@ from scheduler_service.conf import (
     http,
     kubernetes,
     metrics,
+    option_names,
     pci,
     placement,
     pool_scheduler,
@@ -78,12 +79,16 @@ def parse(conf: Any, args: Sequence[str], **kwargs: Any) -> Any:
 
     :raises: one of :data:`FAULTS`
     """
-    conf(
-        args=list(args),
-        project=PROJECT,
-        prog=kwargs.pop('prog', None),
-        **kwargs,
-    )
+    try:
+        conf(
+            args=list(args),
+            project=PROJECT,
+            prog=kwargs.pop('prog', None),
+            **kwargs,
+        )
+    except UnicodeDecodeError as fault:
+        path = option_names.not_text(args, PROJECT)
+        raise ValueError(f'{path}: not a text in UTF-8: {fault}') from None
     return conf
 
 

@@ -78,7 +78,29 @@ it. Share and block storage services have ``/scheduler/manila/external`` and
 
 Related options:
 
-* ``[http] bind_port``
+* ``[http] bind_port``, or ``external_scheduler_bind_port``
+""",
+    ),
+    cfg.PortOpt(
+        'external_scheduler_bind_port',
+        default=None,
+        sample_default=9394,
+        help="""
+The port of a listener for these calls alone.
+
+It serves nothing else but ``/healthcheck``, and the server of ``[http]`` does
+not answer these calls then. Certificate and limits are those of ``[http]``.
+Unset, the server of ``[http]`` answers them.
+""",
+    ),
+    cfg.HostAddressOpt(
+        'external_scheduler_bind_host',
+        default='127.0.0.1',
+        help="""
+The address of that listener.
+
+Any but a loopback address needs ``[http] token_file`` or ``ca_file``, or
+``external_scheduler_authentication`` turned off.
 """,
     ),
     cfg.BoolOpt(

@@ -8,10 +8,12 @@ table; any thread may call it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from scheduler_service.columns.dictionary import Rows
@@ -23,6 +25,7 @@ from scheduler_service.engine.pod_requests import Asked, PodRequests
 from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
 from scheduler_service.engine.stored_hosts import StoredHosts
 from scheduler_service.extender import wire
+from scheduler_service.extender.score_texts import ScoreTexts
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
@@ -81,9 +84,8 @@ class Nodes:
             return found[1]
         array = None
         with contextlib.suppress(KeyError):
-            array = np.fromiter(
-                map(rows.__getitem__, self.names), np.int64, len(self.names)
-            )
+            listed = [rows[name] for name in self.names]
+            array = np.fromiter(listed, np.int64, len(listed))
         if array is not None and not _distinct(array, len(rows)):
             array = None
         self._found = rows, array
@@ -115,21 +117,25 @@ class Scores(NamedTuple):
 
     :ivar names: of nodes, each once, in the order they were sent
     :ivar values: their scores
+    :ivar text: all of it in JSON
     """
 
     names: list[str]
     values: list[int]
+    text: msgspec.Raw
 
 
 class _Part(NamedTuple):
     """Those nodes of a call that are in one table.
 
     :ivar sent: their rows and numbers, in the order of the names
+    :ivar texts: of the nodes of the table; None: they are not stored
     """
 
     judgement: Judgement
     names: Sequence[str]
     sent: Sent
+    texts: ScoreTexts | None = None
 
 
 class PodPipeline(NamedTuple):
@@ -225,7 +231,7 @@ class PodEvaluator:
         asking = self._places.asking(pod, asked.usage)
         parts, _ = self._parts(asked, nodes)
         if not parts:
-            return Scores(nodes.names, [0] * len(nodes.names))
+            return _written(nodes.names, [0] * len(nodes.names))
         weights = [one.judgement.totals(one.sent.rows) for one in parts]
         values = self._places.scores(
             [one.sent for one in parts],
@@ -237,10 +243,14 @@ class PodEvaluator:
             names = [name for one in parts for name in one.names]
         self._places.assume(asking, names[values.index(max(values))])
         if names is nodes.names:
-            return Scores(nodes.names, values)
+            texts = parts[0].texts
+            if texts is None:
+                return _written(nodes.names, values)
+            text = texts.write(parts[0].sent.rows, values)
+            return Scores(nodes.names, values, text)
         scores = dict.fromkeys(nodes.names, 0)
         scores.update(zip(names, values, strict=True))
-        return Scores(list(scores), list(scores.values()))
+        return _written(list(scores), list(scores.values()))
 
     def _place_the_last(self, asking: Asking) -> None:
         """Assume where the pod goes that was filtered and never scored.
@@ -307,7 +317,10 @@ class PodEvaluator:
                 numbers = self._places.numbers_of(copy.rows)[rows]
                 judgement = self._stored.judgement(asked)
                 sent = Sent(copy.table, rows, numbers)
-                parts.append(_Part(judgement, names, sent))
+                texts = copy.table.topology.memoize(
+                    'score texts', functools.partial(ScoreTexts, copy.names)
+                )
+                parts.append(_Part(judgement, names, sent, texts))
         if not others:
             return parts, {}
         table, listed, unread = self._others.table_of(others, nodes.document)
@@ -352,6 +365,10 @@ class PodEvaluator:
             text = text.replace('%', ' percent')
             known[host_filter.name, row] = text
         return text
+
+
+def _written(names: list[str], values: list[int]) -> Scores:
+    return Scores(names, values, wire.score_list(names, values))
 
 
 def _may_pass_later(host_filter: HostFilter) -> bool:

@@ -23,7 +23,6 @@ _KINDS = {
     dict: 'an object',
 }
 _LIMIT = 2**63
-_MOST_TEXTS = 65_536
 _SURROGATE = re.compile('[\ud800-\udfff]')
 
 
@@ -77,22 +76,9 @@ def encode(document: Any) -> bytes:
     return _encode(document)
 
 
-class _Texts(dict[Any, bytes]):
-    """Parts of a reply by what they say, each made when first asked for."""
-
-    def __init__(self, make: Callable[[Any], bytes]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: Any) -> bytes:
-        if len(self) >= _MOST_TEXTS:
-            self.clear()
-        text = self[key] = self._make(key)
-        return text
-
-
-_hosts = _Texts(lambda name: b'{"Host":%s,"Score":' % _encode(name))
-_values = _Texts(lambda value: b'%d},' % value)
+class _Score(msgspec.Struct, gc=False):
+    Host: str
+    Score: int
 
 
 def score_list(names: Sequence[str], values: Sequence[int]) -> msgspec.Raw:
@@ -100,13 +86,7 @@ def score_list(names: Sequence[str], values: Sequence[int]) -> msgspec.Raw:
 
     :param values: the scores of the nodes
     """
-    if not names:
-        return msgspec.Raw(b'[]')
-    parts = [b''] * (2 * len(names))
-    parts[::2] = map(_hosts.__getitem__, names)
-    parts[1::2] = map(_values.__getitem__, values)
-    parts[-1] = b'%d}]' % values[-1]
-    return msgspec.Raw(b'[' + b''.join(parts))
+    return msgspec.Raw(_encode(list(map(_Score, names, values))))
 
 
 def field(document: Any, name: str, kind: type[Any]) -> Any:

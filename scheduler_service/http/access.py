@@ -59,11 +59,17 @@ class Guard:
         )
 
 
-def guard_of(group: Any, public: Sequence[str] = ()) -> Guard:
+def guard_of(
+    group: Any,
+    public: Sequence[str] = (),
+    bind_host: tuple[str, str] | None = None,
+) -> Guard:
     """Return the guard for the options of [http].
 
     :param public: paths that need neither token nor certificate, beside
         those that never do
+    :param bind_host: name and value of the option that says what is listened
+        on; None: those of [http]
     :raises ConfigurationError: the token cannot be read, or other machines
         could connect without one
     """
@@ -77,10 +83,11 @@ def guard_of(group: Any, public: Sequence[str] = ()) -> Guard:
             ) from None
         if not token:
             raise errors.ConfigurationError('[http] token_file is empty')
-    loopback = str(group.bind_host).startswith(_LOOPBACK)
+    option, address = bind_host or ('[http] bind_host', str(group.bind_host))
+    loopback = address.startswith(_LOOPBACK)
     if token is None and not group.ca_file and not loopback:
         raise errors.ConfigurationError(
-            '[http] bind_host is not on loopback: set token_file or ca_file'
+            f'{option} is not on loopback: set [http] token_file or ca_file'
         )
     if group.ca_file and not group.cert_file:
         raise errors.ConfigurationError(

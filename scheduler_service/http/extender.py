@@ -234,7 +234,7 @@ class Prioritize(_NodeVerb):
         args = self.reader.read(text)
         scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(scores.names))
-        return wire.score_list(scores.names, scores.values)
+        return scores.text
 
     def failed(self, text: str) -> Any:
         """Score no node: the reply has no field for an error."""

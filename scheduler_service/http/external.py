@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,11 @@ from scheduler_service import errors
 from scheduler_service.compute import request as compute
 from scheduler_service.compute import storage
 from scheduler_service.engine.external import HostOrderer, SentHost
+from scheduler_service.engine.health import Health
 from scheduler_service.extender import wire
+from scheduler_service.http.access import Guard
 from scheduler_service.http.message import Reply, Request
-from scheduler_service.http.routes import Route
+from scheduler_service.http.routes import Route, Router
 from scheduler_service.model import Request as Wanted
 
 _MAX_HOSTS = 100_000
@@ -55,6 +57,27 @@ def routes(orderer: HostOrderer, max_bytes: int) -> list[Route]:
         )
         for path, translate in _TRANSLATORS.items()
     ]
+
+
+def router(
+    found: Sequence[Route],
+    guard: Guard,
+    health: Health,
+    are_hosts_loaded: Callable[[], bool],
+) -> Router:
+    """Return what answers these calls on a listener of their own.
+
+    :param found: their routes
+    """
+    other = Route('other', _not_found, 'evaluate', 0)
+    return Router(
+        found, lambda path: other, guard, health, are_hosts_loaded,
+        {'evaluate': 1},
+    )  # fmt: skip
+
+
+def _not_found(request: Request, text: bytes) -> Reply:
+    raise errors.NotFound(f'{request.path} is not served here')
 
 
 def _serve(

@@ -43,14 +43,22 @@ class Server:
 
     :param group: options of [http]
     :param context: of TLS; None: without
+    :param address: host and port to listen on; None: those of [http]
     """
 
     _loop: asyncio.AbstractEventLoop
 
     def __init__(
-        self, group: Any, router: Router, context: ssl.SSLContext | None
+        self,
+        group: Any,
+        router: Router,
+        context: ssl.SSLContext | None,
+        address: tuple[str, int] | None = None,
     ) -> None:
-        self._address = (group.bind_host, group.bind_port)
+        self._address: tuple[str, int] = address or (
+            group.bind_host,
+            group.bind_port,
+        )
         self._router = router
         self._tls = context
         self._limits = Limits(

@@ -21,10 +21,9 @@ _GONE = 410
 _CONNECT_S = 5.0
 _LIST_S = 30.0
 _PAGE = 500
-# A watch ends by itself after this time and is opened again; one on which
-# nothing comes for longer belongs to a server that hangs.
 _WATCH_S = 30
-_SILENCE_S = 40.0
+# One on which nothing comes for so much longer belongs to a server that hangs.
+_LONGER = 1.33
 
 
 class ApiLost(Exception):
@@ -73,11 +72,15 @@ _read_event = msgspec.json.Decoder(Event).decode
 class ApiServer:
     """A client of an API server.
 
+    :param watch_seconds: after which a watch ends, to be opened again
     :raises ConfigurationError: the library is not installed, or the address
         cannot be used
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self, address: Address, watch_seconds: int = _WATCH_S
+    ) -> None:
+        self._watch_seconds = watch_seconds
         if importlib.util.find_spec('kubernetes') is None:
             raise errors.ConfigurationError(
                 'The API server of a cluster is followed with the library '
@@ -150,11 +153,12 @@ class ApiServer:
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: the version is too old
         """
+        seconds = self._watch_seconds
         return Watch(
             self._open(
-                kind, selector, _SILENCE_S,
+                kind, selector, _LONGER * seconds,
                 watch=True, resource_version=version,
-                allow_watch_bookmarks=True, timeout_seconds=_WATCH_S,
+                allow_watch_bookmarks=True, timeout_seconds=seconds,
             )
         )  # fmt: skip
 

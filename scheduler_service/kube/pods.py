@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
-from scheduler_service.extender import usage, wire
+from scheduler_service.extender import wire
+from scheduler_service.extender.usage import UsageReader
 
 LOG = logging.getLogger(__name__)
 # Of all pods those that take something of a node.
@@ -19,7 +20,7 @@ class PodSink:
 
     def __init__(self, use: PodUse, domain: str) -> None:
         self._use = use
-        self._domain = domain
+        self._usage = UsageReader(domain)
 
     def replace(self, objects: Sequence[dict[str, Any]]) -> None:
         """Count these and no others."""
@@ -48,7 +49,7 @@ class PodSink:
 
     def _placed(self, pod: dict[str, Any]) -> PlacedPod:
         node = wire.field(wire.field(pod, 'spec', dict), 'nodeName', str)
-        return PlacedPod(_uid(pod), node, usage.usage_of(pod, self._domain))
+        return PlacedPod(_uid(pod), node, self._usage.of(pod))
 
 
 def _uid(pod: dict[str, Any]) -> str:

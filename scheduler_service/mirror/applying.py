@@ -102,8 +102,8 @@ class Applier:
             ]
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
             self._write_reports(part)
+        touched |= {one.host for one in reports}
         self._written.update(hashes)
-        touched |= {one.host for one in changes.reports}
         return sorted(touched)
 
     def _write(self, work: Callable[[Writer], Any]) -> Any:

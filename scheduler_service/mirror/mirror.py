@@ -96,6 +96,7 @@ class Mirror:
         self._cells: dict[Cell, CellReader] = {}
         self._known: dict[int, Known] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
+        self._has_cells = False
         self._leading = False
         self._passed = False
         self._stopping = False
@@ -189,8 +190,8 @@ class Mirror:
     def poll(self) -> bool:
         """Look for changes once, and apply them.
 
-        :return: whether the API database was read; cells that cannot be read
-            are left out
+        :return: whether the API database and a cell were read; cells that
+            cannot be read are left out
         :raises StoreUnavailable: our own database does not answer
         """
         found = self._follow_api()
@@ -199,6 +200,7 @@ class Mirror:
             for cell, reader in self._cells.items()
             if (known := self._known.get(cell.id)) is not None
         ]
+        answered = not self._has_cells
         for cell, reader, read in reads:
             cause = f'cell {cell.name}'
             try:
@@ -206,10 +208,11 @@ class Mirror:
             except Exception as fault:
                 self._leave_out(cell, reader, cause, fault)
                 continue
+            answered = True
             self._health.recover(cause)
             if changes is not None:
                 self._apply(reader, changes)
-        return found
+        return found and answered
 
     def _apply(self, reader: CellReader, changes: CellChanges) -> None:
         """Apply changes; where that fails, the cell is read as a whole."""
@@ -300,6 +303,7 @@ class Mirror:
         flavors: Mapping[int, str],
     ) -> None:
         """Read these cells from now on, and forget the hosts of others."""
+        self._has_cells = bool(cells)
         readers = {}
         for cell in cells:
             reader = self._cells.get(cell) or self._reader(cell)

@@ -14,13 +14,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.model import STANDARD_FIELDS, HostReport, Resource
+from scheduler_service.mirror import provider_reads
+from scheduler_service.mirror.provider_reads import AllProviders
+from scheduler_service.model import HostReport
 from scheduler_service.placement import claims
 from scheduler_service.placement.client import PlacementClient, Provider
 from scheduler_service.store import clock, schema
@@ -37,6 +39,8 @@ _HOSTS_AT_ONCE = 500
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
+# What was read before the hosts were there is used for so long, in seconds.
+_EARLY_S = 30.0
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
@@ -44,10 +48,9 @@ _SWEEP_S = 10.0
 _SWEPT_AT_ONCE = 50
 # A claim without a confirmation is looked at after this time, in seconds.
 _UNCONFIRMED_S = 60.0
-# It is recorded within this time that allocations were made.
+# Within this time it is recorded that allocations were made.
 _MARKING_S = 0.4
-# Likewise where it is not known whether its allocations were made: longer than
-# any call takes.
+# Likewise if its allocations may not be made: longer than any call takes.
 _UNMARKED_S = 300.0
 
 
@@ -56,6 +59,10 @@ class _Node(NamedTuple):
     host: str
     node: str
     uuid: str
+
+
+def _is_old(every: AllProviders) -> bool:
+    return time.monotonic() - every.read_at > _EARLY_S
 
 
 class ProviderFollower:
@@ -85,6 +92,10 @@ class ProviderFollower:
         self._again: dict[str, float] = {}
         # What to call after the whole read that somebody waits for.
         self._then: Callable[[], None] | None = None
+        # Whether all hosts were there at a read, since this daemon leads.
+        self._passed = False
+        # Read before they all were, to be used when they are.
+        self._early: AllProviders | None = None
         self._stopping = False
         self._checked = False
         self._read_all_at = self._swept_at = -1e9
@@ -159,6 +170,7 @@ class ProviderFollower:
         self._touch_again()
         if not self._leading():
             self._read_all_at = -1e9
+            self._passed = False
             # Whoever leads now waits for a whole read of its own.
             self._then = None
             self._read_touched()
@@ -179,7 +191,7 @@ class ProviderFollower:
         with self._changed:
             then, self._then = self._then, None
         try:
-            self._read_all()
+            self._read_all(first=then is not None)
             if then is not None:
                 then()
         except Exception:
@@ -197,10 +209,13 @@ class ProviderFollower:
                 self._touched.setdefault(host, False)
 
     @contextlib.contextmanager
-    def _taken(self, count: int | None = None) -> Iterator[list[str]]:
+    def _taken(
+        self, count: int | None = None, again: bool = True
+    ) -> Iterator[list[str]]:
         """Yield touched hosts, which stay touched if they cannot be read.
 
         :param count: at most so many; None: all
+        :param again: whether those that changed are read once more later
         """
         with self._changed:
             hosts = [*itertools.islice(self._touched, count)]
@@ -209,21 +224,32 @@ class ProviderFollower:
             yield hosts
         except (errors.PlacementUnavailable, errors.StoreUnavailable):
             with self._changed:
-                for host, again in taken.items():
-                    self._touched[host] = again or self._touched.get(
+                for host, changed in taken.items():
+                    self._touched[host] = changed or self._touched.get(
                         host, False
                     )
             raise
         due_at = time.monotonic() + _AGAIN_S
         self._again.update(
-            (host, due_at) for host, again in taken.items() if again
+            (host, due_at)
+            for host, changed in taken.items()
+            if changed and again
         )
 
-    def _read_all(self) -> None:
-        with self._taken():
-            since = self._now()
-            known = self._client.provider_uuids()
-            found = self._client.providers()
+    def _read_all(self, first: bool) -> None:
+        """Read all providers.
+
+        :param first: whether the hosts were just read for the first time:
+            they did not change
+        """
+        with self._taken(again=not first):
+            every, self._early = self._early, None
+            if not first or every is None or _is_old(every):
+                every = provider_reads.read_all(self._client, self._now())
+            since, known, found, read_at = every
+            if not first and not self._passed:
+                self._early = every
+            self._passed |= first
             nodes = self._nodes()
             self._write(
                 {
@@ -237,7 +263,7 @@ class ProviderFollower:
         # Those that have no processor left are not in the answer.
         full = [node.host for node in nodes
                 if node.uuid in known and node.uuid not in found]  # fmt: skip
-        self._read_all_at = time.monotonic()
+        self._read_all_at = read_at
         for part in in_chunks(full, _ONE_BY_ONE):
             self._read_some(part)
 
@@ -289,7 +315,9 @@ class ProviderFollower:
                 # A host that was removed and comes back is a new row.
                 mark = hash((node.id, str(provider), *listed))
                 if self._written.get(node.uuid) != mark or listed:
-                    reports.append(report(node, provider, listed))
+                    reports.append(
+                        provider_reads.report(node, provider, listed)
+                    )
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)
@@ -370,27 +398,3 @@ class ProviderFollower:
                     {one.host_uuid for one in records},
                 )
             )
-
-
-def report(
-    node: Any, provider: Provider, counted: list[str] | None = None
-) -> HostReport:
-    """Return what a provider says of a host.
-
-    Capacity is what is left of the total after what is reserved, times the
-    ratio; so the ratio is 1.
-
-    :param counted: instances whose claims its use includes
-    """
-    changes: dict[str, Any] = {}
-    for name, (total, used, ratio) in STANDARD_FIELDS.items():
-        changes[total] = max(provider.capacity.get(name, 0), 0)
-        changes[used] = provider.used.get(name, 0)
-        changes[ratio] = 1.0
-    changes['resources'] = {
-        name: Resource(total=max(capacity, 0), used=provider.used.get(name, 0))
-        for name, capacity in provider.capacity.items()
-        if name not in STANDARD_FIELDS
-    }
-    changes['traits'] = provider.traits
-    return HostReport(node.host, node.node, changes, counted=counted)

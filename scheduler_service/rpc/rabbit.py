@@ -49,6 +49,8 @@ _SHORT_POLL_S = 0.001
 _LONG_POLL_S = 0.25
 # The pause before an unreachable broker is tried again, in seconds.
 _RECONNECT_S = 0.5
+# A first connection that takes longer counts as an unreachable broker.
+_CONNECT_S = 2.0
 # How long the broker may take to confirm a reply that is sent by a thread
 # which must not wait, and for how long such threads stop sending after it
 # took longer, in seconds.
@@ -247,6 +249,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         self._refusing: dict[str, float] = {}
         self._listeners: list[LateAckListener] = []
         self._paused = False
+        self._connecting_since: float | None = None
 
     def pause(self) -> None:
         """Consume nothing more from the queues that daemons share."""
@@ -262,7 +265,14 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
 
     def is_connected(self) -> bool:
         """Whether every listener has a connection to the broker."""
+        if self._late_to_connect():
+            return False
         return all(listener.is_connected() for listener in self._listeners)
+
+    def _late_to_connect(self) -> bool:
+        """Whether a listener's first connection takes unusually long."""
+        since = self._connecting_since
+        return since is not None and time.monotonic() - since > _CONNECT_S
 
     def fault(self) -> str:
         """Return why the broker is unreachable; empty if it is not known."""
@@ -270,6 +280,8 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             found: str = getattr(listener.conn.connection, 'fault', '')
             if found:
                 return found
+        if self._late_to_connect():
+            return ', '.join(f'{h.hostname}:{h.port}' for h in self._url.hosts)
         return ''
 
     def publish_reply(self, queue: str, body: bytes) -> None:
@@ -339,7 +351,9 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         self, target: Any, batch_size: int, batch_timeout: float | None
     ) -> Any:
         """Take the requests of a topic and of one server on it."""
+        self._connecting_since = time.monotonic()
         conn = self._get_connection(common.PURPOSE_LISTEN)
+        self._connecting_since = None
         listener = LateAckListener(self, conn)
         listener.share(target.topic)
         listener.paused = self._paused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -219,6 +220,29 @@ def test_a_cell_that_fails_does_not_hold_up_the_start(nova, store, start):
     assert one.ask().result(LIMIT_S) == ['c1']
     degraded = one.daemon.scheduler.health.degraded
     assert any('cell2 is left out' in text for text in degraded)
+
+
+def test_a_start_waits_while_every_cell_is_away(nova, start, proxy):
+    nova.add_host('c1')
+    urls = [through(proxy, url) for url in nova.cells]
+    for name, url in zip(('cell1', 'cell2'), urls, strict=True):
+        nova.update(
+            nova.api, 'cell_mappings', {'name': name}, database_connection=url
+        )
+    one = start()
+    one.waits_for("the compute service's databases")
+    wait_until(
+        lambda: any(
+            'is left out' in text
+            for text in one.daemon.scheduler.health.degraded
+        ),
+        LIMIT_S,
+    )
+    # A look at no cell at all does not end the wait.
+    time.sleep(1.5)
+    assert not one.is_done
+    proxy.become(Mode.FORWARD)
+    assert one.ask().result(LIMIT_S) == ['c1']
 
 
 def test_requests_wait_for_capacity_from_placement(

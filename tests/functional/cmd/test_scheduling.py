@@ -76,7 +76,11 @@ def test_select_fails_when_no_daemon_answers(
     assert manage.main([*ask, '--explain']) == 0
     assert 'compute-4' in capsys.readouterr().out
     assert manage.main([*ask, '--host', 'compute-1']) == 0
+    capsys.readouterr()
     assert manage.main(['--config-file', str(config), 'ping']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < 80
+    assert any(line.startswith('counters:') for line in lines)
     zone = ['zone', 'schedule', '--name', 'z.', '--explain']
     assert manage.main(['--config-file', str(config), *zone]) == 0
     assert 'default' in capsys.readouterr().out

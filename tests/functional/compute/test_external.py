@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import statistics
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from scheduler_service import errors
 from scheduler_service.store.records import decisions
 from tests.support import nova_wire
 from tests.support.compute import CONTEXT, HOSTS
@@ -212,3 +214,35 @@ def test_a_thousand_hosts_are_ordered_in_a_few_milliseconds(serve):
     assert found == names[::-1]
     # A few milliseconds where nothing else runs.
     assert statistics.median(times) < 0.05
+
+
+def test_calls_may_have_a_listener_of_their_own(serve, tmp_path):
+    token = tmp_path / 'token'
+    token.write_text('secret')
+    own = free_port()
+    http = serve(
+        http__token_file=str(token),
+        compute__external_scheduler_bind_port=own,
+        compute__external_scheduler_authentication=False,
+    )
+    with contextlib.closing(HttpClient(http.service, own)) as alone:
+        status, found = alone.send('POST', PATH, body(1, 2))
+        assert (status, len(found['hosts'])) == (200, 2)
+        status, _ = alone.send('GET', '/healthcheck')
+        assert status == 200
+        status, found = alone.send('GET', '/v1/decisions')
+        assert (status, found['error']['name']) == (404, 'NotFound')
+    status, _ = http.send('POST', PATH, body(1), Authorization='Bearer secret')
+    assert status == 404
+
+
+def test_a_listener_for_everybody_needs_authentication_turned_off(
+    make_service,
+):
+    with pytest.raises(errors.ConfigurationError, match='bind_host'):
+        make_service(
+            inventory=HOSTS,
+            compute__external_scheduler_bind_port=free_port(),
+            compute__external_scheduler_bind_host='0.0.0.0',
+            **OPTIONS,
+        )

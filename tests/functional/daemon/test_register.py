@@ -42,6 +42,7 @@ def listed(run):
     return found
 
 
+@pytest.mark.slow
 def test_daemons_are_listed_and_differences_are_warned_about(
     launch, ready_sqlite, run, listed, tmp_path
 ):

@@ -88,6 +88,7 @@ def test_a_report_is_written_while_the_database_is_awaited(launch):
 
 @pytest.mark.broker
 @pytest.mark.db
+@pytest.mark.slow
 def test_a_report_shows_an_engine_that_hangs_and_the_watchdog_starves(
     connect, launch, rabbitmq, postgresql, topic, tmp_path, told
 ):
@@ -143,6 +144,7 @@ def test_a_report_shows_an_engine_that_hangs_and_the_watchdog_starves(
 
 @pytest.mark.broker
 @pytest.mark.db
+@pytest.mark.slow
 def test_the_watchdog_is_fed_while_the_database_is_away(
     connect, launch, rabbitmq, postgresql, topic, told
 ):

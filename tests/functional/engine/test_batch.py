@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import claiming
+from scheduler_service.engine import claiming, host_scheduler
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
@@ -116,18 +116,20 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
 ):
     """It is chosen for on the same view, and is not promised twice."""
     service = make_service(scheduler__batch_size=64)
-    snapshots = service.daemon.scheduler._snapshots
-    real, calls = snapshots.current, []
-    monkeypatch.setattr(
-        snapshots, 'current', lambda: calls.append(1) or real()
-    )
+    real, batches = host_scheduler.SchedulingBatch, []
+
+    def begin(*about: Any) -> Any:
+        batches.append(real(*about))
+        return batches[-1]
+
+    monkeypatch.setattr(host_scheduler, 'SchedulingBatch', begin)
     one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
     answers = service.client.schedule_many(CONTEXT, [one] * 256)
     uuids = {
         one['result']['placements'][0]['instance_uuid'] for one in answers
     }
     assert len(uuids) == 256
-    assert len(calls) == 1
+    assert len(batches) == 1
     with service.store.reading() as conn:
         assert audit.audit(conn, DEFAULT_RATIOS).findings == []
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
+from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
+from tests.support.services import hosts_of
 
 
 def test_instances_stay_in_place_when_others_are_asked_for_with_them(
@@ -31,3 +35,58 @@ def test_instances_stay_in_place_when_others_are_asked_for_with_them(
             "SELECT sum(used) FROM inventories WHERE resource_class = 'VCPU'"
         )
         assert used.scalar_one() == 3
+
+
+@pytest.fixture
+def start(make_service):
+    """Give a function that starts a daemon whose first host has an instance.
+
+    It is given the memory of each host, and returns the daemon and a function
+    that moves the instance and returns its new host.
+    """
+
+    def started(claim, **sizes):
+        service = make_service(
+            inventory={
+                'hosts': [
+                    {'host': name, 'vcpus': 8, 'memory_mb': size}
+                    for name, size in sizes.items()
+                ]
+            }
+        )
+        instance = str(uuid.uuid4())
+        request = {
+            'flavor': {'vcpus': 1, 'memory_mb': 512},
+            'instance_uuids': [instance],
+        }
+        first = service.client.select_destinations(CONTEXT, request)
+        assert hosts_of(first) == ['first']
+        assert service.client.confirm(CONTEXT, [instance]) == [instance]
+
+        def move():
+            answer = service.client.select_destinations(
+                CONTEXT, request, claim, move=True
+            )
+            return hosts_of(answer)
+
+        return service, move
+
+    return started
+
+
+@pytest.mark.parametrize('claim', [True, False])
+def test_an_instance_moves_elsewhere_when_its_own_host_is_the_best(
+    start, claim
+):
+    service, move = start(claim, first=65536, other=2048)
+    assert move() == ['other']
+    # Its own host was not even tried.
+    assert 'claims_lost' not in service.daemon.scheduler.health.counters()
+
+
+@pytest.mark.parametrize('claim', [True, False])
+def test_no_host_is_found_when_an_instance_could_stay_only(start, claim):
+    _, move = start(claim, first=65536)
+    with pytest.raises(errors.NoValidHost) as caught:
+        move()
+    assert caught.value.name == 'NoValidHost'

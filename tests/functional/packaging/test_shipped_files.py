@@ -40,6 +40,7 @@ BEFORE_THE_DAEMON = [
     ('db check', 0),
     ('db version', 0),
     ('policy check', 0),
+    ('completion bash', 0),
     ('inventory check ETC/inventory.yaml', 0),
     ('inventory diff ETC/inventory.yaml', 1),
     ('inventory import ETC/inventory.yaml', 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import kombu
 import pytest
+from oslo_messaging._drivers import amqpdriver
 
 from scheduler_service.rpc import rabbit, transport
 from tests.support import clouds
@@ -122,6 +124,40 @@ def test_messages_are_left_to_others_when_many_are_worked_on(
     assert ready(channel, topic) == 12
     taken[0].acknowledge()
     assert method_of(take(listener)) == 'ping'
+
+
+def test_a_message_is_acknowledged_on_time_when_no_other_comes(
+    listener, publish, monkeypatch
+):
+    """Else the prefetch would be used up by messages whose work is done."""
+    monkeypatch.setattr(rabbit, '_LONG_POLL_S', 60.0)
+    publish('ping')
+    message = take(listener)
+    found: list[Any] = []
+    poller = threading.Thread(target=lambda: found.append(take(listener)))
+    poller.start()
+    message.acknowledge()
+    wait_until(lambda: message.message._raw_message.acknowledged, 20)
+    publish('last')
+    poller.join(30)
+    assert [method_of(one) for one in found] == ['last']
+
+
+def test_waiting_costs_little_when_no_message_comes(listener, monkeypatch):
+    """Messages are waited for, not looked for again and again."""
+    real, looks = amqpdriver.AMQPListener.poll, []
+
+    def poll(*about: Any) -> Any:
+        looks.append(1)
+        return real(*about)
+
+    monkeypatch.setattr(amqpdriver.AMQPListener, 'poll', poll)
+    until, used = time.monotonic() + 1.0, time.thread_time()
+    while time.monotonic() < until:
+        assert listener.poll() == []
+    assert time.thread_time() - used < 0.1
+    # The base class has a look each quarter of a second.
+    assert len(looks) < 10
 
 
 def test_a_message_is_dropped_when_it_had_its_reply(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib import parse
 
 import pytest
 
-from scheduler_service.cmd import manage
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.kube.api import Address, ApiServer
@@ -33,6 +34,14 @@ def bind(cluster: Any, name: str, node: str) -> None:
         'metadata': {'name': name},
         'target': {'kind': 'Node', 'name': node},
     })  # fmt: skip
+
+
+def run_command(*words: str) -> None:
+    """Run scheduler-manage; it sets up logging for its whole process."""
+    subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.manage', *words],
+        check=True, timeout=120,
+    )  # fmt: skip
 
 
 def patch(cluster: Any, node: str, document: Any) -> None:
@@ -92,7 +101,7 @@ def test_host_stays_disabled_when_an_operator_disabled_it(
     config = str(next(tmp_path.glob('*.conf')))
     name = 'node-700'
     command = ['--config-file', config, 'host']
-    assert manage.main([*command, 'disable', name]) == 0
+    run_command(*command, 'disable', name)
     labels = {'topology.kubernetes.io/zone': 'moved'}
     patch(cluster, name, {'metadata': {'labels': labels}})
     expected = (False, True, 'moved')
@@ -107,11 +116,10 @@ def test_nodes_are_imported_once_from_an_api_server(cluster, tmp_path):
     url = migrated_database(f'sqlite:///{tmp_path}/')
     config = tmp_path / 'a.conf'
     config.write_text(f'[database]\nconnection = {url}\n')
-    status = manage.main([
+    run_command(
         '--config-file', str(config), 'inventory', 'import',
         '--from-kubeconfig', cluster.kubeconfig,
-    ])  # fmt: skip
-    assert status == 0
+    )  # fmt: skip
     store = Store.connect(url)
     assert len(load_snapshot(store).hosts) == NODES
     store.dispose()
@@ -130,13 +138,20 @@ class Followed:
             ca_file=cluster.ca_file,
         )
         self.follower = Follower(
-            ApiServer(address), 'pods', SELECTOR,
+            ApiServer(address, watch_seconds=3), 'pods', SELECTOR,
             PodSink(self.use, 'd'), self.health,
         )  # fmt: skip
         self.follower.start()
 
     def wait_for(self, count: int) -> None:
         wait_until(lambda: self.use.count()[0] == count, 30)
+
+    def on(self, *nodes: str) -> list[float]:
+        """Return how many pods are counted on each of some nodes."""
+        found: list[float] = self.use.used(
+            'pods', self.use.numbers_of(nodes)
+        ).tolist()
+        return found
 
     def uids(self) -> list[str]:
         return [*self.use._pods]
@@ -169,7 +184,7 @@ def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
     bind(cluster, 'p-a', 'node-1')
     with followed(cluster) as pods:
         pods.wait_for(1)
-        assert not pods.is_lost()
+        wait_until(lambda: not pods.is_lost(), 30)
         pods.proxy.become(mode)
         if mode is Mode.REFUSE:
             wait_until(lambda: pods.is_lost(), 30)
@@ -179,11 +194,23 @@ def test_pods_are_followed_when_the_api_server_comes_back(cluster, mode):
                      '?gracePeriodSeconds=0')  # fmt: skip
         bind(cluster, 'p-c', 'node-2')
         pods.proxy.become(Mode.FORWARD)
-        pods.wait_for(2)
-        used = pods.use.used('pods', pods.use.numbers_of(['node-1', 'node-2']))
-        assert used.tolist() == [1, 1]
+        wait_until(lambda: pods.on('node-1', 'node-2') == [1, 1], 30)
         wait_until(lambda: not pods.is_lost(), 30)
         assert pods.relists() == 0
+
+
+def test_api_server_that_hangs_is_noticed(cluster):
+    cluster.create_pods(kube.pod(f'p-{n}', scheduler='none') for n in 'ab')
+    bind(cluster, 'p-a', 'node-1')
+    with followed(cluster) as pods:
+        pods.wait_for(1)
+        pods.proxy.become(Mode.BLACK_HOLE)
+        wait_until(pods.is_lost, 60)
+        bind(cluster, 'p-b', 'node-1')
+        assert pods.use.count() == (1, 0)
+        pods.proxy.become(Mode.FORWARD)
+        pods.wait_for(2)
+        wait_until(lambda: not pods.is_lost(), 60)
 
 
 def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):

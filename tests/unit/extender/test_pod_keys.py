@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_service.extender import pod_keys, reading, wire
+from scheduler_service.extender import pod_keys, reading, usage, wire
 
 DOMAIN = 'd.example'
 
@@ -84,16 +84,17 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def asked(pod: Any) -> Any:
-    """Return what a pod asks for, or that it cannot be read."""
+    """Return what a pod asks for and takes, or that it cannot be read."""
     try:
         request = reading.pod_request(pod, DOMAIN)
+        taken = usage.usage_of(pod, DOMAIN)
     except wire.WireError as fault:
         return str(fault)
     document = msgspec.to_builtins(request)
     # Each request has ids of its own.
     for name in ('request_id', 'instance_uuids'):
         document.pop(name, None)
-    return document
+    return document, taken
 
 
 @pytest.mark.parametrize('pod', PODS, ids=['fields', 'annotation'])

@@ -1,0 +1,294 @@
+"""Pods a second of a real kube-scheduler, with and without extenders.
+
+On a real API server with nodes but no kubelets: without an extender, with one
+that does nothing, and with this service by names, by node objects, over TLS
+and with bind, in turns. A rate is that from the tenth to the ninetieth percent
+of the pods, which exist before the kube-scheduler starts; processor time is
+that of the extender in the same stretch.
+
+The programs of the control plane lie beside the project: see
+``tests.support.kube``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pathlib
+import sqlite3
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import urllib3
+
+from benchmarks import common
+from benchmarks.kube_serving import process_seconds
+from tests.support import extenders, kube, servers
+from tests.support.kube import Cluster
+from tests.support.waiting import wait_until
+
+_LIMIT_S = 180.0
+# Node objects take so much longer that fewer pods are enough.
+_OBJECTS_SHARE = 0.1
+_KINDS = 20
+
+
+class Variant(NamedTuple):
+    """One way of scheduling.
+
+    :ivar entry: of the extender in the configuration; None: there is none
+    :ivar pid: of the extender
+    :ivar share: of the pods that it is given
+    """
+
+    name: str
+    entry: Mapping[str, Any] | None = None
+    pid: int | None = None
+    share: float = 1.0
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ''
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ''
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Event(msgspec.Struct):
+    object: _Pod
+
+
+class Bindings:
+    """Watches pods being bound, and notes two moments.
+
+    :param marks: after how many bindings
+    :param pid: of the process whose processor time is noted
+    """
+
+    def __init__(
+        self, cluster: Cluster, marks: tuple[int, int], pid: int | None
+    ) -> None:
+        self._marks = marks
+        self._pid = pid
+        self.moments: list[tuple[float, float]] = []
+        self._bound: set[str] = set()
+        self._cluster = cluster
+        self._ended = False
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the second moment.
+
+        :raises RuntimeError: too few pods were bound
+        """
+        self._thread.join(_LIMIT_S)
+        self._ended = True
+        if len(self.moments) < len(self._marks):
+            raise RuntimeError(f'only {len(self._bound)} pods were bound')
+
+    def _follow(self) -> None:
+        # The API server ends the watch of a client that is slow; another one
+        # starts with all pods that there are.
+        while not (self._ended or self._watched()):
+            pass
+
+    def _watched(self) -> bool:
+        """Watch until the API server ends it; return whether all is known."""
+        response = self._cluster.pool.request(
+            'GET',
+            f'{self._cluster.url}/api/v1/namespaces/default/pods?watch=true',
+            headers={'Authorization': f'Bearer {self._cluster.token}'},
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=5, read=_LIMIT_S),
+        )
+        read = msgspec.json.Decoder(_Event).decode
+        rest = b''
+        with contextlib.closing(response):
+            for chunk in response.stream(None):
+                *lines, rest = (rest + chunk).split(b'\n')
+                for line in lines:
+                    pod = read(line).object
+                    if pod.spec.nodeName and self._add(pod.metadata.uid):
+                        return True
+        return False
+
+    def _add(self, uid: str) -> bool:
+        """Count a pod; return whether no more are waited for."""
+        known = len(self._bound)
+        self._bound.add(uid)
+        if len(self._bound) > known and len(self._bound) in self._marks:
+            used = process_seconds(self._pid) if self._pid else 0.0
+            self.moments.append((time.perf_counter(), used))
+        return len(self.moments) == len(self._marks)
+
+
+def measure(cluster: Cluster, variant: Variant, pods: int) -> dict[str, float]:
+    """Return what it took to place so many pods."""
+    count = round(pods * variant.share)
+    scheduler = variant.name.replace(' ', '-')
+    cluster.create_pods(
+        kube.pod(
+            f'{scheduler}-{number}',
+            {'cpu': f'{50 + 5 * (number % _KINDS)}m', 'memory': '64Mi'},
+            scheduler=scheduler,
+        )
+        for number in range(count)
+    )
+    marks = (count // 10, count * 9 // 10)
+    bindings = Bindings(cluster, marks, variant.pid)
+    entries = [] if variant.entry is None else [variant.entry]
+    with cluster.scheduler(*entries, name=scheduler):
+        bindings.wait()
+    cluster.remove_pods()
+    (start, before), (end, after) = bindings.moments
+    placed = marks[1] - marks[0]
+    return {
+        'pods/s': placed / (end - start),
+        'cpu ms': (after - before) * 1000 / placed,
+    }
+
+
+@contextlib.contextmanager
+def ours(
+    cluster: Cluster, folder: pathlib.Path, nodes: int, more: str = ''
+) -> Iterator[tuple[int, int]]:
+    """Run this service, which follows the cluster; yield port and pid."""
+    folder.mkdir()
+    port = servers.free_port()
+    config = common.write_config(
+        folder, f'sqlite:///{folder}/a.sqlite', 'inproc://'
+    )
+    with config.open('a') as file:
+        file.write(
+            f'[http]\nbind_port = {port}\n{more}'
+            f'[kubernetes]\nenabled = true\n'
+            f'[extender]\napi_server = {cluster.url}\n'
+            f'api_ca_file = {cluster.ca_file}\n'
+            f'api_token_file = {cluster.token_file()}\n'
+        )
+    common.manage(config, 'db', 'sync')
+    with common.daemon(config) as running:
+        # The store has the nodes some seconds after the API server.
+        database = folder / 'a.sqlite'
+        wait_until(lambda: _hosts(database) >= nodes, _LIMIT_S)
+        time.sleep(2)
+        yield port, running.pid
+
+
+def _hosts(database: pathlib.Path) -> int:
+    """Return how many hosts are in a store."""
+    with contextlib.closing(sqlite3.connect(database)) as conn:
+        (count,) = conn.execute('SELECT count(*) FROM hosts').fetchone()
+        return int(count)
+
+
+@contextlib.contextmanager
+def variants(
+    cluster: Cluster, folder: pathlib.Path, nodes: int
+) -> Iterator[list[Variant]]:
+    """Start what is compared."""
+    certs = extenders.certificates(folder)
+    cert, key = certs.server
+    tls = f'cert_file = {cert}\nkey_file = {key}\n'
+    with contextlib.ExitStack() as stack:
+        null = servers.free_port()
+        nothing = stack.enter_context(
+            common.process(
+                'benchmarks.null_extender', str(null), ready='Ready:'
+            )
+        )
+        port, pid = stack.enter_context(ours(cluster, folder / 'a', nodes))
+        closed, tls_pid = stack.enter_context(
+            ours(cluster, folder / 'b', nodes, tls)
+        )
+        secure = {
+            'urlPrefix': f'https://localhost:{closed}/extender',
+            'enableHTTPS': True,
+            'tlsConfig': {'caFile': str(certs.ca)},
+        }
+        yield [
+            Variant('no extender'),
+            Variant('null extender', kube.entry(null), nothing.pid),
+            Variant('names', kube.entry(port), pid),
+            Variant('names over tls', kube.entry(closed, **secure), tls_pid),
+            Variant('bind', kube.entry(port, bindVerb='bind'), pid),
+            Variant(
+                'objects',
+                kube.entry(port, nodeCacheCapable=False),
+                pid,
+                _OBJECTS_SHARE,
+            ),
+        ]
+
+
+def figures(
+    told: Mapping[str, list[dict[str, float]]],
+) -> dict[str, Any]:
+    """Return medians over the turns, and ratios to the null extender."""
+    found: dict[str, Any] = {}
+    for name, turns in told.items():
+        for kind in ('pods/s', 'cpu ms'):
+            value = statistics.median(one[kind] for one in turns)
+            if value:
+                found[f'{name}, {kind}'] = round(value, 2)
+    null = told.get('null extender', [])
+    for name, turns in told.items():
+        if null and turns is not null:
+            found[f'{name} to null extender, pods/s'] = round(
+                statistics.median(
+                    a['pods/s'] / b['pods/s']
+                    for a, b in zip(turns, null, strict=True)
+                ),
+                3,
+            )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--turns', type=int, default=5)
+    parser.add_argument('--nodes', type=int, default=1000)
+    parser.add_argument('--pods', type=int, default=1000)
+    parser.add_argument(
+        '--only', action='append', help='name of a variant; may be repeated'
+    )
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    if why := kube.missing():
+        parser.exit(1, f'{why}\n')
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        with kube.cluster(folder / 'kube') as cluster:
+            cluster.create_nodes(
+                kube.node(f'node-{number}', {'cpu': '64'})
+                for number in range(args.nodes)
+            )
+            with variants(cluster, folder, args.nodes) as compared:
+                kept = [
+                    one
+                    for one in compared
+                    if not args.only or one.name in args.only
+                ]
+                told: dict[str, list[dict[str, float]]] = {}
+                for _ in range(args.turns):
+                    for one in kept:
+                        told.setdefault(one.name, []).append(
+                            measure(cluster, one, args.pods)
+                        )
+    common.show(figures(told), args.json)
+
+
+if __name__ == '__main__':
+    main()

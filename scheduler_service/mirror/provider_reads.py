@@ -1,0 +1,62 @@
+"""What the placement service says of all providers, and as host reports.
+
+Stateless; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from scheduler_service.model import STANDARD_FIELDS, HostReport, Resource
+from scheduler_service.placement.client import PlacementClient, Provider
+
+
+class AllProviders(NamedTuple):
+    """What a read of all providers found.
+
+    :ivar since: time by the database's clock before it: claims that were
+        made until then are in their use
+    :ivar known: uuids of all root providers
+    :ivar found: those that have a processor left, by uuid
+    :ivar read_at: monotonic time before it
+    """
+
+    since: float
+    known: set[str]
+    found: dict[str, Provider]
+    read_at: float
+
+
+def read_all(client: PlacementClient, since: float) -> AllProviders:
+    """Read all providers.
+
+    :raises PlacementUnavailable: the service does not answer
+    """
+    read_at = time.monotonic()
+    known = client.provider_uuids()
+    return AllProviders(since, known, client.providers(), read_at)
+
+
+def report(
+    node: Any, provider: Provider, counted: list[str] | None = None
+) -> HostReport:
+    """Return what a provider says of a host.
+
+    Capacity is what is left of the total after what is reserved, times the
+    ratio; so the ratio is 1.
+
+    :param counted: instances whose claims its use includes
+    """
+    changes: dict[str, Any] = {}
+    for name, (total, used, ratio) in STANDARD_FIELDS.items():
+        changes[total] = max(provider.capacity.get(name, 0), 0)
+        changes[used] = provider.used.get(name, 0)
+        changes[ratio] = 1.0
+    changes['resources'] = {
+        name: Resource(total=max(capacity, 0), used=provider.used.get(name, 0))
+        for name, capacity in provider.capacity.items()
+        if name not in STANDARD_FIELDS
+    }
+    changes['traits'] = provider.traits
+    return HostReport(node.host, node.node, changes, counted=counted)
