@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeVar
 
 import oslo_messaging
 from oslo_config import cfg
@@ -23,7 +23,9 @@ from scheduler_service.cmd import stores
 from scheduler_service.cmd.threads import run_within
 from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
+from scheduler_service.store.records import daemons
 
+T = TypeVar('T')
 # How long the broker may take for all that is asked of it, in seconds.
 _BROKER_S = 20.0
 _CLOSE_S = 2.0
@@ -44,12 +46,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_tables(self) -> Any:
         """Check that this release can use the tables of the database."""
         try:
-            store = stores.open_store(self._conf)
-            try:
-                with store.reading() as conn:
-                    found = version.check(conn)
-            finally:
-                store.dispose()
+            found = self._read(version.check)
         except errors.SchedulerError as error:
             return Result(Code.FAILURE, f'{error.name}: {error}')
         newer = '' if found == schema.VERSION else ', which is newer'
@@ -120,12 +117,45 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return Result(Code.WARNING, text)
         return Result(Code.SUCCESS, release)
 
+    def check_daemons(self) -> Any:
+        """Check that the daemons that are at work have one release."""
+        try:
+            found = self._read(daemons.listing)
+        except errors.SchedulerError:
+            text = 'None can be at work on these tables'
+            return Result(Code.SUCCESS, text)
+        by_release: dict[str, list[str]] = {}
+        for one in found:
+            if one['silent_for'] < daemons.SILENT_S:
+                by_release.setdefault(one['version'], []).append(one['name'])
+        told = '; '.join(
+            f'{release}: {", ".join(sorted(names))}'
+            for release, names in sorted(by_release.items())
+        )
+        if len(by_release) > 1:
+            text = f'Daemons of several releases are at work: {told}'
+            return Result(Code.WARNING, text)
+        return Result(Code.SUCCESS, f'At work: {told or "none"}')
+
+    def _read(self, look: Callable[[Any], T]) -> T:
+        """Return what *look* reads of the database.
+
+        :raises SchedulerError: it cannot be read
+        """
+        store = stores.open_store(self._conf)
+        try:
+            with store.reading() as conn:
+                return look(conn)
+        finally:
+            store.dispose()
+
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
         ('Tables of the database', check_tables),
         ('Queues of the broker', check_queues),
         ('Names of options', check_options),
         ('Policy', check_policy),
         ('Driver of the message bus', check_driver),
+        ('Daemons that share the database', check_daemons),
         (
             'Format of the policy file',
             lambda self: common_checks.check_policy_json(self, self._conf),

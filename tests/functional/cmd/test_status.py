@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import kombu
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from scheduler_service.cmd import status
 from scheduler_service.rpc import driver_range
 from scheduler_service.rpc.client import EXCHANGE, TOPIC
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import daemons
 from tests.support import servers
 from tests.support.databases import new_database
 
-DATABASE, QUEUES, OPTIONS, POLICY, DRIVER = range(5)
+DATABASE, QUEUES, OPTIONS, POLICY, DRIVER, DAEMONS = range(6)
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -50,7 +53,8 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 6
+    assert [result for result, _ in found] == [0] * 7
+    assert found[DAEMONS][1] == 'At work: none'
     assert found[DRIVER][1] == f'oslo.messaging {driver_range.installed()}'
 
 
@@ -106,6 +110,26 @@ def test_policy_files_are_read(check, tmp_path, rules, code, text):
     )
     assert (ended, found[POLICY][0]) == (code, code)
     assert text in (found[POLICY][1] or '')
+
+
+def test_daemons_of_several_releases_are_a_warning(check, ready_sqlite):
+    store = Store.connect(ready_sqlite)
+
+    def register(name, release):
+        one = daemons.Registration(str(uuid.uuid4()), name, release, 'f', {})
+        store.write(lambda writer: daemons.register(writer, one))
+
+    try:
+        register('one', '1.0')
+        register('two', '1.0')
+        code, found = check()
+        assert (code, found[DAEMONS]) == (0, (0, 'At work: 1.0: one, two'))
+        register('new', '2.0')
+        code, found = check()
+    finally:
+        store.dispose()
+    assert (code, found[DAEMONS][0]) == (1, 1)
+    assert '1.0: one, two; 2.0: new' in found[DAEMONS][1]
 
 
 def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
