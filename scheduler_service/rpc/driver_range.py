@@ -43,7 +43,7 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
     'impl_rabbit': {
         'rabbit_opts': (),
         'RabbitDriver': (
-            '_connection_pool', '_get_connection', '_get_exchange', '_url',
+            '_connection_pool', '_get_connection', '_get_exchange',
             'prefetch_size',
         ),
         'Connection': (
