@@ -129,6 +129,9 @@ def _set_up_logging(debug: bool) -> None:
 
     Libraries print tracebacks of what the command says in one line.
     """
+    if logging.getLogger().handlers:
+        # Whoever runs commands in its own process has set it up already.
+        return
     level = logging.WARNING if debug else logging.CRITICAL
     logging.basicConfig(format='%(message)s', level=level)
     logging.getLogger('scheduler_service').setLevel(logging.WARNING)
