@@ -28,6 +28,7 @@ FOLDER = ROOT.parent / 'shared' / 'kube'
 _SCRIPT = FOLDER / 'cluster.sh'
 _THREADS = 8
 _START_S = 150
+_STOP_S = 5
 _NAMESPACE = 'default'
 # The scheduler that pods name unless they say otherwise.
 SCHEDULER = 'default-scheduler'
@@ -358,9 +359,25 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
         yield made
         pool.clear()
     finally:
+        pids = [int(path.read_text()) for path in folder.glob('*.pid')]
         subprocess.run(
             ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
         )
+        for pid in pids:
+            _end(pid)
+
+
+def _end(pid: int) -> None:
+    """End a program of a control plane that was told to stop.
+
+    An API server stays for ever where etcd was faster.
+    """
+    process = pathlib.Path(f'/proc/{pid}')
+    try:
+        wait_until(lambda: _has_ended(process), _STOP_S)
+    except AssertionError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _has_ended(process: pathlib.Path) -> bool:
