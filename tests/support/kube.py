@@ -358,9 +358,25 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
         yield made
         pool.clear()
     finally:
-        subprocess.run(
-            ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
-        )
+        _stop(folder)
+
+
+def _stop(folder: pathlib.Path) -> None:
+    """Stop a control plane, and see to it that it ends.
+
+    An API server without its etcd may wait for ever.
+    """
+    pids = [int(path.read_text()) for path in folder.glob('*.pid')]
+    subprocess.run(
+        ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
+    )
+    for pid in pids:
+        process = pathlib.Path(f'/proc/{pid}')
+        try:
+            wait_until(lambda one=process: _has_ended(one), 5)
+        except AssertionError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _has_ended(process: pathlib.Path) -> bool:
