@@ -388,10 +388,16 @@ def _has_ended(process: pathlib.Path) -> bool:
 
 
 def _is_ready(made: Cluster) -> bool:
+    """Whether the API server says that it is; on new connections."""
+    made.pool.clear()
     try:
-        return made.send('GET', '/api/v1/namespaces')[0] == 200
-    except (urllib3.exceptions.HTTPError, ValueError):
+        reply = made.pool.request(
+            'GET', f'{made.url}/readyz',
+            headers={'Authorization': f'Bearer {made.token}'},
+        )  # fmt: skip
+    except urllib3.exceptions.HTTPError:
         return False
+    return reply.status == 200
 
 
 def _has_namespace(made: Cluster) -> bool:
