@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from scheduler_service import errors
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import pod_places
-from scheduler_service.engine.pod_load import Asking, LoadScoring, Sent
+from scheduler_service.engine.pod_load import LoadScoring, Sent
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_requests import Asked, PodRequests
 from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
@@ -194,7 +195,7 @@ class PodEvaluator:
         with self._lock:
             asked = self._requests.of(pod)
             asking = self._places.asking(pod, asked.usage)
-            self._place_the_last(asking)
+            self._place_the_last(asking.uid)
             parts, unread = self._parts(asked, nodes)
             failed.update(unread)
             for part in parts:
@@ -252,10 +253,12 @@ class PodEvaluator:
         scores.update(zip(names, values, strict=True))
         return _written(list(scores), list(scores.values()))
 
-    def _place_the_last(self, asking: Asking) -> None:
+    def _place_the_last(self, instead: str = '') -> None:
         """Assume where the pod goes that was filtered and never scored.
 
         Either one node was left for it, or nobody asks for scores.
+
+        :param instead: uid of a pod that is filtered now, maybe once more
         """
         if self._unplaced is None:
             return
@@ -264,10 +267,12 @@ class PodEvaluator:
         uid = pod_places.uid_of(pod)
         if (
             nodes.names
-            and uid != asking.uid
+            and uid != instead
             and not self._places.use.is_seen(uid)
         ):
-            self._prioritize(pod, nodes)
+            # A fault of a weigher is told to whom it concerns.
+            with contextlib.suppress(errors.SchedulerError):
+                self._prioritize(pod, nodes)
 
     def claim(self, uid: str, node: str) -> bool:
         """Count a pod on the node that it is about to be bound to.
@@ -276,6 +281,9 @@ class PodEvaluator:
         :raises Conflict: pods that were placed meanwhile took the room
         """
         with self._lock:
+            last = self._unplaced
+            if last is not None and pod_places.uid_of(last[0]) == uid:
+                self._place_the_last()
             sent = None
             copy = self._stored.newest()
             if copy is not None and node in copy.rows:

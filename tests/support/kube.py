@@ -28,7 +28,6 @@ FOLDER = ROOT.parent / 'shared' / 'kube'
 _SCRIPT = FOLDER / 'cluster.sh'
 _THREADS = 8
 _START_S = 150
-_STOP_S = 5
 _NAMESPACE = 'default'
 # The scheduler that pods name unless they say otherwise.
 SCHEDULER = 'default-scheduler'
@@ -359,25 +358,25 @@ def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
         yield made
         pool.clear()
     finally:
-        pids = [int(path.read_text()) for path in folder.glob('*.pid')]
-        subprocess.run(
-            ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
-        )
-        for pid in pids:
-            _end(pid)
+        _stop(folder)
 
 
-def _end(pid: int) -> None:
-    """End a program of a control plane that was told to stop.
+def _stop(folder: pathlib.Path) -> None:
+    """Stop a control plane, and see to it that it ends.
 
-    An API server stays for ever where etcd was faster.
+    An API server without its etcd may wait for ever.
     """
-    process = pathlib.Path(f'/proc/{pid}')
-    try:
-        wait_until(lambda: _has_ended(process), _STOP_S)
-    except AssertionError:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    pids = [int(path.read_text()) for path in folder.glob('*.pid')]
+    subprocess.run(
+        ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
+    )
+    for pid in pids:
+        process = pathlib.Path(f'/proc/{pid}')
+        try:
+            wait_until(lambda one=process: _has_ended(one), 5)
+        except AssertionError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _has_ended(process: pathlib.Path) -> bool:
@@ -389,10 +388,16 @@ def _has_ended(process: pathlib.Path) -> bool:
 
 
 def _is_ready(made: Cluster) -> bool:
+    """Whether the API server says that it is; on new connections."""
+    made.pool.clear()
     try:
-        return made.send('GET', '/api/v1/namespaces')[0] == 200
-    except (urllib3.exceptions.HTTPError, ValueError):
+        reply = made.pool.request(
+            'GET', f'{made.url}/readyz',
+            headers={'Authorization': f'Bearer {made.token}'},
+        )  # fmt: skip
+    except urllib3.exceptions.HTTPError:
         return False
+    return reply.status == 200
 
 
 def _has_namespace(made: Cluster) -> bool:

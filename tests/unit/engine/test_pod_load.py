@@ -242,3 +242,15 @@ def test_bind_is_refused_when_others_took_the_room_meanwhile():
     assert evaluator.claim('u1', 'n1')
     # Of a pod that nobody asked about nothing is known.
     assert not evaluator.claim('u9', 'n1')
+
+
+def test_bind_counts_a_pod_for_which_one_node_was_left():
+    cluster = with_fpgas(1, 0)
+    passed = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
+    assert passed.passed == ['n0']
+    assert cluster.evaluator.claim('u1', 'n0')
+    passed = cluster.evaluator.filter(wanting_fpga(2), Nodes(cluster.names))
+    assert passed.passed == []
+    cluster.evaluator.prioritize(wanting_fpga(2), Nodes(['n0']))
+    with pytest.raises(errors.Conflict):
+        cluster.evaluator.claim('u2', 'n0')
