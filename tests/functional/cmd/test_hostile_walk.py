@@ -20,6 +20,7 @@ from scheduler_service.cmd import manage, parser
 from tests.support import databases
 from tests.support.documents import INVENTORY, SMALL
 
+pytestmark = pytest.mark.slow
 UUID = '22222222-0000-4000-8000-000000000001'
 SECRET = 'hunter2'
 # Arguments by their names; of others, any word will do.
