@@ -27,6 +27,10 @@ say "Install scheduler-service and its test tools into $venv"
 "$bin/pip" install --quiet --disable-pip-version-check --editable '.[test]'
 
 missing=$("$bin/bindep" -b test || true)
+if command -v kubectl >/dev/null; then
+    # From elsewhere; the distribution's package would overwrite it.
+    missing=$(grep -vx kubernetes-client <<<"$missing" || true)
+fi
 if [ -n "$missing" ]; then
     say "Install from the distribution"
     echo "$missing"

@@ -211,6 +211,20 @@ def test_every_program_has_a_man_page_that_can_be_read(share, programs):
         assert f' {noun} ' in page
 
 
+def test_completion_is_where_shells_look_for_it(share, programs):
+    for path, shell in (
+        ('bash-completion/completions/scheduler-manage', 'bash'),
+        ('zsh/site-functions/_scheduler-manage', 'zsh'),
+        ('fish/vendor_completions.d/scheduler-manage.fish', 'fish'),
+    ):
+        printed = subprocess.run(
+            [programs / 'scheduler-manage', 'completion', shell],
+            capture_output=True, text=True, timeout=60, check=True,
+            env=ENVIRONMENT,
+        )  # fmt: skip
+        assert (share / path).read_text() == printed.stdout
+
+
 def test_the_tools_of_oslo_policy_know_the_rules(oslo_policy):
     default = 'role:admin or is_admin:True'
     rules = f'"ping": "role:x"\n"admin_required": "{default}"\n'
