@@ -18,7 +18,13 @@ from oslo_config import cfg
 
 LOG = logging.getLogger(__name__)
 # Libraries whose options are registered when they are first used.
-_LIBRARIES = ('oslo.', 'keystone', 'scheduler_service')
+# Those whose options we read, and no others: to list the options of
+# oslo.service imports eventlet's servers, which leave locks of eventlet in
+# the standard library's.
+_LIBRARIES = frozenset((
+    'oslo.concurrency', 'oslo.config', 'oslo.db', 'oslo.log',
+    'oslo.messaging', 'oslo.policy', 'oslo.reports', 'scheduler_service',
+))  # fmt: skip
 # Sections that belong to other programs, in files that are shared.
 _OF_OTHERS = ('service:', 'keystone')
 # So many names are logged; a file that is another program's has hundreds.
@@ -114,7 +120,7 @@ def _registered(conf: Any) -> dict[str, set[str]]:
 def _add_libraries(known: dict[str, set[str]]) -> None:
     """Add the options that ours and libraries register when they are used."""
     for entry in metadata.entry_points(group='oslo.config.opts'):
-        if not entry.name.startswith(_LIBRARIES):
+        if entry.name not in _LIBRARIES:
             continue
         try:
             listed = entry.load()()

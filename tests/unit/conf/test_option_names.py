@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -90,3 +92,18 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
             [f'--config-file={good}', '--config-file', str(bad)],
         )
     assert str(caught.value).startswith(f'{bad}: ')
+
+
+def test_no_locks_of_eventlet_get_into_the_standard_library():
+    code = (
+        'import sys\n'
+        'from scheduler_service import conf as options\n'
+        'from scheduler_service.conf import option_names\n'
+        'from scheduler_service.rpc import transport\n'
+        'conf = options.new_config()\n'
+        'transport.prepare(conf)\n'
+        f'options.parse(conf, ["--config-file={SAMPLE}"])\n'
+        'option_names.unknown(conf)\n'
+        'assert "eventlet.wsgi" not in sys.modules\n'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
