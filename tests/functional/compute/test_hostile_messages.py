@@ -73,7 +73,8 @@ def ask(caller, message):
     ],
 )
 def test_what_surrounds_a_request_may_be_of_any_type(compute, caller, changes):
-    for _ in range(2):
+    # A message with an id that was answered is one that was sent again.
+    for _ in range(1 if '_unique_id' in changes else 2):
         assert isinstance(ask(caller, caller.message(**changes)), list)
 
 
