@@ -16,7 +16,7 @@ import pytest
 
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.store.connection import Store
-from tests.support import servers
+from tests.support import requirements, servers
 from tests.support.databases import migrated_database, new_database
 from tests.support.shared_servers import RemoteServers, SharedServers
 
@@ -66,10 +66,8 @@ def _shared(
 ) -> tuple[servers.Server, str]:
     try:
         return request.config.stash[_SERVERS].get(kind)
-    except servers.ServerMissing as missing:
-        if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+    except servers.ServerMissing as fault:
+        requirements.missing(str(fault))
 
 
 @pytest.fixture

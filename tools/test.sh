@@ -46,7 +46,7 @@ say "Types"
 "$bin/mypy"
 say "Fences"
 "$bin/lint-imports"
-if git grep -nE '^(from|import) tests\.(unit|functional|conformance)' \
+if git grep -nE '^(from|import) tests\.(unit|functional|conformance|interop)' \
     -- tests; then
     echo "A test imports another test: move what they share to tests/support"
     exit 1

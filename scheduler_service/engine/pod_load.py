@@ -23,7 +23,7 @@ MAX_SCORE = 10
 _ROUNDING = 1e-6
 
 
-class Sent(NamedTuple):
+class NodeRows(NamedTuple):
     """Nodes of a call that are rows of one table.
 
     :ivar rows: int64[m], of the table
@@ -58,7 +58,7 @@ class LoadScoring:
     def distances(
         self,
         use: PodUse,
-        parts: Sequence[Sent],
+        parts: Sequence[NodeRows],
         asking: Asking,
         settings: Settings,
     ) -> Floats | None:
@@ -164,7 +164,7 @@ def _stretched(lost: Floats) -> list[int]:
     return found
 
 
-def _used(use: PodUse, sent: Sent, asking: Asking, name: str) -> Floats:
+def _used(use: PodUse, sent: NodeRows, asking: Asking, name: str) -> Floats:
     """Return what is used of a class, by pods and others, float64[m]."""
     columns = sent.table.resources.get(name)
     if columns is None:
@@ -174,7 +174,7 @@ def _used(use: PodUse, sent: Sent, asking: Asking, name: str) -> Floats:
     return used
 
 
-def shortages(use: PodUse, sent: Sent, asking: Asking) -> dict[int, str]:
+def shortages(use: PodUse, sent: NodeRows, asking: Asking) -> dict[int, str]:
     """Return index -> reason, for nodes without room for the pod.
 
     That is room for each of its extended resources.
@@ -207,7 +207,7 @@ def _shortage(asked: Mapping[str, int], left: Sequence[float]) -> str:
     )
 
 
-def free(use: PodUse, sent: Sent, asking: Asking, name: str) -> Floats:
+def free(use: PodUse, sent: NodeRows, asking: Asking, name: str) -> Floats:
     """Return what is free of a class beside what pods use, float64[m]."""
     columns = sent.table.resources.get(name)
     if columns is None:

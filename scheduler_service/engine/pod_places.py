@@ -15,7 +15,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.engine import pod_load
-from scheduler_service.engine.pod_load import Asking, LoadScoring, Sent
+from scheduler_service.engine.pod_load import Asking, LoadScoring, NodeRows
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
 from scheduler_service.extender import wire
 from scheduler_service.extender.usage import Usage
@@ -69,7 +69,7 @@ class PodPlaces:
         return self._numbers[1]
 
     def full(
-        self, sent: Sent, names: Sequence[str], asking: Asking
+        self, sent: NodeRows, names: Sequence[str], asking: Asking
     ) -> dict[str, str]:
         """Return node -> reason, for nodes without room for the pod."""
         if not asking.usage.classes:
@@ -81,7 +81,7 @@ class PodPlaces:
         }
 
     def scores(
-        self, parts: Sequence[Sent], weights: Floats, asking: Asking
+        self, parts: Sequence[NodeRows], weights: Floats, asking: Asking
     ) -> list[int]:
         """Return scores of 0 to 10.
 
@@ -99,7 +99,7 @@ class PodPlaces:
         if self.assuming and asking.uid:
             self.use.assume(PlacedPod(asking.uid, node, asking.usage))
 
-    def claim(self, uid: str, node: str, sent: Sent | None) -> bool:
+    def claim(self, uid: str, node: str, sent: NodeRows | None) -> bool:
         """Count a pod on the node that it is about to be bound to.
 
         :param sent: the node; None: it is not known, so its room is not

@@ -20,7 +20,7 @@ from scheduler_service import errors
 from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import pod_places
-from scheduler_service.engine.pod_load import LoadScoring, Sent
+from scheduler_service.engine.pod_load import LoadScoring, NodeRows
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_requests import Asked, PodRequests
 from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
@@ -135,7 +135,7 @@ class _Part(NamedTuple):
 
     judgement: Judgement
     names: Sequence[str]
-    sent: Sent
+    sent: NodeRows
     texts: ScoreTexts | None = None
 
 
@@ -288,7 +288,7 @@ class PodEvaluator:
             copy = self._stored.newest()
             if copy is not None and node in copy.rows:
                 rows = np.array([copy.rows[node]], np.int64)
-                sent = Sent(
+                sent = NodeRows(
                     copy.table, rows, self._places.use.numbers_of([node])
                 )
             return self._places.claim(uid, node, sent)
@@ -324,7 +324,7 @@ class PodEvaluator:
             if len(rows):
                 numbers = self._places.numbers_of(copy.rows)[rows]
                 judgement = self._stored.judgement(asked)
-                sent = Sent(copy.table, rows, numbers)
+                sent = NodeRows(copy.table, rows, numbers)
                 texts = copy.table.topology.memoize(
                     'score texts', functools.partial(ScoreTexts, copy.names)
                 )
@@ -335,7 +335,7 @@ class PodEvaluator:
         if listed:
             judgement = self._pipeline.judge(table, asked.request)
             numbers = self._places.use.numbers_of(listed)
-            sent = Sent(table, np.arange(len(listed)), numbers)
+            sent = NodeRows(table, np.arange(len(listed)), numbers)
             parts.append(_Part(judgement, listed, sent))
         return parts, unread
 

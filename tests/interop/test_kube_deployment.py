@@ -8,7 +8,6 @@ has the configurations that are shipped.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import pathlib
 import ssl
@@ -20,7 +19,7 @@ import pytest
 import urllib3
 import yaml
 
-from tests.support import deployment, kube, processes
+from tests.support import deployment, kube, processes, requirements
 from tests.support.databases import migrated_database
 from tests.support.deployment import FOLDER
 from tests.support.kube import Cluster
@@ -36,17 +35,14 @@ SNIPPETS = sorted((FOLDER / 'kube-scheduler').glob('*.yaml'))
 _LIMIT_S = 60
 
 
-def why_not() -> str:
-    if importlib.util.find_spec('kubernetes') is None:
-        return 'the library kubernetes is not installed'
-    return kube.missing() or deployment.kubectl()
-
-
 @pytest.fixture(scope='module')
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A control plane with roles, and nodes half of which have a trait."""
-    if why_not():
-        pytest.skip(why_not())
+    if kube.missing():
+        pytest.skip(kube.missing())
+    if deployment.kubectl():
+        requirements.missing(deployment.kubectl())
+    requirements.need_library('kubernetes')
     folder = tmp_path_factory.mktemp('kube')
     with kube.cluster(folder, roles=True) as made:
         made.create_nodes(

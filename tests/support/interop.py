@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import pathlib
 import shutil
 import subprocess
@@ -17,8 +16,7 @@ import tempfile
 import venv
 from collections.abc import Iterator, Sequence
 
-import pytest
-
+from tests.support import requirements
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / '.venv-interop'
@@ -99,7 +97,6 @@ def _run_pip(python: pathlib.Path | str, *arguments: str) -> None:
             reached = subprocess.run([*probe, '-d', place, 'msgspec'])
         if reached.returncode == 0:
             raise
-        reason = f'pip cannot reach the index for {", ".join(arguments)}'
-        if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        requirements.missing(
+            f'pip cannot reach the index for {", ".join(arguments)}'
+        )

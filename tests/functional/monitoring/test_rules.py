@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from scheduler_service import errors
+from tests.support import requirements
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
@@ -34,9 +34,7 @@ NOT_MET = {'scheduler_service_database_retries_total'}
 def promtool(tmp_path):
     """Give a function that runs promtool in a folder with the rules."""
     if not shutil.which('promtool'):
-        if os.environ.get('SCHEDULER_TEST_REQUIRE_SERVICES'):
-            pytest.fail('promtool is missing: see bindep.txt', pytrace=False)
-        pytest.skip('promtool is not installed')
+        requirements.missing('promtool is not installed: see bindep.txt')
     shutil.copy(RULES, tmp_path)
 
     def run(*words: str) -> str:

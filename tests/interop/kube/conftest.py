@@ -1,14 +1,12 @@
 """One cluster of 1,000 nodes, and daemons that are extenders for it.
 
 All of it is skipped, with the reason, where the programs of a control plane
-or the client library are not there.
+are not there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,21 +16,15 @@ import urllib3
 
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store.connection import Store
-from tests.support import kube, processes
+from tests.support import kube, processes, requirements
 from tests.support.databases import migrated_database
 from tests.support.kube import Cluster
+from tests.support.kube_nodes import NODES, SSD, new_node
 from tests.support.processes import Process
 from tests.support.servers import free_port
 from tests.support.stores import load_snapshot
 from tests.support.waiting import wait_until
 
-NODES = 1000
-LARGER = range(5)
-# These have an FPGA, those a label that becomes a trait.
-WITH_FPGA = range(10, 18)
-WITH_SSD = range(0, NODES, 10)
-FPGA = 'example.com/fpga'
-SSD = 'example.com/ssd'
 _READY_S = 60
 
 
@@ -44,29 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def new_node(number: int) -> dict[str, Any]:
-    """Return a node of the cluster by its number."""
-    size = {}
-    if number in LARGER:
-        size['memory'] = '128Gi'
-    if number in WITH_FPGA:
-        size[FPGA] = '1'
-    labels = {'topology.kubernetes.io/zone': f'zone-{number % 3}'}
-    if number in WITH_SSD:
-        labels[SSD] = 'true'
-    return kube.node(f'node-{number}', size, labels)
-
-
 @pytest.fixture(scope='session')
 def whole_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """A control plane with 1,000 nodes."""
-    why = kube.missing()
-    if not why and importlib.util.find_spec('kubernetes') is None:
-        why = 'the library kubernetes is not installed'
-    if why:
-        pytest.skip(why)
+    if kube.missing():
+        pytest.skip(kube.missing())
+    requirements.need_library('kubernetes')
     with kube.cluster(tmp_path_factory.mktemp('kube')) as made:
         made.create_nodes(new_node(number) for number in range(NODES))
         yield made
@@ -153,15 +130,3 @@ def _text(options: dict[str, str]) -> str:
         group, _, option = name.rpartition('__')
         lines += [f'[{group}]', f'{option} = {value}']
     return '\n'.join(lines)
-
-
-def asking_for_ssd(name: str, **more: Any) -> dict[str, Any]:
-    """Return a pod that requires a trait in its annotation."""
-    asked = {'flavor': {'extra_specs': {'trait:CUSTOM_SSD': 'required'}}}
-    text = json.dumps(asked)
-    annotations = {'scheduler-service.local/request': text}
-    return kube.pod(name, annotations=annotations, **more)
-
-
-SSD_NODES = {f'node-{number}' for number in WITH_SSD}
-FPGA_NODES = {f'node-{number}' for number in WITH_FPGA}

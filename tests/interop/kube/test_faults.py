@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from tests.interop.kube.conftest import SSD_NODES, asking_for_ssd
 from tests.support import kube
+from tests.support.kube_nodes import SSD_NODES, asking_for_ssd
 from tests.support.waiting import wait_until
 
 PODS = 12

@@ -17,9 +17,9 @@ from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
 from scheduler_service.kube.pods import SELECTOR, PodSink
 from scheduler_service.store.connection import Store
-from tests.interop.kube.conftest import NODES
 from tests.support import kube
 from tests.support.databases import migrated_database
+from tests.support.kube_nodes import NODES
 from tests.support.stores import load_snapshot
 from tests.support.tcp_proxy import Mode, TcpProxy
 from tests.support.waiting import wait_until

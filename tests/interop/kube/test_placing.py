@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from tests.interop.kube.conftest import (
+from tests.support import kube
+from tests.support.kube_nodes import (
     FPGA,
     FPGA_NODES,
     LARGER,
@@ -15,7 +16,6 @@ from tests.interop.kube.conftest import (
     SSD_NODES,
     asking_for_ssd,
 )
-from tests.support import kube
 from tests.support.waiting import wait_until
 
 
