@@ -1,8 +1,8 @@
 """Write the man pages of the programs: ``python tools/manual.py FOLDER``.
 
-``setup.py`` runs it when a package is built. The page of ``scheduler-manage``
-is made of its parser, which is why this imports nothing but that: a build has
-none of the libraries that the programs need.
+``setup.py`` runs it when a package is built. The pages of ``scheduler-manage``
+and ``scheduler-status`` are made of their parsers, which is why this imports
+nothing but these: a build has none of the libraries that the programs need.
 """
 
 from __future__ import annotations
@@ -118,6 +118,9 @@ def manage() -> Program:
 
 def programs() -> list[Program]:
     """Return what there is to say about each program."""
+    from scheduler_service.cmd import status
+
+    checks = status.parser()
     return [
         Program(
             'scheduler-service',
@@ -138,8 +141,9 @@ def programs() -> list[Program]:
                 'before its daemons are started, looks at the database, the '
                 'broker, the options and the policy. It changes nothing.',
             ),
-            (*_CONFIG, ('--json', 'print JSON; after upgrade check')),
-            statuses=(
+            tuple(arguments(checks)),
+            tuple(commands(checks)),
+            (
                 ('0', 'all is well'),
                 ('1', 'there are warnings'),
                 ('2', 'something would not work'),

@@ -211,14 +211,23 @@ def test_every_program_has_a_man_page_that_can_be_read(share, programs):
         assert f' {noun} ' in page
 
 
-def test_completion_is_where_shells_look_for_it(share, programs):
+@pytest.mark.parametrize(
+    ('program', 'asked'),
+    [
+        ('scheduler-manage', 'completion'),
+        ('scheduler-status', '--shell_completion'),
+    ],
+)
+def test_completion_is_where_shells_look_for_it(
+    share, programs, program, asked
+):
     for path, shell in (
-        ('bash-completion/completions/scheduler-manage', 'bash'),
-        ('zsh/site-functions/_scheduler-manage', 'zsh'),
-        ('fish/vendor_completions.d/scheduler-manage.fish', 'fish'),
+        (f'bash-completion/completions/{program}', 'bash'),
+        (f'zsh/site-functions/_{program}', 'zsh'),
+        (f'fish/vendor_completions.d/{program}.fish', 'fish'),
     ):
         printed = subprocess.run(
-            [programs / 'scheduler-manage', 'completion', shell],
+            [programs / program, asked, shell],
             capture_output=True, text=True, timeout=60, check=True,
             env=ENVIRONMENT,
         )  # fmt: skip
