@@ -19,6 +19,7 @@ _CONFIG = (
     ('--config-file PATH', 'configuration file; may be given several times'),
     ('--config-dir DIR', 'folder of files; may be given several times'),
 )
+_VERSION = ('--version', 'print the release, and end')
 _STATUS = (
     ('0', 'all is well'),
     ('1', 'it failed; standard error has the name of the error and why'),
@@ -130,7 +131,7 @@ def programs() -> list[Program]:
                 'SIGINT; then it finishes those that it has. SIGHUP has it '
                 'read its configuration again.',
             ),
-            _CONFIG,
+            (*_CONFIG, _VERSION),
         ),
         manage(),
         Program(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from scheduler_service.cmd import completion
+from scheduler_service.cmd.parser_parts import Version
 
 _PROGRAM = 'scheduler-status'
 
@@ -28,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
         '--config-dir', metavar='DIR',
         help='folder of files; may be given several times',
     )  # fmt: skip
+    built.add_argument(
+        '--version', action=Version, help='print the release, and end'
+    )
     nouns = built.add_subparsers(metavar='NOUN')
     upgrade = nouns.add_parser('upgrade', help='the installed release')
     check = upgrade.add_subparsers(metavar='VERB').add_parser(
@@ -47,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     answered = completion.answer(_PROGRAM, words, parser)
     if answered is not None:
         return answered
+    if words[:1] == ['--version']:
+        parser().parse_args(words)
     # Chooses the backend of oslo.service, before anything else is imported.
     from oslo_upgradecheck import upgradecheck
 

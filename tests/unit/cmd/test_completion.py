@@ -104,6 +104,11 @@ def test_a_shell_that_is_none_is_refused(capsys):
     assert "'tcsh' is not one of bash, zsh, fish" in capsys.readouterr().err
 
 
+def test_nothing_is_asked_for_without_arguments():
+    assert completion.asked_shell([]) is None
+    assert completion.asked_shell(['--shell_completion']) == ''
+
+
 def test_the_daemon_prints_its_script_in_a_process_of_its_own():
     done = subprocess.run(
         [sys.executable, '-m', 'scheduler_service.cmd.service',
