@@ -24,6 +24,7 @@ from scheduler_service.model import (
     Pool,
     Resource,
     ServerGroup,
+    UnitLimits,
 )
 from scheduler_service.store import schema
 from scheduler_service.store.connection import REVISION, in_chunks
@@ -145,6 +146,10 @@ def _inventories(
             fields[ratio] = row.allocation_ratio
             if row.resource_class == 'DISK_GB':
                 fields['disk_available_least'] = row.available_least
+            limits = _unit_limits(row)
+            if limits is not None:
+                units = fields.setdefault('units', {})
+                units[row.resource_class] = limits
         else:
             fields.setdefault('resources', {})[row.resource_class] = Resource(
                 total=row.total,
@@ -156,6 +161,17 @@ def _inventories(
                 allocation_ratio=row.allocation_ratio,
             )
     return found
+
+
+def _unit_limits(row: Any) -> UnitLimits | None:
+    """Return the limits of a single allocation; None: there are none."""
+    if (row.min_unit, row.max_unit, row.step_size) == (1, MAX_UNIT, 1):
+        return None
+    return UnitLimits(
+        min_unit=row.min_unit,
+        max_unit=None if row.max_unit == MAX_UNIT else row.max_unit,
+        step_size=row.step_size,
+    )
 
 
 def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
