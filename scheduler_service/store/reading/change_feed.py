@@ -9,6 +9,7 @@ time, and nothing of the snapshot is certain.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,6 +33,9 @@ from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
+# How often, and after how many seconds, a missing change is looked for again.
+_MORE_LOOKS = 2
+_LOOK_AGAIN_S = 0.002
 _CHANGES = schema.changes
 _SINCE = (
     sa.select(
@@ -81,14 +85,18 @@ def since(
 
     MariaDB may show a transaction without the one that it waited for, where
     both were committed while the statement began. A later statement shows
-    both, so this looks again where a change is missing in between.
+    both, so this looks again where a change is missing in between, up to
+    three times in all.
 
     :param known: the last revision of which only the lineage is wanted; None:
         *revision*
     """
     known = revision if known is None else known
     found = _read(conn, revision, known, limit)
-    if _is_interrupted(found):
+    for _ in range(_MORE_LOOKS):
+        if not _is_interrupted(found):
+            break
+        time.sleep(_LOOK_AGAIN_S)
         found = _read(conn, revision, known, limit)
     return found
 
