@@ -1,7 +1,8 @@
 """How long commands take that print many hosts.
 
-``python -m benchmarks.lists --hosts 50000`` on a private PostgreSQL: wall
-time and processor time of each command as a process, its start included.
+``python -m benchmarks.lists --hosts 50000`` on a private PostgreSQL and on
+SQLite: wall time and processor time of each command as a process, its start
+included.
 """
 
 from __future__ import annotations
@@ -63,24 +64,43 @@ def main() -> None:
     parser.add_argument('--hosts', type=int, default=50_000)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
+    document = with_zones(common.inventory(args.hosts))
     with (
         servers.postgresql(durable=False) as (_, url),
         tempfile.TemporaryDirectory() as name,
     ):
-        config = common.write_config(
-            pathlib.Path(name),
-            common.create_database(url),
-            'inproc://lists/',
-            topic='lists',
-        )
-        document = with_zones(common.inventory(args.hosts))
-        common.import_inventory(config, document)
-        figures = {
-            what: measure(config, command)
-            for what, command in COMMANDS.items()
+        databases = {
+            'postgresql': common.create_database(url),
+            'sqlite': f'sqlite:///{name}/lists.sqlite',
         }
-    assert figures['a table of all']['lines'] == args.hosts + 2
+        figures = {
+            f'{kind}, {what}': found
+            for kind, database in databases.items()
+            for what, found in figures_of(
+                pathlib.Path(name) / kind, database, document
+            ).items()
+        }
     common.show(figures, args.json)
+
+
+def figures_of(
+    folder: pathlib.Path, database: str, document: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the figures of each command on one database.
+
+    :param folder: for the configuration; it is made
+    """
+    folder.mkdir()
+    config = common.write_config(
+        folder, database, 'inproc://lists/', topic='lists'
+    )
+    common.import_inventory(config, document)
+    figures = {
+        what: measure(config, command) for what, command in COMMANDS.items()
+    }
+    expected = len(document['hosts']) + 2
+    assert figures['a table of all']['lines'] == expected
+    return figures
 
 
 if __name__ == '__main__':

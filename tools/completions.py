@@ -1,8 +1,8 @@
 """Write what shells complete command lines with.
 
 ``python tools/completions.py FOLDER``. ``setup.py`` runs it when a package is
-built. Like ``tools/manual.py`` it imports the parser of ``scheduler-manage``
-and nothing else that is not there during a build.
+built. Like ``tools/manual.py`` it imports the parsers of the programs and
+nothing else that is not there during a build.
 """
 
 from __future__ import annotations
@@ -11,25 +11,21 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-_PROGRAM = 'scheduler-manage'
-# Shell -> the name under which it looks for the script.
-_NAMES = {
-    'bash': _PROGRAM,
-    'zsh': f'_{_PROGRAM}',
-    'fish': f'{_PROGRAM}.fish',
-}
+# Shell -> the name under which it looks for the script of a program.
+_NAMES = {'bash': '{}', 'zsh': '_{}', 'fish': '{}.fish'}
 
 
 def main(folder: pathlib.Path) -> None:
-    """Write a script for each shell, in a folder of its own."""
+    """Write a script for each program and shell, in a folder of the shell."""
     sys.path.insert(0, str(ROOT))
-    from scheduler_service.cmd import completion, parser
+    from scheduler_service.cmd import completion, parser, status
 
-    found = completion.places(parser.build())
-    for shell, name in _NAMES.items():
-        script = completion.script(_PROGRAM, found, shell)
-        (folder / shell).mkdir(parents=True, exist_ok=True)
-        (folder / shell / name).write_text(script)
+    for built in (parser.build(), status.parser()):
+        found = completion.places(built)
+        for shell, name in _NAMES.items():
+            script = completion.script(built.prog, found, shell)
+            (folder / shell).mkdir(parents=True, exist_ok=True)
+            (folder / shell / name.format(built.prog)).write_text(script)
 
 
 if __name__ == '__main__':

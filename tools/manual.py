@@ -1,8 +1,8 @@
 """Write the man pages of the programs: ``python tools/manual.py FOLDER``.
 
-``setup.py`` runs it when a package is built. The page of ``scheduler-manage``
-is made of its parser, which is why this imports nothing but that: a build has
-none of the libraries that the programs need.
+``setup.py`` runs it when a package is built. The pages of ``scheduler-manage``
+and ``scheduler-status`` are made of their parsers, which is why this imports
+nothing but these: a build has none of the libraries that the programs need.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _CONFIG = (
     ('--config-file PATH', 'configuration file; may be given several times'),
     ('--config-dir DIR', 'folder of files; may be given several times'),
 )
+_VERSION = ('--version', 'print the release, and end')
 _STATUS = (
     ('0', 'all is well'),
     ('1', 'it failed; standard error has the name of the error and why'),
@@ -118,6 +119,9 @@ def manage() -> Program:
 
 def programs() -> list[Program]:
     """Return what there is to say about each program."""
+    from scheduler_service.cmd import status
+
+    checks = status.parser()
     return [
         Program(
             'scheduler-service',
@@ -127,7 +131,7 @@ def programs() -> list[Program]:
                 'SIGINT; then it finishes those that it has. SIGHUP has it '
                 'read its configuration again.',
             ),
-            _CONFIG,
+            (*_CONFIG, _VERSION),
         ),
         manage(),
         Program(
@@ -138,8 +142,9 @@ def programs() -> list[Program]:
                 'before its daemons are started, looks at the database, the '
                 'broker, the options and the policy. It changes nothing.',
             ),
-            (*_CONFIG, ('--json', 'print JSON; after upgrade check')),
-            statuses=(
+            tuple(arguments(checks)),
+            tuple(commands(checks)),
+            (
                 ('0', 'all is well'),
                 ('1', 'there are warnings'),
                 ('2', 'something would not work'),

@@ -7,6 +7,7 @@ of shell: pressing a key starts no Python.
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -211,7 +212,7 @@ def asked_shell(words: Sequence[str]) -> str | None:
     needs files that its package does not have.
     """
     option = '--shell_completion'
-    for word, following in zip(words, [*words[1:], ''], strict=True):
+    for word, following in itertools.pairwise([*words, '']):
         if word == option:
             return following
         if word.startswith(f'{option}='):

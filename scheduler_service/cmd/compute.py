@@ -93,31 +93,35 @@ def routes(
     return found, [*external.PATHS] if needs_none else []
 
 
-def listener(
-    conf: Any, scheduler: Scheduler, orderer: HostOrderer | None, tls: Any
-) -> Any:
-    """Return a server for the calls that ask for an order of hosts alone.
+def address(conf: Any) -> tuple[str, int]:
+    """Return where the server for the order of hosts alone listens."""
+    group = conf.compute
+    host = str(group.external_scheduler_bind_host)
+    return host, group.external_scheduler_bind_port
 
-    :param tls: context of TLS; None: without
-    :return: None where there is none of its own
+
+def router(
+    conf: Any, scheduler: Scheduler, orderer: HostOrderer | None
+) -> Any:
+    """Return what answers calls for the order of hosts on their own port.
+
+    :return: None where they have none
     :raises ConfigurationError: other machines could connect without a token
     """
     group = conf.compute
-    port = group.external_scheduler_bind_port
-    if orderer is None or port is None:
+    if orderer is None or group.external_scheduler_bind_port is None:
         return None
-    from scheduler_service.http import access, external, server
+    from scheduler_service.http import access, external
 
-    address = str(group.external_scheduler_bind_host)
     if group.external_scheduler_authentication:
         option = '[compute] external_scheduler_bind_host'
-        guard = access.guard_of(conf.http, bind_host=(option, address))
+        host = str(group.external_scheduler_bind_host)
+        guard = access.guard_of(conf.http, bind_host=(option, host))
     else:
         guard = access.Guard(None, False, [])
-    router = external.router(
+    return external.router(
         external.routes(orderer, conf.http.max_body_bytes),
         guard,
         scheduler.health,
         lambda: scheduler.snapshot() is not None,
     )
-    return server.Server(conf.http, router, tls, (address, port))

@@ -14,20 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
-from scheduler_service import errors, policies, tracing
+from scheduler_service import policies, tracing
 from scheduler_service.cmd import compute, registering, threads
 from scheduler_service.cmd.mirroring import Mirroring
+from scheduler_service.cmd.serving import HttpServing
 from scheduler_service.cmd.stores import open_store
 from scheduler_service.compute.changes import Changes
 from scheduler_service.engine.daemon_register import DaemonRegister
-from scheduler_service.engine.external import HostOrderer
-from scheduler_service.engine.factory import (
-    build,
-    order_pipeline,
-    plan,
-    pod_pipeline,
-)
-from scheduler_service.engine.pods import PodEvaluator
+from scheduler_service.engine.factory import build, plan
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
@@ -60,6 +54,7 @@ class Daemon:
     :param conf: parsed options
     :param transport_url: used instead of ``[DEFAULT] transport_url``
     :ivar changes: where a mirror of the compute service hears of changes
+    :ivar http: its HTTP servers
     :raises ConfigurationError: an option cannot be used
     """
 
@@ -85,12 +80,15 @@ class Daemon:
         self._transports: list[Any] = []
         self._parser = ArgumentParser(conf.scheduler.request_max_bytes)
         self._compute: ComputeEndpoint | None = None
-        self._pods: PodEvaluator | None = None
-        self._orderer: HostOrderer | None = None
-        self._external: Any = None
         self._register: DaemonRegister | None = None
         self.mirroring = Mirroring(conf, self.store, self.scheduler)
-        self._http = self._new_http()
+        self.http = HttpServing(
+            conf,
+            self.scheduler,
+            self.mirroring.cluster.evaluator,
+            self._enforcer,
+            self._tracer,
+        )
         self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
@@ -99,7 +97,7 @@ class Daemon:
         Nothing is served if :meth:`stop` is called during the wait.
         """
         # First, since a liveness probe does not wait for the database.
-        self._serve_http()
+        self.http.run()
         self._publisher.start()
         if not self.scheduler.start(self.mirroring.is_filled):
             return
@@ -166,83 +164,6 @@ class Daemon:
         monitor.pause = lambda: _each(pausing, 'pause')
         monitor.resume = lambda: _each(pausing, 'resume')
 
-    def _serve_http(self) -> None:
-        """Serve HTTP, on the ports that are set.
-
-        :raises ConfigurationError: the address cannot be used
-        """
-        for made, options in (
-            (self._http, '[http] bind_host, bind_port'),
-            (self._external, '[compute] external_scheduler_bind_port'),
-        ):
-            if made is None:
-                continue
-            try:
-                made.run()
-            except OSError as fault:
-                raise errors.ConfigurationError(
-                    f'{options}: {fault}'
-                ) from None
-            LOG.info('Listening on %s:%s', *made.bind_addr)
-
-    def _new_http(self) -> Any:
-        """Return the HTTP server; None if ``[http] bind_port`` is not set.
-
-        :raises ConfigurationError: an option of [http] cannot be used
-        """
-        group = self.conf.http
-        self._orderer = compute.orderer(self.conf, self.scheduler)
-        tls = self._tls()
-        self._external = compute.listener(
-            self.conf, self.scheduler, self._orderer, tls
-        )
-        if group.bind_port is None:
-            return None
-        from scheduler_service.http import access, app, binder, metrics, server
-
-        ours = self.conf.extender
-        bind = None
-        if ours.api_server:
-            bind = binder.Binder(
-                ours.api_server,
-                ours.api_token_file,
-                ours.api_ca_file,
-                ours.api_timeout,
-            )
-        self._pods = self.mirroring.cluster.evaluator()
-        more, public = compute.routes(self.conf, self._orderer)
-        guard = access.guard_of(group, public)
-        router = app.make(
-            self.scheduler,
-            self._pods,
-            bind,
-            guard,
-            self._enforcer,
-            group,
-            lambda: metrics.connections(made.connections, made.closed),
-            more,
-        )
-        router.tracer = self._tracer
-        made = server.Server(group, router, tls)
-        return made
-
-    def _tls(self) -> Any:
-        """Return the context of TLS; None if ``[http] cert_file`` is not set.
-
-        :raises ConfigurationError: a file cannot be used
-        """
-        group = self.conf.http
-        if not group.cert_file:
-            return None
-        from scheduler_service.http import tls
-
-        try:
-            return tls.settings(group.cert_file, group.key_file, group.ca_file)
-        except (OSError, ValueError) as fault:
-            raise errors.ConfigurationError(
-                f'[http] the certificate does not load: {fault}'
-            ) from None
-
     def reconfigure(self, conf: Any) -> Callable[[], None]:
         """Check a configuration as a whole; return what takes it.
 
@@ -254,10 +175,9 @@ class Daemon:
         :raises ConfigurationError: it cannot be used, and nothing is changed
         """
         made = plan(conf)
-        self.mirroring.check_extenders(made.extenders)
+        follow = self.mirroring.check(conf, made.extenders)
         policy = policies.Enforcer(conf)
-        pods = pod_pipeline(conf)
-        ordering = order_pipeline(conf) if self._orderer else None
+        serve = self.http.check(conf)
         decide = self.scheduler.reconfigurer.check(made)
 
         def take() -> None:
@@ -266,13 +186,8 @@ class Daemon:
             self._parser.max_bytes = conf.scheduler.request_max_bytes
             if self._compute is not None:
                 compute.reconfigure(self._compute, conf)
-            if self._pods is not None:
-                self._pods.use(pods)
-            if self._orderer is not None and ordering is not None:
-                self._orderer.use(*ordering)
-            for served in (self._http, self._external):
-                if served is not None:
-                    served.use(conf.http)
+            serve()
+            follow()
             self.conf = conf
             if self._register is not None:
                 known = self._register.entry
@@ -320,9 +235,7 @@ class Daemon:
         if self._servers:
             self._redelivery.stop()
             self._monitor.stop()
-        for served in (self._http, self._external):
-            if served is not None:
-                served.end()
+        self.http.end()
         self.mirroring.stop(_left(deadline))
         if self._register is not None:
             self._register.stop(_left(deadline))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from scheduler_service.cmd.node_options import node_reader
@@ -51,14 +52,18 @@ class Following:
         self._reader = node_reader(conf)
         self.nodes = NodeSink(self._reader)
         self._parts: list[Any] = []
+        self._followers: list[Follower] = []
+        self._api: ApiServer | None = None
         if not group.enabled:
             return
         api, health = ApiServer(address_of(conf)), scheduler.health
+        self._api = api
         pods = PodSink(self.use, conf.extender.domain)
-        self._parts = [
+        self._followers = [
             Follower(api, 'nodes', '', self.nodes, health),
             Follower(api, 'pods', SELECTOR, pods, health),
         ]
+        self._parts = [*self._followers]
         if group.keep_hosts:
             # Daemons may have the same name, but only one may write.
             name = conf.scheduler.server or platform.node()
@@ -78,6 +83,24 @@ class Following:
             self.use,
             UnknownNodes(self._reader, self.nodes.find, passing),
         )
+
+    def check(self, conf: Any) -> Callable[[], None]:
+        """Check where the API server is, and with which credentials.
+
+        :return: has them used; all is listed anew if they changed
+        :raises ConfigurationError: they cannot be used
+        """
+        if self._api is None:
+            return lambda: None
+        api = ApiServer(address_of(conf))
+
+        def take() -> None:
+            if self._api is not None and api.identity != self._api.identity:
+                self._api = api
+                for one in self._followers:
+                    one.use(api)
+
+        return take
 
     def start(self) -> None:
         """Start following."""

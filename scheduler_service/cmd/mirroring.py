@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scheduler_service import errors
@@ -47,23 +47,13 @@ class Mirroring:
         self._first_pass = FirstPass(store, group.use_placement)
         if group.use_placement:
             self.providers = self._follow_placement(conf, store, scheduler)
-        options = MirrorOptions(
-            api_database=group.api_database,
-            cell_database=group.cell_database,
-            poll_interval=group.poll_interval,
-            full_interval=group.full_interval,
-            service_down_time=group.service_down_time,
-            connect_timeout=group.connect_timeout,
-            statement_timeout=group.statement_timeout,
-            with_capacity=self.providers is None,
-        )
         # Daemons may have the same name, but only one may write.
         name = conf.scheduler.server or platform.node()
         holder = f'{name[:200]}/{uuid.uuid4().hex[:8]}'
         on_hosts = self.providers.touch if self.providers else None
         self.mirror = Mirror(
             store,
-            options,
+            self._options(conf),
             health,
             holder,
             on_hosts,
@@ -111,13 +101,40 @@ class Mirroring:
         )
         return follower
 
-    def check_extenders(self, extenders: Sequence[Extender]) -> None:
-        """Check that extenders go with what is followed.
+    def check(
+        self, conf: Any, extenders: Sequence[Extender]
+    ) -> Callable[[], None]:
+        """Check options; return what takes them.
 
-        :raises ConfigurationError: one is to bind what placement claims
+        :param extenders: that are called for requests
+        :raises ConfigurationError: an extender is to bind what placement
+            claims, or the API server of a cluster cannot be used
         """
         if self.providers is not None:
             _check_extenders(extenders)
+        follow = self.cluster.check(conf)
+
+        def take() -> None:
+            follow()
+            if self.mirror is not None:
+                self.mirror.use(self._options(conf))
+            if self.providers is not None:
+                self.providers.interval = conf.compute.placement_interval
+
+        return take
+
+    def _options(self, conf: Any) -> MirrorOptions:
+        group = conf.compute
+        return MirrorOptions(
+            api_database=group.api_database,
+            cell_database=group.cell_database,
+            poll_interval=group.poll_interval,
+            full_interval=group.full_interval,
+            service_down_time=group.service_down_time,
+            connect_timeout=group.connect_timeout,
+            statement_timeout=group.statement_timeout,
+            with_capacity=self.providers is None,
+        )
 
     def is_filled(self) -> bool:
         """Whether the store has hosts to decide on; else start following.

@@ -13,12 +13,19 @@ from scheduler_service.cmd import (
     parser_requests,
     parser_resources,
 )
-from scheduler_service.cmd.parser_parts import command, form, noun, seconds
+from scheduler_service.cmd.parser_parts import (
+    Parser,
+    Version,
+    command,
+    form,
+    noun,
+    seconds,
+)
 
 
 def build() -> argparse.ArgumentParser:
     """Return the parser; the attribute ``run`` names the function to run."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog='scheduler-manage',
         description='Operate the scheduler: its database, hosts and claims.',
     )
@@ -37,7 +44,7 @@ def build() -> argparse.ArgumentParser:
         help='folder of configuration files; may be given several times',
     )
     parser.add_argument(
-        '--version', action=_Version, help='print the release, and end'
+        '--version', action=Version, help='print the release, and end'
     )
     nouns = parser.add_subparsers(dest='noun', required=True, metavar='NOUN')
     for add in (
@@ -99,21 +106,6 @@ def _common(parser: argparse.ArgumentParser, outermost: bool) -> None:
         default=False if outermost else argparse.SUPPRESS,
         help='print where in the program an error was met',
     )
-
-
-class _Version(argparse.Action):
-    """Prints the release; looked up only when it is asked for."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(nargs=0, **kwargs)
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
-    ) -> None:
-        from importlib import metadata
-
-        print(parser.prog, metadata.version('scheduler-service'))
-        parser.exit()
 
 
 def _database(nouns: Any) -> None:

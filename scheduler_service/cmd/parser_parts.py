@@ -6,11 +6,51 @@ Imports nothing heavy, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from scheduler_service.cmd import completion
+
+_UNKNOWN = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S)
+_NO_ARGUMENT = re.compile(r'unrecognized arguments:.*? (--?[\w-]+)', re.S)
 FORMATS = ('table', 'json', 'yaml')
 LIST_FORMATS = (*FORMATS, 'csv', 'value')
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names what may be meant by an unknown word."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and end the program with the status 2."""
+        super().error(message + self._nearest(message))
+
+    def _nearest(self, message: str) -> str:
+        word, known = '', set[str]()
+        if found := _UNKNOWN.search(message):
+            word, known = found[1], set(re.findall(r'[\w-]+', found[2]))
+        elif found := _NO_ARGUMENT.search(message):
+            word = found[1]
+            for place in completion.places(self).values():
+                known.update(place.options)
+        near = difflib.get_close_matches(word, sorted(known), 1)
+        return f'; is {near[0]} meant?' if near else ''
+
+
+class Version(argparse.Action):
+    """Prints the release; looked up only when it is asked for."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(nargs=0, **kwargs)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
+    ) -> None:
+        from importlib import metadata
+
+        print(parser.prog, metadata.version('scheduler-service'))
+        parser.exit()
 
 
 def noun(nouns: Any, name: str, text: str) -> Callable[..., Any]:

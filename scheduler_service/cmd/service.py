@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def read() -> Any:
         conf = options.new_config()
         transport.prepare(conf)
-        return options.parse(conf, words, prog='scheduler-service')
+        return options.parse(
+            conf, words, prog='scheduler-service', version=_release()
+        )
 
     try:
         conf = read()
@@ -60,12 +62,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _release() -> str:
+    """Return what ``--version`` prints."""
+    from importlib import metadata
+
+    return f'scheduler-service {metadata.version("scheduler-service")}'
+
+
 def _parser() -> Any:
     """Return the parser of the options."""
     from scheduler_service import conf as options
 
     conf = options.new_config()
-    options.parse(conf, [], default_config_files=[], default_config_dirs=[])
+    options.parse(
+        conf, [], default_config_files=[], default_config_dirs=[],
+        version=_release(),
+    )  # fmt: skip
     return conf._oparser
 
 

@@ -5,8 +5,40 @@ Run with the new release before its daemons are started. It changes nothing.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
+
+from scheduler_service.cmd import completion
+from scheduler_service.cmd.parser_parts import Version
+
+_PROGRAM = 'scheduler-status'
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return a parser for completion and the manual.
+
+    The library that runs the checks has one of its own, which accepts more.
+    """
+    built = argparse.ArgumentParser(_PROGRAM)
+    built.add_argument(
+        '--config-file', metavar='PATH',
+        help='configuration file; may be given several times',
+    )  # fmt: skip
+    built.add_argument(
+        '--config-dir', metavar='DIR',
+        help='folder of files; may be given several times',
+    )  # fmt: skip
+    built.add_argument(
+        '--version', action=Version, help='print the release, and end'
+    )
+    nouns = built.add_subparsers(metavar='NOUN')
+    upgrade = nouns.add_parser('upgrade', help='the installed release')
+    check = upgrade.add_subparsers(metavar='VERB').add_parser(
+        'check', help='what would not work after an upgrade'
+    )
+    check.add_argument('--json', action='store_true', help='print JSON')
+    return built
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status 0: all is well; 1: there are warnings; 2: something
         would not work; 255: the checks could not be run
     """
+    words = sys.argv[1:] if argv is None else list(argv)
+    answered = completion.answer(_PROGRAM, words, parser)
+    if answered is not None:
+        return answered
+    if words[:1] == ['--version']:
+        parser().parse_args(words)
     # Chooses the backend of oslo.service, before anything else is imported.
     from oslo_upgradecheck import upgradecheck
 
@@ -31,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 conf,
                 options.PROJECT,
                 Checks(conf),
-                sys.argv[1:] if argv is None else list(argv),
+                words,
             )
         )
     except options.FAULTS as fault:
-        print(f'scheduler-status: {fault}', file=sys.stderr)
+        print(f'{_PROGRAM}: {fault}', file=sys.stderr)
         return 255
 
 

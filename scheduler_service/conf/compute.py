@@ -105,6 +105,7 @@ Any but a loopback address needs ``[http] token_file`` or ``ca_file``, or
     ),
     cfg.BoolOpt(
         'external_scheduler_authentication',
+        mutable=True,
         default=True,
         help="""
 Whether those calls need the token or the client certificate of ``[http]``.
@@ -186,6 +187,7 @@ Related options:
     ),
     cfg.FloatOpt(
         'placement_interval',
+        mutable=True,
         default=60.0,
         min=1.0,
         help="""
@@ -196,12 +198,14 @@ Those of hosts that changed are read at once.
     ),
     cfg.FloatOpt(
         'poll_interval',
+        mutable=True,
         default=1.0,
         min=0.05,
         help='How often the databases are asked for changes, in seconds.',
     ),
     cfg.FloatOpt(
         'full_interval',
+        mutable=True,
         default=300.0,
         min=1.0,
         help="""
@@ -213,6 +217,7 @@ written by a host whose clock is wrong, is found then.
     ),
     cfg.FloatOpt(
         'service_down_time',
+        mutable=True,
         default=60.0,
         min=1.0,
         help="""
@@ -225,12 +230,14 @@ the daemon's host.
     ),
     cfg.FloatOpt(
         'connect_timeout',
+        mutable=True,
         default=3.0,
         min=1.0,
         help='How long a connection to one of them may take, in seconds.',
     ),
     cfg.FloatOpt(
         'statement_timeout',
+        mutable=True,
         default=20.0,
         min=1.0,
         help="""

@@ -134,6 +134,7 @@ has it.
     ),
     cfg.StrOpt(
         'api_server',
+        mutable=True,
         default=None,
         sample_default='https://10.0.0.1:6443',
         help="""
@@ -150,16 +151,19 @@ Related options:
     ),
     cfg.StrOpt(
         'api_token_file',
+        mutable=True,
         default=None,
         help='The path of a file with the bearer token for the API server.',
     ),
     cfg.StrOpt(
         'api_ca_file',
+        mutable=True,
         default=None,
         help="The path of the CA of the API server's certificate.",
     ),
     cfg.FloatOpt(
         'api_timeout',
+        mutable=True,
         default=4.0,
         min=0.1,
         help="""

@@ -30,6 +30,7 @@ Any but a loopback address needs ``token_file`` or ``ca_file``.
     ),
     cfg.StrOpt(
         'token_file',
+        mutable=True,
         default=None,
         help="""
 The path of a file with the bearer token that clients have to send.
@@ -39,21 +40,25 @@ The path of a file with the bearer token that clients have to send.
     ),
     cfg.StrOpt(
         'cert_file',
+        mutable=True,
         default=None,
         help='The path of the server certificate; turns HTTPS on.',
     ),
     cfg.StrOpt(
         'key_file',
+        mutable=True,
         default=None,
         help="The path of the server certificate's key.",
     ),
     cfg.StrOpt(
         'ca_file',
+        mutable=True,
         default=None,
         help='The CA of client certificates, which replace the token.',
     ),
     cfg.ListOpt(
         'roles',
+        mutable=True,
         default=['admin'],
         help="""
 The roles of clients of ``/v1`` in the rules of the policy.
@@ -64,6 +69,7 @@ then. The name of a certificate (CN) is its ``user_id``.
     ),
     cfg.IntOpt(
         'threads',
+        mutable=True,
         default=8,
         min=1,
         max=128,
@@ -126,6 +132,7 @@ Addresses of one IPv6 network of 64 bits count as one.
     ),
     cfg.IntOpt(
         'max_body_bytes',
+        mutable=True,
         default=64 * 1024 * 1024,
         min=1024,
         help="""

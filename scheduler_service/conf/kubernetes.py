@@ -27,6 +27,7 @@ Related options:
     ),
     cfg.StrOpt(
         'kubeconfig',
+        mutable=True,
         default=None,
         sample_default='/etc/scheduler_service/kubeconfig',
         help="""
@@ -38,6 +39,7 @@ and else the service account of the pod that the daemon runs in.
     ),
     cfg.StrOpt(
         'context',
+        mutable=True,
         default=None,
         help='The context of the kubeconfig file; unset: its current one.',
     ),

@@ -8,6 +8,7 @@ thread at the start, and by the thread that reloads.
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +83,7 @@ def not_text(arguments: Sequence[str], project: str) -> str:
     :param project: names the files that are read where none is given
     """
     option, given = '--config-file', []
-    for word, following in zip(arguments, [*arguments[1:], ''], strict=True):
+    for word, following in itertools.pairwise([*arguments, '']):
         if word == option:
             given.append(following)
         elif word.startswith(f'{option}='):

@@ -36,6 +36,7 @@ class Settings:
     :ivar request_timeout: seconds within which a request has to arrive
     :ivar idle_timeout: seconds for which an idle connection stays open
     :ivar date: value of the header Date now
+    :ivar era: another one where TLS is configured differently
     """
 
     limits: Limits
@@ -45,6 +46,7 @@ class Settings:
     request_timeout: float
     idle_timeout: float
     date: bytes = b''
+    era: int = 0
 
 
 class Connection(tls.Receiver):
@@ -63,6 +65,7 @@ class Connection(tls.Receiver):
         self._loop = loop
         self._client = str(address[0]) if address else ''
         self.owner = owner_of(address)
+        self._era = settings.era
         # Both are there once the connection is made; the first until it ends.
         self._transport: asyncio.Transport | None = None
         self._parser: RequestParser | None = None
@@ -103,7 +106,7 @@ class Connection(tls.Receiver):
             self,
             self._client,
             access.certificate_name(session),
-            self._settings.admit,
+            lambda request: self._settings.admit(request),
             self._settings.limits,
         )
         self._expect_client()
@@ -233,6 +236,9 @@ class Connection(tls.Receiver):
         if self._transport is None:
             return
         request, keep, _ = parsed
+        if self._era != self._settings.era and self._parser is not None:
+            keep = False
+            self._parser.close()
         connection = b'' if keep else b'close'
         if keep and request.version == '1.0':
             connection = b'keep-alive'

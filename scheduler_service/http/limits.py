@@ -42,7 +42,7 @@ class Limits:
 
     :ivar total: connections in all
     :ivar per_address: connections of one address
-    :param buffered_bytes: of request bodies in all
+    :ivar buffered_bytes: of request bodies in all
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Limits:
     ) -> None:
         self.total = total
         self.per_address = per_address
-        self._buffered_limit = buffered_bytes
+        self.buffered_bytes = buffered_bytes
         self._buffered = 0
         self._open: set[Connection] = set()
         # Owner -> its connections that wait for their client, the one that
@@ -140,7 +140,7 @@ class Limits:
 
     def hold(self, size: int) -> bool:
         """Count bytes of a body; false, and not counted, if too many."""
-        if self._buffered + size > self._buffered_limit:
+        if self._buffered + size > self.buffered_bytes:
             return False
         self._buffered += size
         return True

@@ -110,6 +110,11 @@ class Router:
         # How many requests a thread of evaluation has or will get.
         self._evaluating = 0
 
+    def retire(self) -> None:
+        """Finish what there is; another router gets the requests from now."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False)
+
     def close(self) -> None:
         """Start nothing more; what runs is not waited for."""
         for pool in self._pools.values():

@@ -33,6 +33,10 @@ _ACCEPTED_AT_ONCE = 32
 # Without a file descriptor to accept with, this long is waited.
 _PAUSE_S = 0.1
 _SHUTDOWN_S = 2.0
+# How long the thread may take to hear of changed options.
+_TAKE_S = 5.0
+# So many bodies of the largest size may be arriving.
+_BODIES = 4
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -64,7 +68,7 @@ class Server:
         self._limits = Limits(
             group.max_connections,
             group.max_connections_per_address,
-            4 * group.max_body_bytes,
+            _BODIES * group.max_body_bytes,
         )
         self._most = group.max_connections
         self._settings = Settings(
@@ -79,14 +83,46 @@ class Server:
         self._thread: threading.Thread | None = None
         self._ended: asyncio.Event | None = None
 
-    def use(self, group: Any) -> None:
-        """Follow changed limits: new connections, and new waits of old ones.
+    def use(
+        self, group: Any, router: Router, context: ssl.SSLContext | None
+    ) -> None:
+        """Take changed options, for new connections and new waits of old ones.
+
+        Requests that are being answered are answered as they were admitted.
+        Where TLS changes, a connection ends after its next reply: its client
+        makes another one, by the new certificates.
 
         :param group: options of [http]
         """
-        self._settings.request_timeout = group.request_timeout
-        self._settings.idle_timeout = group.idle_timeout
+        done = threading.Event()
+
+        def take() -> None:
+            self._take_options(group, router, context)
+            done.set()
+
+        if self._thread is None:
+            take()
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(take)
+            done.wait(_TAKE_S)
+
+    def _take_options(
+        self, group: Any, router: Router, context: ssl.SSLContext | None
+    ) -> None:
+        settings = self._settings
+        settings.request_timeout = group.request_timeout
+        settings.idle_timeout = group.idle_timeout
+        settings.admit = router.admit
+        settings.handle = router.handle
+        settings.count_refused = router.count_refused
+        if context is not self._tls:
+            self._tls = context
+            settings.era += 1
+        before, self._router = self._router, router
+        before.retire()
         self._limits.per_address = group.max_connections_per_address
+        self._limits.buffered_bytes = _BODIES * group.max_body_bytes
         self._most = group.max_connections
         if self._thread is not None:
             self._limit_connections()

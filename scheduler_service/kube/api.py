@@ -73,6 +73,8 @@ class ApiServer:
     """A client of an API server.
 
     :param watch_seconds: after which a watch ends, to be opened again
+    :ivar identity: equal where address and credentials are; a token that is
+        read again for each call does not count
     :raises ConfigurationError: the library is not installed, or the address
         cannot be used
     """
@@ -108,6 +110,7 @@ class ApiServer:
             raise errors.ConfigurationError(
                 f'[kubernetes] the API server cannot be used: {fault}'
             ) from None
+        self.identity = _identity(configuration, bool(address.kubeconfig))
         core = client.CoreV1Api(client.ApiClient(configuration))
         self._calls = {
             'nodes': core.list_node,
@@ -230,6 +233,20 @@ def _released(response: Any) -> Iterator[None]:
     finally:
         response.close()
         response.release_conn()
+
+
+def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:
+    """Return what tells one way to an API server from others.
+
+    :param has_tokens: whether tokens stay what they are
+    """
+    files = used.ssl_ca_cert, used.cert_file, used.key_file
+    tokens = sorted(used.api_key.items()) if has_tokens else ()
+    return (
+        used.host,
+        *(pathlib.Path(one).read_bytes() if one else b'' for one in files),
+        *tokens,
+    )
 
 
 def _use_url(configuration: Any, address: Address) -> None:

@@ -59,6 +59,8 @@ class Follower:
         health: Health,
     ) -> None:
         self._api = api
+        # Used from the next watch on.
+        self._next: ApiServer | None = None
         self._kind = kind
         self._selector = selector
         self._sink = sink
@@ -86,6 +88,13 @@ class Follower:
             watch.close()
         if self._thread.is_alive():
             self._thread.join(timeout)
+
+    def use(self, api: ApiServer) -> None:
+        """Follow by another client: from the next watch on, with a new list.
+
+        A watch lasts 30 seconds.
+        """
+        self._next = api
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -128,6 +137,9 @@ class Follower:
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: everything has to be listed anew
         """
+        api, self._next = self._next, None
+        if api is not None:
+            self._api, self._version = api, ''
         if not self._version:
             listing = self._api.list(self._kind, self._selector)
             self._sink.replace(listing.objects)

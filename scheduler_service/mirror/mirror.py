@@ -1,8 +1,9 @@
 """Follows the compute service's databases, for all daemons of a store.
 
-Owns the thread that reads and writes. :meth:`Mirror.changed` may be called by
-any thread; all else belongs to the mirror's own, but for the cells, which are
-read side by side by threads that it waits for.
+Owns the thread that reads and writes. :meth:`Mirror.changed` and
+:meth:`Mirror.use` may be called by any thread; all else belongs to the
+mirror's own, but for the cells, which are read side by side by threads that it
+waits for.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Mirror:
         complete_new: Complete = list,
     ) -> None:
         self._options = options
+        # Options to take at the next turn.
+        self._next: MirrorOptions | None = None
         self._health = health
         self._on_hosts = on_hosts
         self._on_lead = on_lead
@@ -129,6 +132,16 @@ class Mirror:
             self._thread.join(timeout)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
+    def use(self, options: MirrorOptions) -> None:
+        """Follow by other options from the next turn on.
+
+        Where they differ, connections are made anew and everything is read.
+
+        :param options: with the same databases
+        """
+        self._next = options
+        self._wakeup.set()
+
     def changed(self) -> None:
         """Look for changes at once: somebody said that there are some."""
         self._wakeup.set()
@@ -136,6 +149,7 @@ class Mirror:
     def _run(self) -> None:
         while not self._stopping:
             try:
+                self._take_options()
                 self._turn()
             except LeaseLost:
                 self._lead(False)
@@ -151,15 +165,28 @@ class Mirror:
             time.sleep(_SETTLE_S)
         self._close()
 
+    def _take_options(self) -> None:
+        """Take the options that were set since the last turn."""
+        options, self._next = self._next, None
+        if options not in (None, self._options):
+            self._disconnect()
+            self._options = options
+            self._api = self._database(options.api_database)
+
     def _close(self) -> None:
         if self._leading:
             try:
                 self._lease.give_up()
             except errors.StoreUnavailable:
                 LOG.debug('The lease of the mirror expires by itself')
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close all connections; cells get new readers at the next turn."""
         self._api.close()
         for reader in self._cells.values():
             reader.close()
+        self._cells = {}
 
     def _turn(self) -> None:
         leading = self._lease.take()

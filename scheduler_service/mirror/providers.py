@@ -59,7 +59,7 @@ class _Node(NamedTuple):
 class ProviderFollower:
     """A thread that keeps hosts' capacity like that of their providers.
 
-    :param interval: seconds after which all providers are read again
+    :ivar interval: seconds after which all providers are read again
     :param leading: whether this daemon is the one that reads all
     :param shared: what hosts have of providers that others have, too
     """
@@ -76,7 +76,7 @@ class ProviderFollower:
         self._store = store
         self._client = client
         self._health = health
-        self._interval = interval
+        self.interval = interval
         self._leading = leading
         self._shared = shared
         self._changed = threading.Condition()
@@ -177,7 +177,7 @@ class ProviderFollower:
             return
         age = time.monotonic() - self._read_all_at
         many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
-        if many or self._then or age > self._interval:
+        if many or self._then or age > self.interval:
             self._read_all_then()
         else:
             self._read_touched()

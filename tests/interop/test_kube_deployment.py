@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
+import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +21,13 @@ import pytest
 import urllib3
 import yaml
 
-from tests.support import deployment, kube, processes, requirements
+from tests.support import (
+    deployment,
+    kube,
+    page_commands,
+    processes,
+    requirements,
+)
 from tests.support.databases import migrated_database
 from tests.support.deployment import FOLDER
 from tests.support.kube import Cluster
@@ -218,6 +226,32 @@ def test_a_kube_scheduler_places_pods_by_a_shipped_configuration(
     if entry.get('bindVerb'):
         assert deployed.metric(bound) > 0
         assert deployed.metric('extender_verb_errors_total{verb="bind"}') == 0
+
+
+def test_every_line_of_the_page_works(cluster, deployed, tmp_path):
+    folder = tmp_path / 'kubernetes'
+    shutil.copytree(FOLDER, folder)
+    (tmp_path / 'etc/kubernetes').mkdir(parents=True)
+    page = page_commands.page('kubernetes')
+    ran = 0
+    for line in page_commands.lines(page):
+        if line in page_commands.NOT_RUN:
+            continue
+        own = line.replace('/etc/kubernetes', f'{tmp_path}/etc/kubernetes')
+        if line.startswith('curl'):
+            # The daemon that is asked had its certificates before.
+            own = own.replace('certificates/', f'{deployed.certs}/')
+            own = own.replace('localhost:9393', f'localhost:{deployed.port}')
+        done = subprocess.run(
+            ['bash', '-euo', 'pipefail', '-c', own], cwd=folder,
+            env={**os.environ, 'KUBECONFIG': cluster.kubeconfig},
+            check=False, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, (line, done.stderr)
+        ran += 1
+    assert ran >= 8
+    copied = {path.name for path in (tmp_path / 'etc/kubernetes').rglob('*.*')}
+    assert copied == {'ca.crt', 'client.crt', 'client.key', 'names.yaml'}
 
 
 def test_without_the_rights_the_daemon_says_so(cluster, objects, tmp_path):

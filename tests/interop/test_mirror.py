@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import time
 import uuid
@@ -314,6 +315,23 @@ def test_a_hint_is_followed_at_once(nova, store, start):
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2)
     mirror.changed()
     wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2, 1)
+
+
+def test_other_options_count_at_once(nova, store, start):
+    nova.add_host('c1')
+    options = MirrorOptions(api_database=nova.api, poll_interval=60.0)
+    mirror = start(poll_interval=60.0)
+    wait_until(lambda: hosts(store))
+    nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2)
+    # The same options: nothing is connected or read anew.
+    api = mirror._api
+    mirror.use(options)
+    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2, FOLLOWS_S)
+    assert mirror._api is api
+    mirror.use(dataclasses.replace(options, poll_interval=0.1))
+    wait_until(lambda: mirror._api is not api)
+    nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=3)
+    follows(lambda: stored_host(store, 'c1').vcpus_used == 3)
 
 
 def test_nothing_is_written_where_nothing_differs(nova, store, start):

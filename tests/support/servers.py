@@ -223,7 +223,7 @@ def mariadb(durable: bool = True) -> Iterator[tuple[Server, str]]:
         init = server.folder / 'init.sql'
         init.write_text(
             "CREATE USER 'test'@'127.0.0.1' IDENTIFIED BY 'test';\n"
-            "GRANT ALL ON *.* TO 'test'@'127.0.0.1';\n"
+            "GRANT ALL ON *.* TO 'test'@'127.0.0.1' WITH GRANT OPTION;\n"
         )
         server.launch(
             [

@@ -114,3 +114,14 @@ def connected(
         yield SchedulerClient(conf, used, topic=topic, timeout=timeout)
     finally:
         clouds.clean([used])
+
+
+def reconfigure(service: Service, **more: Any) -> Any:
+    """Have a daemon take the defaults, but for its database and *more*.
+
+    :raises ConfigurationError: it takes nothing of them
+    """
+    url = service.conf.database.connection
+    conf = new_conf(database__connection=url, **more)
+    service.daemon.reconfigure(conf)()
+    return conf

@@ -70,17 +70,32 @@ def dependencies(source: pathlib.Path) -> list[str]:
 def install(
     wheel: pathlib.Path, source: pathlib.Path, folder: pathlib.Path
 ) -> pathlib.Path:
-    """Install a wheel into a new environment; return its ``bin``.
+    """Install a wheel alone into a new environment; return its ``bin``."""
+    venv.create(folder)
+    subprocess.run(
+        [sys.executable, '-m', 'pip', '--python', folder / 'bin/python',
+         'install', '--quiet', '--no-deps', '--disable-pip-version-check',
+         wheel],
+        check=True, timeout=300,
+    )  # fmt: skip
+    add_libraries(folder, source)
+    return folder / 'bin'
 
-    The libraries that it declares to need are those of this environment, where
-    it has them; an environment that is kept between runs has the others.
+
+def add_libraries(folder: pathlib.Path, source: pathlib.Path) -> None:
+    """Let an environment see the libraries that a source tree declares.
+
+    They are those of this environment, where it has them; an environment that
+    is kept between runs has the others.
     """
     places = [pathlib.Path(sysconfig.get_path('purelib'))]
     missing = [one for one in dependencies(source) if not _is_met(one)]
     if missing:
         kept = interop.environment('earlier', missing)
         places[:0] = kept.glob('lib/python*/site-packages')
-    return _install(wheel, folder, places)
+    (packages,) = folder.glob('lib/python*/site-packages')
+    lines = '\n'.join(map(str, places))
+    (packages / 'needed.pth').write_text(f'{lines}\n')
 
 
 def _is_met(dependency: str) -> bool:
@@ -91,23 +106,3 @@ def _is_met(dependency: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return wanted.specifier.contains(found)
-
-
-def _install(
-    wheel: pathlib.Path, folder: pathlib.Path, places: list[pathlib.Path]
-) -> pathlib.Path:
-    """Install a wheel alone; return the ``bin`` of its environment.
-
-    :param places: folders with libraries
-    """
-    venv.create(folder)
-    (packages,) = folder.glob('lib/python*/site-packages')
-    lines = '\n'.join(map(str, places))
-    (packages / 'needed.pth').write_text(f'{lines}\n')
-    python = folder / 'bin' / 'python'
-    subprocess.run(
-        [sys.executable, '-m', 'pip', '--python', python, 'install',
-         '--quiet', '--no-deps', '--disable-pip-version-check', wheel],
-        check=True, timeout=300,
-    )  # fmt: skip
-    return folder / 'bin'

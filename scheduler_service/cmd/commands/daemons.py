@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from typing import Any
 
-import oslo_messaging
-
-from scheduler_service import errors
+from scheduler_service import (
+    errors,
+    rpc,  # noqa: F401 - before oslo.messaging
+)
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import read, timestamp
 from scheduler_service.conf import effective
 from scheduler_service.store.records import daemons
+
+import oslo_messaging  # isort: skip
 
 Document = Mapping[str, Mapping[str, Any]]
 

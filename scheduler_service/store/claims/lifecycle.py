@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import clock, rows, schema
+from scheduler_service.store import rows, schema
 from scheduler_service.store.claims import (
     claim_sql,
     group_policies,
@@ -25,23 +25,65 @@ from scheduler_service.store.connection import Writer, in_chunks
 # none, and raises where the caller may not change one.
 OwnerCheck = Callable[[Mapping[str, str | None]], None]
 _CHUNK = 500
+_INSTANCES, _MOVES = schema.instances, schema.moves
+_ALLOCATIONS = schema.allocations
+# Statements that every release or confirmation executes, made once; ``keys``
+# are uuids of instances, or names of service hosts.
+_LOCK = (
+    sa.select(
+        _INSTANCES.c.uuid,
+        _INSTANCES.c.host,
+        _INSTANCES.c.node,
+        _INSTANCES.c.state,
+        _INSTANCES.c.project_id,
+    )
+    .where(rows.among(_INSTANCES.c.uuid))
+    .order_by(_INSTANCES.c.uuid)
+    .with_for_update()
+)
+_HOSTS_OF = (
+    sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
+        rows.among(_INSTANCES.c.uuid)
+    ),
+    sa.select(_MOVES.c.instance_uuid, _MOVES.c.host).where(
+        rows.among(_MOVES.c.instance_uuid)
+    ),
+)
+_CONFIRM = (
+    sa.update(_INSTANCES)
+    .where(rows.among(_INSTANCES.c.uuid))
+    .values(state='confirmed')
+)
+_DELETE_INSTANCES = sa.delete(_INSTANCES).where(rows.among(_INSTANCES.c.uuid))
+_MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
+_DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
+_HELD = (
+    sa.select(_ALLOCATIONS)
+    .where(rows.among(_ALLOCATIONS.c.consumer_uuid))
+    .order_by(_ALLOCATIONS.c.host_id, _ALLOCATIONS.c.resource_class)
+    .with_for_update()
+)
+_DELETE_HELD = sa.delete(_ALLOCATIONS).where(
+    rows.among(_ALLOCATIONS.c.consumer_uuid)
+)
+_HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 
 def cancel(
     writer: Writer,
-    consumers: Sequence[str],
-    sent_at: float | None = None,
+    sent: Mapping[str, float | None],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Release claims as a caller asked; return the consumers that had some.
+    """Release claims as callers asked; return the consumers that had some.
 
     Requests for these consumers that were sent before claim nothing more.
 
-    :param sent_at: when the caller sent it, by the caller's clock
+    :param sent: consumer -> when its caller sent the release, by the caller's
+        clock; None: the caller did not say
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_release(writer, consumers, outcomes.ALL, sent_at)
-    return release(writer, consumers, check)
+    outcomes.record_releases(writer, sent, outcomes.ALL)
+    return release(writer, list(sent), check)
 
 
 def release(
@@ -69,26 +111,34 @@ def _release(
     final: bool,
 ) -> set[str]:
     conn = writer.conn
-    locked = _locked(conn, consumers)
+    locked = lock(conn, consumers)
     _check_owners(locked, check)
     held = release_allocations(writer, consumers)
     if check is not None:
         # Allocations without an instance belong to no project.
         check(dict.fromkeys(held - locked.keys()))
     gone = sorted(u for u, row in locked.items() if row.state != 'reported')
-    moves = schema.moves
-    moving = moves.c.instance_uuid.in_(consumers)
-    for row in conn.execute(sa.select(moves).where(moving)):
-        writer.touched.load.append(row.host_id)
-        writer.touched.instances.append(row.instance_uuid)
+    _remove_moves(writer, consumers, final)
     if final:
-        outcomes.keep_placements(writer, consumers, moving=True)
         outcomes.keep_placements(writer, gone, moving=False)
-    conn.execute(sa.delete(moves).where(moving))
     _remove_instances(writer, gone)
-    for host in {locked[uuid].host for uuid in gone}:
-        _touch_host(writer, host)
+    _touch_hosts(writer, {locked[uuid].host for uuid in gone})
     return held.union(gone)
+
+
+def _remove_moves(
+    writer: Writer, instances: Sequence[str], final: bool
+) -> None:
+    """Delete moves of instances whose allocations are gone."""
+    found = writer.conn.execute(_MOVES_OF, {'keys': instances}).all()
+    if not found:
+        return
+    moving = [row.instance_uuid for row in found]
+    if final:
+        outcomes.keep_placements(writer, moving, moving=True)
+    writer.conn.execute(_DELETE_MOVES, {'keys': moving})
+    writer.touched.load += [row.host_id for row in found]
+    writer.touched.instances += moving
 
 
 def claimed_hosts(
@@ -99,13 +149,10 @@ def claimed_hosts(
     For an instance that moves this is the host that it moves to.
     """
     found: dict[str, str] = {}
-    for table, key in (
-        (schema.instances, schema.instances.c.uuid),
-        (schema.moves, schema.moves.c.instance_uuid),
-    ):
+    for query in _HOSTS_OF:
         for part in in_chunks(instances, _CHUNK):
-            query = sa.select(key, table.c.host).where(key.in_(part))
-            found.update((uuid, host) for uuid, host in conn.execute(query))
+            rows_found = conn.execute(query, {'keys': part})
+            found.update((uuid, host) for uuid, host in rows_found)
     return found
 
 
@@ -122,9 +169,8 @@ def confirm(
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    locked = _locked(conn, list(seen))
+    locked = lock(conn, list(seen))
     _check_owners(locked, check)
-    table = schema.instances
     arrived = _arrivals(conn, seen)
     for uuid, move in arrived.items():
         if uuid in locked:
@@ -136,30 +182,25 @@ def confirm(
         or (row.state == 'claimed' and row.host == seen[uuid])
     ]
     if fresh:
-        conn.execute(
-            sa.update(table)
-            .where(table.c.uuid.in_(fresh))
-            .values(state='confirmed')
-        )
+        conn.execute(_CONFIRM, {'keys': fresh})
         writer.touched.instances += fresh
     return sorted({*fresh, *(arrived.keys() & locked.keys())})
 
 
 def cancel_moves(
     writer: Writer,
-    instances: Sequence[str],
-    sent_at: float | None = None,
+    sent: Mapping[str, float | None],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Drop moves as a caller asked; return the instances that had one.
+    """Drop moves as callers asked; return the instances that had one.
 
     Requests to move these instances that were sent before claim nothing more.
 
-    :param sent_at: when the caller sent it, by the caller's clock
+    :param sent: as for :func:`cancel`
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_release(writer, instances, outcomes.MOVE, sent_at)
-    return drop_moves(writer, instances, check)
+    outcomes.record_releases(writer, sent, outcomes.MOVE)
+    return drop_moves(writer, list(sent), check)
 
 
 def drop_moves(
@@ -173,17 +214,15 @@ def drop_moves(
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    _check_owners(_locked(conn, instances), check)
-    table = schema.moves
-    mine = table.c.instance_uuid.in_(instances)
-    found = conn.execute(sa.select(table).where(mine)).all()
+    _check_owners(lock(conn, instances), check)
+    found = conn.execute(_MOVES_OF, {'keys': instances}).all()
     outcomes.keep_placements(
         writer, [move.instance_uuid for move in found], moving=True
     )
     for move in found:
         release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
         writer.touched.load.append(move.host_id)
-    conn.execute(sa.delete(table).where(mine))
+    conn.execute(_DELETE_MOVES, {'keys': instances})
     dropped = sorted(move.instance_uuid for move in found)
     writer.touched.instances += dropped
     return dropped
@@ -200,13 +239,10 @@ def remove_from_host(
     :return: the instances that this changed
     """
     conn = writer.conn
-    locked = _locked(conn, instances)
-    table = schema.moves
+    locked = lock(conn, instances)
     moves = {
         row.instance_uuid: row
-        for row in conn.execute(
-            sa.select(table).where(table.c.instance_uuid.in_(instances))
-        )
+        for row in conn.execute(_MOVES_OF, {'keys': instances})
     }
     dropped = [uuid for uuid, move in moves.items() if move.host == host]
     drop_moves(writer, dropped)
@@ -222,47 +258,8 @@ def remove_from_host(
             release_allocations(writer, [uuid])
             outcomes.keep_placements(writer, [uuid], moving=False)
             _remove_instances(writer, [uuid])
-            _touch_host(writer, host)
+            _touch_hosts(writer, [host])
     return sorted(changed)
-
-
-def any_to_expire(conn: Connection, timeout: float) -> bool:
-    """Whether :func:`expire` would find something."""
-    before = clock.read(conn) - timeout
-    return bool(_late_claims(conn, before, 1)) or bool(
-        _late_moves(conn, before)
-    )
-
-
-def _late_claims(conn: Connection, before: float, limit: int) -> list[str]:
-    table = schema.instances
-    query = sa.select(table.c.uuid).where(
-        table.c.state == 'claimed', table.c.created_at < before
-    )
-    return list(conn.execute(query.limit(limit)).scalars())
-
-
-def _late_moves(conn: Connection, before: float) -> list[str]:
-    table = schema.moves
-    query = sa.select(table.c.instance_uuid)
-    late = conn.execute(query.where(table.c.created_at < before))
-    return list(late.scalars())
-
-
-def expire(writer: Writer, timeout: float) -> dict[str, int]:
-    """Release claims and moves that were not confirmed in time.
-
-    :param timeout: seconds since the claim, by the database's clock
-    :return: how many ``claims`` and ``moves`` were released
-    """
-    conn = writer.conn
-    before = clock.read(conn) - timeout
-    dropped = drop_moves(writer, _late_moves(conn, before))
-    found = _late_claims(conn, before, _CHUNK)
-    # The locked rows show which were confirmed since they were found.
-    locked = _locked(conn, found)
-    still = [u for u, row in locked.items() if row.state == 'claimed']
-    return {'claims': len(release(writer, still)), 'moves': len(dropped)}
 
 
 def release_allocations(
@@ -273,19 +270,14 @@ def release_allocations(
     :param host_id: only allocations on this host
     """
     conn = writer.conn
-    table = schema.allocations
-    mine: Any = table.c.consumer_uuid.in_(consumers)
+    find, delete = _HELD, _DELETE_HELD
     if host_id is not None:
-        mine &= table.c.host_id == host_id
-    held = conn.execute(
-        sa.select(table)
-        .where(mine)
-        .order_by(table.c.host_id, table.c.resource_class)
-        .with_for_update()
-    ).all()
+        there = _ALLOCATIONS.c.host_id == host_id
+        find, delete = find.where(there), delete.where(there)
+    held = conn.execute(find, {'keys': consumers}).all()
     if held:
         _decrement_used(conn, held)
-        conn.execute(sa.delete(table).where(mine))
+        conn.execute(delete, {'keys': consumers})
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
 
@@ -309,21 +301,12 @@ def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
     )
 
 
-def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
+def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
-    table = schema.instances
     found: dict[str, Any] = {}
-    columns = (
-        table.c.uuid,
-        table.c.host,
-        table.c.node,
-        table.c.state,
-        table.c.project_id,
-    )
     for part in in_chunks(sorted(set(uuids)), _CHUNK):
-        query = sa.select(*columns).where(table.c.uuid.in_(part))
-        locked = query.order_by(table.c.uuid).with_for_update()
-        found.update((row.uuid, row) for row in conn.execute(locked))
+        locked = conn.execute(_LOCK, {'keys': part})
+        found.update((row.uuid, row) for row in locked)
     return found
 
 
@@ -334,11 +317,9 @@ def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
 
 def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
     """Return the moves of instances that reached the host they move to."""
-    table = schema.moves
     found: dict[str, Any] = {}
     for part in in_chunks(seen, _CHUNK):
-        query = sa.select(table).where(table.c.instance_uuid.in_(part))
-        for move in conn.execute(query):
+        for move in conn.execute(_MOVES_OF, {'keys': part}):
             if seen[move.instance_uuid] == move.host:
                 found[move.instance_uuid] = move
     return found
@@ -380,21 +361,20 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
-    _touch_host(writer, row.host)
+    _touch_hosts(writer, [row.host])
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     """Delete instances and their memberships in server groups."""
     if not uuids:
         return
-    table = schema.instances
     group_policies.remove_members(writer, uuids)
-    writer.conn.execute(sa.delete(table).where(table.c.uuid.in_(uuids)))
+    writer.conn.execute(_DELETE_INSTANCES, {'keys': uuids})
     writer.touched.instances_gone += uuids
 
 
-def _touch_host(writer: Writer, host: str) -> None:
-    """Record that the number of a service host's instances changed."""
-    table = schema.hosts
-    ids = sa.select(table.c.id).where(table.c.host == host)
-    writer.touched.load += list(writer.conn.execute(ids).scalars())
+def _touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
+    """Record that the numbers of service hosts' instances changed."""
+    for part in in_chunks(sorted(hosts), _CHUNK):
+        ids = writer.conn.execute(_HOST_IDS, {'keys': part})
+        writer.touched.load += list(ids.scalars())

@@ -32,6 +32,19 @@ from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
+_CHANGES = schema.changes
+_SINCE = (
+    sa.select(
+        _CHANGES.c.revision,
+        _CHANGES.c.lineage,
+        sa.case(
+            (_CHANGES.c.revision > sa.bindparam('known'), _CHANGES.c.touched)
+        ),
+    )
+    .where(_CHANGES.c.revision >= sa.bindparam('revision'))
+    .order_by(_CHANGES.c.revision)
+    .limit(sa.bindparam('most'))
+)
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -66,22 +79,30 @@ def since(
 ) -> list[Change]:
     """Return the change of *revision*, if there is one, and those after it.
 
+    MariaDB may show a transaction without the one that it waited for, where
+    both were committed while the statement began. A later statement shows
+    both, so this looks again where a change is missing in between.
+
     :param known: the last revision of which only the lineage is wanted; None:
         *revision*
     """
-    table = schema.changes
     known = revision if known is None else known
-    query = (
-        sa.select(
-            table.c.revision,
-            table.c.lineage,
-            sa.case((table.c.revision > known, table.c.touched)),
-        )
-        .where(table.c.revision >= revision)
-        .order_by(table.c.revision)
-        .limit(limit)
-    )
-    return [Change(*row) for row in conn.execute(query)]
+    found = _read(conn, revision, known, limit)
+    if _is_interrupted(found):
+        found = _read(conn, revision, known, limit)
+    return found
+
+
+def _read(
+    conn: Connection, revision: int, known: int, limit: int
+) -> list[Change]:
+    asked = {'revision': revision, 'known': known, 'most': limit}
+    return [Change(*row) for row in conn.execute(_SINCE, asked)]
+
+
+def _is_interrupted(found: Sequence[Change]) -> bool:
+    """Whether a change is missing between the first and the last one."""
+    return bool(found) and found[-1].revision - found[0].revision >= len(found)
 
 
 def refresh(
@@ -118,14 +139,14 @@ def refresh(
 
 
 def _is_pruned(found: Sequence[Change], snapshot: Snapshot) -> bool:
-    """Whether changes are missing before those that were found.
+    """Whether changes are missing before those that were found, or between.
 
     The newest change is never pruned, so nothing found is another matter.
     """
     if not found:
         return False
     first = snapshot.revision + (snapshot.lineage is None)
-    return found[0].revision > first
+    return found[0].revision > first or _is_interrupted(found)
 
 
 def _check_history(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -41,6 +44,20 @@ def test_systemd_is_notified_when_ready_and_when_stopping(
         assert daemon.end(signal.SIGTERM) == 0
         assert told.recv(100) == b'STOPPING=1'
     daemon.wait_for('Stopped')
+
+
+def test_the_usual_places_are_read_without_arguments(tmp_path):
+    config = tmp_path / '.scheduler_service/scheduler_service.conf'
+    config.parent.mkdir()
+    config.write_text('[filter_scheduler]\nhost_subset_size = 0\n')
+    done = subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.service'],
+        capture_output=True, text=True, timeout=60,
+        env={**os.environ, 'HOME': str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f'host_subset_size ({config}): ' in done.stderr
+    assert 'Traceback' not in done.stderr
 
 
 @pytest.mark.parametrize(

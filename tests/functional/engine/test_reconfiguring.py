@@ -14,7 +14,7 @@ from tests.support.documents import CONTEXT
 from tests.support.extenders import entry, pass_only
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_port
-from tests.support.services import hosts_of, new_conf
+from tests.support.services import hosts_of, reconfigure
 
 LIMITS = {
     'scheduler__request_queue_size': 7,
@@ -30,19 +30,11 @@ LIMITS = {
 }
 
 
-def again(service, **more):
-    """Have a daemon take the options that it has, but for some."""
-    url = service.conf.database.connection
-    conf = new_conf(database__connection=url, **more)
-    service.daemon.reconfigure(conf)()
-    return conf
-
-
 def test_limits_and_timeouts_are_taken(make_service):
     service = make_service()
     scheduler = service.daemon.scheduler
     old = scheduler._store.timeouts
-    again(service, database__lock_timeout=1.5, **LIMITS)
+    reconfigure(service, database__lock_timeout=1.5, **LIMITS)
     assert scheduler._store.timeouts != old
     assert scheduler._store.timeouts.lock == 1.5
     assert scheduler._queue.size == 7
@@ -65,7 +57,7 @@ def test_limits_and_timeouts_are_taken(make_service):
 def test_connections_get_the_new_time_limits(make_service, database):
     service = make_service(database=database)
     service.select_hosts()
-    again(service, database__lock_timeout=2.0)
+    reconfigure(service, database__lock_timeout=2.0)
     with service.daemon.store.reading() as conn:
         query = {
             'postgresql': 'SHOW lock_timeout',
@@ -84,12 +76,12 @@ def test_what_was_worked_out_by_other_ratios_is_forgotten(make_service):
         client = service.client
         why = client.explain(CONTEXT, {'flavor': wide})
         assert len(why['placements']) == 1
-        again(service, ram_allocation_ratio=1.0)
+        reconfigure(service, ram_allocation_ratio=1.0)
         why = client.explain(CONTEXT, {'flavor': wide})
         assert why['error']['name'] == 'NoValidHost'
         with pytest.raises(errors.NoValidHost):
             client.select_destinations(CONTEXT, {'flavor': wide})
-        again(service)
+        reconfigure(service)
     answer = client.select_destinations(CONTEXT, {'flavor': wide})
     assert hosts_of(answer) == ['a']
 
@@ -100,7 +92,7 @@ def test_pool_filters_and_the_default_pool_are_taken(make_service):
     zone = {'name': 'a.', 'attributes': {'l': 'gold'}}
     client = service.client
     assert client.schedule_zone(CONTEXT, zone, keep=False)['pool_id'] != gold
-    again(service, pool_scheduler__scheduler_filters=['attribute'])
+    reconfigure(service, pool_scheduler__scheduler_filters=['attribute'])
     assert client.schedule_zone(CONTEXT, zone, keep=False)['pool_id'] == gold
 
 
@@ -109,7 +101,7 @@ def test_a_policy_is_taken(make_service, tmp_path):
     path.write_text('"ping": "!"\n')
     service = make_service()
     service.client.ping(CONTEXT)
-    again(service, oslo_policy__policy_file=str(path))
+    reconfigure(service, oslo_policy__policy_file=str(path))
     with pytest.raises(errors.Forbidden):
         service.client.ping(CONTEXT)
 
@@ -144,7 +136,7 @@ def test_extenders_are_exchanged_while_one_is_asked(make_service, tmp_path):
         )
         thread.start()
         assert waiting.wait(30)
-        again(service, extender__policy_file=policy(second))
+        reconfigure(service, extender__policy_file=policy(second))
         assert asked._hosts.has_pending
         go_on.set()
         thread.join()
@@ -152,7 +144,7 @@ def test_extenders_are_exchanged_while_one_is_asked(make_service, tmp_path):
         assert answers == [['compute-2']]
         assert second.verbs() == ['filter']
         assert not asked._hosts.has_pending
-        again(service)
+        reconfigure(service)
         assert service.select_hosts() == ['compute-4']
 
 
@@ -179,7 +171,7 @@ def test_an_extender_that_cannot_be_used_changes_nothing(
     )
     service = make_service()
     with pytest.raises(errors.ConfigurationError):
-        again(
+        reconfigure(
             service,
             extender__policy_file=str(path),
             scheduler__batch_size=1,
@@ -195,7 +187,7 @@ def test_nodes_of_pods_are_judged_by_the_new_filters(make_service):
     with contextlib.closing(HttpClient(None, port)) as http:
         _, before = http.send('POST', '/extender/filter', asked)
         assert before['NodeNames'] == ['compute-1', 'compute-4']
-        again(
+        reconfigure(
             service,
             extender__enabled_filters=['IsolatedHostsFilter'],
             filter_scheduler__isolated_hosts=['compute-1'],
@@ -204,6 +196,6 @@ def test_nodes_of_pods_are_judged_by_the_new_filters(make_service):
         )
         _, after = http.send('POST', '/extender/filter', asked)
         assert after['NodeNames'] == ['compute-4']
-    server = service.daemon._http
+    server = service.daemon.http.server
     assert server.timeout == 5.0
     assert server._limits.total == 77

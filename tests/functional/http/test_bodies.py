@@ -176,7 +176,7 @@ def test_connection_of_http_1_0_is_kept_when_it_asks_for_that(serve_http):
 def test_bytes_of_bodies_are_freed_however_requests_end(serve_http):
     """Otherwise the server would refuse all bodies after a while."""
     http = serve_http(http__max_body_bytes=4096, http__request_timeout=0.5)
-    limits = http.service.daemon._http._limits
+    limits = http.service.daemon.http.server._limits
     body = b' ' * 4000
     pieces = (
         post(FILTER, length(body), body=body),

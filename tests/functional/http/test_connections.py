@@ -19,7 +19,7 @@ def test_connection_is_kept_when_a_request_is_answered(serve_http):
 
 def test_idle_connections_live_longer_than_the_90_s_of_clients(serve_http):
     http = serve_http()
-    assert http.service.daemon._http.timeout > 90
+    assert http.service.daemon.http.server.timeout > 90
 
 
 def test_others_are_served_when_clients_are_slow(serve_http):

@@ -74,4 +74,4 @@ def test_readiness_is_503_when_the_database_is_away(serve_http):
 
 def test_nothing_is_served_when_no_port_is_set(make_service):
     service = make_service()
-    assert service.daemon._http is None
+    assert service.daemon.http.server is None

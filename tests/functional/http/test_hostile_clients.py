@@ -58,14 +58,14 @@ def test_health_is_served_when_300_clients_are_slow(serve_http, held):
         slow.append(sock)
     assert raw_http.healthcheck_seconds(http.port) < LIMIT_S
     deadline = time.monotonic() + 10
-    while http.service.daemon._http.connections:
+    while http.service.daemon.http.server.connections:
         # A byte now and then buys no time.
         for sock in slow:
             with contextlib.suppress(OSError):
                 sock.sendall(b'1')
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert http.service.daemon._http.closed['sends too slowly'] == 300
+    assert http.service.daemon.http.server.closed['sends too slowly'] == 300
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_client_with_most_connections_loses_one_when_all_are_too_many(
     ]
     quiet.sendall(GET)
     assert raw_http.read_reply(quiet) == (200, b'OK')
-    assert http.service.daemon._http.connections <= 5
+    assert http.service.daemon.http.server.connections <= 5
     assert raw_http.is_closed(flood[0])
 
 

@@ -107,7 +107,7 @@ def test_the_end_is_announced(connect):
 
 
 def test_connections_are_forgotten_however_they_end(connect):
-    server = connect.http.service.daemon._http
+    server = connect.http.service.daemon.http.server
     rude, plain, polite = connect(), connect(), connect()
     for sock in (rude, plain, polite):
         sock.sendall(filter_call(1))

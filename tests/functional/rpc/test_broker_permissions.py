@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import uuid
 
 import kombu
@@ -10,33 +10,33 @@ import pytest
 from amqp.exceptions import AccessRefused
 
 from scheduler_service.rpc.client import EXCHANGE, TOPIC
-from tests.support import servers
+from tests.support import page_commands, servers
 from tests.support.documents import OWNER, SMALL
-from tests.support.paths import ROOT
 from tests.support.services import connected, hosts_of
 
-PAGE = (ROOT / 'doc/source/admin/security.rst').read_text()
+PAGE = page_commands.page('security')
 
 
 @pytest.fixture
 def users(rabbitmq):
-    """A virtual host of its own: kind of user -> transport URL."""
-    server, _ = rabbitmq
-    url = servers.new_vhost(*rabbitmq)
-    base, _, vhost = url.rpartition('/')
-    text = re.sub(r'\\\n\s+', '', PAGE)
+    """A virtual host of its own, by the lines of the page.
+
+    Kind of user -> transport URL.
+    """
+    server, url = rabbitmq
+    mark = uuid.uuid4().hex[:8]
+    vhost = f'scheduler-{mark}'
     made = {}
-    for user, permissions in re.findall(
-        r'set_permissions -p scheduler (\w+) (.+)', text
-    ):
-        name = f'{user}-{uuid.uuid4().hex[:8]}'
-        servers.rabbitmqctl(server, 'add_user', name, 'secret')
-        servers.rabbitmqctl(
-            server, 'set_permissions', '-p', vhost, name,
-            *re.findall("'([^']*)'", permissions),
-        )  # fmt: skip
-        address = base.rpartition('@')[2]
-        made[user] = f'rabbit://{name}:secret@{address}/{vhost}'
+    for line in page_commands.lines(PAGE):
+        _, command, *words = shlex.split(line)
+        words = [vhost if word == 'scheduler' else word for word in words]
+        if command == 'set_permissions':
+            user = words[2]
+            words[2] = f'{user}-{mark}'
+            servers.rabbitmqctl(server, 'add_user', words[2], 'secret')
+            address = url.rpartition('@')[2]
+            made[user] = f'rabbit://{words[2]}:secret@{address}{vhost}'
+        servers.rabbitmqctl(server, command, *words)
     return made
 
 

@@ -132,7 +132,7 @@ class Followed:
         self.proxy = TcpProxy(parse.urlsplit(cluster.url).port or 0)
         self.health = Health()
         self.use = PodUse(60.0)
-        address = Address(
+        self.address = address = Address(
             url=f'https://127.0.0.1:{self.proxy.port}',
             token_file=cluster.token_file(),
             ca_file=cluster.ca_file,
@@ -226,6 +226,21 @@ def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):
         pods.proxy.become(Mode.FORWARD)
         wait_until(pods.relists, 60)
         wait_until(lambda: pods.uids() == [uid_of(cluster, 'p-b')], 30)
+
+
+def test_pods_are_followed_with_replaced_credentials(cluster):
+    cluster.create_pods(kube.pod(f'p-{n}', scheduler='none') for n in 'ab')
+    bind(cluster, 'p-a', 'node-1')
+    with followed(cluster) as pods:
+        pods.wait_for(1)
+        before = pods.follower._api
+        api = ApiServer(pods.address, watch_seconds=3)
+        assert api.identity == before.identity
+        pods.follower.use(api)
+        wait_until(lambda: pods.follower._api is api, 30)
+        bind(cluster, 'p-b', 'node-1')
+        pods.wait_for(2)
+        assert not pods.is_lost()
 
 
 def uid_of(cluster: Any, name: str) -> str:

@@ -8,20 +8,23 @@ import sys
 
 import pytest
 
-from scheduler_service.cmd import completion, manage, parser, service
+from scheduler_service.cmd import completion, manage, parser, service, status
 
 PLACES = completion.places(parser.build())
+CHECKS = completion.places(status.parser())
 
 
 def bash(line):
     """Return what bash offers at the end of a line."""
-    script = completion.script('scheduler-manage', PLACES, 'bash')
     words = line.split(' ')
+    places = PLACES if words[0] == 'scheduler-manage' else CHECKS
+    script = completion.script(words[0], places, 'bash')
     ask = (
         f'{script}\n'
         f'COMP_WORDS=({" ".join(word or chr(34) * 2 for word in words)})\n'
         f'COMP_CWORD={len(words) - 1}\n'
-        '_scheduler_manage\nprintf "%s\\n" "${COMPREPLY[@]}"'
+        f'_{words[0].replace("-", "_")}\n'
+        'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
         ['bash', '-c', ask], capture_output=True, text=True, check=True
@@ -55,13 +58,24 @@ def test_bash_offers_the_values_of_an_option():
     ]
 
 
+def test_bash_completes_the_checks_of_an_upgrade():
+    assert bash('scheduler-status up') == ['upgrade']
+    assert bash('scheduler-status --config-file a.conf upgrade ')[0] == 'check'
+    assert bash('scheduler-status upgrade check --j') == ['--json']
+
+
 @pytest.mark.parametrize('shell', completion.SHELLS)
-@pytest.mark.parametrize('program', ['scheduler-manage', 'scheduler-service'])
-def test_each_shell_reads_its_script(shell, program, capsys, tmp_path):
-    if program == 'scheduler-manage':
-        assert manage.main(['completion', shell]) == 0
-    else:
-        assert service.main(['--shell_completion', shell]) == 0
+@pytest.mark.parametrize(
+    ('program', 'asked'),
+    [
+        (manage, 'completion'),
+        (service, '--shell_completion'),
+        (status, '--shell_completion'),
+    ],
+    ids=['manage', 'service', 'status'],
+)
+def test_each_shell_reads_its_script(shell, program, asked, capsys, tmp_path):
+    assert program.main([asked, shell]) == 0
     text = capsys.readouterr().out
     assert '--config-file' in text or '-l config-file' in text
     path = tmp_path / 'script'
@@ -88,6 +102,11 @@ def test_quotes_in_help_texts_do_not_end_the_script():
 def test_a_shell_that_is_none_is_refused(capsys):
     assert service.main(['--shell_completion=tcsh']) == 2
     assert "'tcsh' is not one of bash, zsh, fish" in capsys.readouterr().err
+
+
+def test_nothing_is_asked_for_without_arguments():
+    assert completion.asked_shell([]) is None
+    assert completion.asked_shell(['--shell_completion']) == ''
 
 
 def test_the_daemon_prints_its_script_in_a_process_of_its_own():

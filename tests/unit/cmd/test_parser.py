@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import subprocess
+import sys
 
 import pytest
 
-from scheduler_service.cmd import manage, parser, parser_parts
+from scheduler_service.cmd import (
+    manage,
+    parser,
+    parser_parts,
+    service,
+    status,
+)
 
 COMMANDS = parser.commands(parser.build())
 
@@ -65,8 +73,40 @@ def test_times_that_are_none_are_refused(text):
         parser_parts.seconds(text)
 
 
-def test_the_version_is_printed(capsys):
+@pytest.mark.parametrize('program', [manage, service, status])
+def test_the_version_is_printed(program, capsys):
     with pytest.raises(SystemExit) as ended:
-        manage.main(['--version'])
+        program.main(['--version'])
     assert not ended.value.code
-    assert capsys.readouterr().out.startswith('scheduler-manage ')
+    name = program.__name__.rpartition('.')[2]
+    assert capsys.readouterr().out.startswith(f'scheduler-{name} ')
+
+
+@pytest.mark.parametrize(
+    ('words', 'meant'),
+    [
+        ('hots list', 'host'),
+        ('host lst', 'list'),
+        ('host list --srot used', '--sort'),
+        ('host list -f jsn', 'json'),
+        ('host list --zzzz', ''),
+        ('host', ''),
+    ],
+)
+def test_what_may_be_meant_is_named(words, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parser.build().parse_args(words.split())
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f'is {meant} meant?') is bool(meant)
+    assert ('meant?' in last) is bool(meant)
+
+
+def test_commands_do_not_choose_another_backend_for_threads():
+    """It would warn of its age; the bus's own package chooses it."""
+    names = '; '.join(f'import {name}' for name in manage._MODULES.values())
+    done = subprocess.run(
+        [sys.executable, '-c', names],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stderr == ''
