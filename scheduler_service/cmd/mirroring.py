@@ -76,15 +76,18 @@ class Mirroring:
         """Have claims made in placement; return what follows providers."""
         from scheduler_service.engine.placement_claimer import PlacementClaimer
         from scheduler_service.placement.client import PlacementClient
+        from scheduler_service.placement.sharing import SharedProviders
 
         _check_extenders(policy_of(conf).extenders)
         client = PlacementClient(placement.new_adapter(conf))
+        shared = SharedProviders(client, conf.compute.placement_interval)
         follower = ProviderFollower(
             store,
             client,
             scheduler.health,
             conf.compute.placement_interval,
             lambda: self.mirror is not None and self.mirror.leading,
+            shared,
         )
         scheduler.claim_with(
             lambda refuse: PlacementClaimer(
@@ -93,6 +96,7 @@ class Mirroring:
                 scheduler.health,
                 refuse,
                 lambda host: follower.touch([host]),
+                shared,
             )
         )
         return follower

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -24,11 +24,13 @@ from scheduler_service.engine.placement_queue import (
     MOST_AT_ONCE,
     PlacementQueue,
 )
-from scheduler_service.engine.placement_trees import TreeClaims
+from scheduler_service.engine.placement_trees import TreeClaims, with_tree
 from scheduler_service.model import Placement, Request
 from scheduler_service.placement import candidates, claims
+from scheduler_service.placement.candidates import Tree
 from scheduler_service.placement.claims import Outcome, Wanted
 from scheduler_service.placement.client import PlacementClient
+from scheduler_service.placement.sharing import SharedProviders
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
@@ -90,10 +92,12 @@ class PlacementClaimer:
         health: Health,
         refuse: Refuse,
         on_misfit: Callable[[str], None],
+        shared: SharedProviders,
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
-        self._trees = TreeClaims(client)
+        self._trees = TreeClaims(client, shared)
+        self._shared = shared
         self._store = store
         self._health = health
         self._refuse = refuse
@@ -146,29 +150,53 @@ class PlacementClaimer:
         user = request.user_id
         if user is None and job.caller is not None:
             user = job.caller.credentials.get('user_id')
-        wanted = [
-            Wanted(
-                one.instance_uuid,
-                one.selected.uuid,
-                request.own_resources,
-                request.project_id,
-                user,
-                beside=job.move,
+        is_tree = candidates.is_needed(request)
+        wanted = []
+        hosts = {}
+        for one in placements:
+            tree = None
+            if not is_tree:
+                tree = self._share(one, request.own_resources)
+            for uuid in tree.allocations if tree else ():
+                hosts[uuid] = one.selected.host
+            hosts[one.selected.uuid] = one.selected.host
+            wanted.append(
+                Wanted(
+                    one.instance_uuid,
+                    one.selected.uuid,
+                    request.own_resources,
+                    request.project_id,
+                    user,
+                    job.move,
+                    tree,
+                )
             )
-            for one in placements
-        ]
-        hosts = {one.selected.uuid: one.selected.host for one in placements}
         task = _Task(
             job,
             wanted,
             placements,
             hosts,
             repeated,
-            candidates.is_needed(request),
+            is_tree,
             on_done,
             on_failure,
         )
         self._queue.put(task)
+
+    def _share(
+        self, placement: Placement, resources: Mapping[str, int]
+    ) -> Tree | None:
+        """Say in a placement what others share with its hosts.
+
+        :return: what is claimed; None: all is of the host's own provider
+        """
+        tree = self._shared.tree(placement.selected.uuid, resources)
+        placement.selected = with_tree(placement.selected, tree)
+        placement.alternates = [
+            with_tree(one, self._shared.tree(one.uuid, resources))
+            for one in placement.alternates
+        ]
+        return tree
 
     def stop(self) -> None:
         """End the threads once they have done what they are at."""
@@ -214,7 +242,7 @@ class PlacementClaimer:
         try:
             wanted = [one for task in tasks for one in task.wanted]
             journal.intend(wanted, all(task.fresh for task in tasks))
-            found = self._make(tasks)
+            found = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
             for task in tasks:
                 self._fail(task, fault)
@@ -254,13 +282,17 @@ class PlacementClaimer:
         except Exception as fault:
             self._fail(task, fault)
 
-    def _make(self, tasks: Sequence[_Task]) -> dict[str, Outcome]:
+    def _make(
+        self, tasks: Sequence[_Task], journal: PlacementJournal
+    ) -> dict[str, Outcome]:
         """Return what became of the allocations, by instance."""
         found: dict[str, Outcome] = {}
         fresh: list[Wanted] = []
         for task in tasks:
             # Those that were there before would make a whole POST fail.
             if not task.fresh:
+                if task.repeated:
+                    _use_recorded(task, journal)
                 for one in task.wanted:
                     found |= claims.make(self._client, [one])
             else:
@@ -334,8 +366,23 @@ class PlacementClaimer:
             # An earlier answer may have given them to the caller.
             return
         for one in wanted:
-            claims.undo(self._client, one.consumer, one.whole.allocations)
+            claims.undo(
+                self._client,
+                one.consumer,
+                one.provider,
+                one.whole.allocations,
+            )
         journal.forget([one.consumer for one in task.wanted])
+
+
+def _use_recorded(task: _Task, journal: PlacementJournal) -> None:
+    """Claim what an earlier delivery recorded, which it may have made."""
+    for number, one in enumerate(task.wanted):
+        document = journal.recorded(one) or {}
+        tree = Tree.of(document) if 'allocations' in document else None
+        task.wanted[number] = one._replace(tree=tree)
+        placement = task.placements[number]
+        placement.selected = with_tree(placement.selected, tree)
 
 
 def _unsupported(what: str) -> errors.InvalidRequest:

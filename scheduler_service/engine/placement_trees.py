@@ -18,6 +18,7 @@ from scheduler_service.placement import candidates, claims
 from scheduler_service.placement.candidates import Tree
 from scheduler_service.placement.claims import Outcome, Wanted
 from scheduler_service.placement.client import PlacementClient
+from scheduler_service.placement.sharing import SharedProviders
 
 # What the service proposes may be taken by another claim meanwhile.
 _TRIES = 3
@@ -26,8 +27,11 @@ _TRIES = 3
 class TreeClaims:
     """Makes allocations of several providers, one instance at a time."""
 
-    def __init__(self, client: PlacementClient) -> None:
+    def __init__(
+        self, client: PlacementClient, shared: SharedProviders
+    ) -> None:
         self._client = client
+        self._shared = shared
 
     def make(
         self,
@@ -53,11 +57,14 @@ class TreeClaims:
             else:
                 # Of a claim that was released just now.
                 claims.undo(
-                    self._client, wanted.consumer, earlier.whole.allocations
+                    self._client,
+                    wanted.consumer,
+                    wanted.provider,
+                    earlier.whole.allocations,
                 )
         outcome = Outcome.NO_ROOM
         for _ in range(_TRIES):
-            tree = candidates.find(self._client, request, wanted.provider)
+            tree = self._find(request, wanted.provider)
             if tree is None:
                 break
             wanted = wanted._replace(tree=tree)
@@ -70,6 +77,12 @@ class TreeClaims:
                 break
         return wanted, outcome
 
+    def _find(self, request: Request, provider: str) -> Tree | None:
+        shared = {
+            name: one.uuid for name, one in self._shared.of(provider).items()
+        }
+        return candidates.find(self._client, request, provider, shared)
+
     def complete(
         self, placement: Placement, wanted: Wanted, request: Request
     ) -> None:
@@ -78,19 +91,23 @@ class TreeClaims:
         :param wanted: what was made for the selected host
         :raises PlacementUnavailable: the service does not answer
         """
-        placement.selected = _with(placement.selected, wanted.whole)
+        placement.selected = with_tree(placement.selected, wanted.whole)
         found = [
-            (one, candidates.find(self._client, request, one.uuid))
+            (one, self._find(request, one.uuid))
             for one in placement.alternates
         ]
         placement.alternates = [
-            _with(one, tree) for one, tree in found if tree is not None
+            with_tree(one, tree) for one, tree in found if tree is not None
         ]
 
 
-def _with(selected: Selection, tree: Tree) -> Selection:
+def with_tree(selected: Selection, tree: Tree | None) -> Selection:
+    """Return a selection with allocations; without, where there is no tree."""
+    if tree is None and selected.allocation is msgspec.UNSET:
+        return selected
+    allocation = msgspec.UNSET if tree is None else tree.document
     # A copy: selections are shared by the instances of a request.
-    return msgspec.structs.replace(selected, allocation=tree.document)
+    return msgspec.structs.replace(selected, allocation=allocation)
 
 
 def _tree(document: Mapping[str, Any], wanted: Wanted) -> Tree:

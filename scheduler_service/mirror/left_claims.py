@@ -59,7 +59,10 @@ class LeftClaims:
             if not placement_records.take_orphan(writer.conn, record):
                 return False
             return claims.undo(
-                self._client, record.instance_uuid, record.allocations
+                self._client,
+                record.instance_uuid,
+                record.host_uuid,
+                record.allocations,
             )
 
         if self._store.write(work):

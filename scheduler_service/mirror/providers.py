@@ -26,6 +26,7 @@ from scheduler_service.mirror.left_claims import LeftClaims
 from scheduler_service.mirror.provider_units import ProviderUnits
 from scheduler_service.model import HostReport
 from scheduler_service.placement.client import PlacementClient, Provider
+from scheduler_service.placement.sharing import SharedProviders
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
@@ -60,6 +61,7 @@ class ProviderFollower:
 
     :ivar interval: seconds after which all providers are read again
     :param leading: whether this daemon is the one that reads all
+    :param shared: what hosts have of providers that others have, too
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class ProviderFollower:
         health: Health,
         interval: float,
         leading: Callable[[], bool],
+        shared: SharedProviders,
     ) -> None:
         self._store = store
         self._client = client
         self._health = health
         self.interval = interval
         self._leading = leading
+        self._shared = shared
         self._changed = threading.Condition()
         # Host -> whether it is to be read once more after that.
         self._touched: dict[str, bool] = {}
@@ -162,6 +166,7 @@ class ProviderFollower:
         if not self._checked:
             self._client.check()
             self._checked = True
+        self._shared.follow()
         self._touch_again()
         if not self._leading():
             self._read_all_at = -1e9
@@ -309,12 +314,14 @@ class ProviderFollower:
             with self._store.reading() as conn:
                 counted = placement_records.counted(conn, ids, since)
             reports = []
-            for node, provider in part:
+            for node, alone in part:
+                provider = self._shared.add_to(alone)
                 listed = sorted(counted.get(node.id, ()))
                 # A host that was removed and comes back is a new row.
                 units = self._units.of(node.uuid)
                 mark = hash((node.id, str((provider[:4], units)), *listed))
-                if self._early.has_written(provider) and not units:
+                written = self._early.has_written(alone)
+                if written and provider is alone and not units:
                     self._written[node.uuid] = mark
                 if self._written.get(node.uuid) != mark or listed:
                     reports.append(

@@ -6,7 +6,7 @@ service knows which of several providers below it fits. Stateless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -60,20 +60,42 @@ def is_needed(request: Request) -> bool:
 
 
 def find(
-    client: PlacementClient, request: Request, provider: str
+    client: PlacementClient,
+    request: Request,
+    provider: str,
+    shared: Mapping[str, str],
 ) -> Tree | None:
     """Return allocations for a request; None where it does not fit.
 
     :param provider: uuid of the host's own provider
+    :param shared: resource class -> uuid of the provider that gives it in
+        place of the host's own; such a one is in no tree of a host
     :raises PlacementUnavailable: the service does not answer
     """
-    found = client.allocation_candidates(urlencode(_query(request, provider)))
-    return Tree.of(found[0]) if found else None
+    query = urlencode(_query(request, provider, shared))
+    found = client.allocation_candidates(query)
+    if not found:
+        return None
+    tree = Tree.of(found[0])
+    for name, amount in request.own_resources.items():
+        if name in shared:
+            given = tree.allocations.setdefault(shared[name], {})
+            given[name] = amount
+            givers = tree.mappings.setdefault('', [])
+            if shared[name] not in givers:
+                givers.append(shared[name])
+    return tree
 
 
-def _query(request: Request, provider: str) -> list[tuple[str, str]]:
+def _query(
+    request: Request, provider: str, shared: Collection[str]
+) -> list[tuple[str, str]]:
     query = [('limit', '1')]
-    own = request.own_resources
+    own = {
+        name: amount
+        for name, amount in request.own_resources.items()
+        if name not in shared
+    }
     if own:
         query += [('resources', _amounts(own)), ('in_tree', provider)]
     for group in request.resource_groups:

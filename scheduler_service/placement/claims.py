@@ -9,11 +9,16 @@ provider at the same time, each goes in a PUT of its own.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scheduler_service.placement.candidates import Tree
-from scheduler_service.placement.client import Answer, PlacementClient
+from scheduler_service.placement.client import (
+    PLAIN,
+    Answer,
+    PlacementClient,
+)
 
 # What the service itself uses for consumers without a project or a user.
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
@@ -125,28 +130,50 @@ def is_there(found: Mapping[str, Any], wanted: Wanted) -> bool:
     :param found: the consumer's allocations, as the service gives them
     """
     allocations = wanted.whole.allocations
-    if not _has(found, allocations):
+    own = wanted.provider if wanted.beside else None
+    if not _has(found, allocations, own):
         return False
     return wanted.beside or len(found['allocations']) == len(allocations)
 
 
 def _has(
-    found: Mapping[str, Any], allocations: Mapping[str, Mapping[str, int]]
+    found: Mapping[str, Any],
+    allocations: Mapping[str, Mapping[str, int]],
+    own: str | None,
 ) -> bool:
+    """Whether a consumer has allocations.
+
+    :param own: the host's own provider; of others the consumer may have more,
+        since another host shares them. None: of none of them
+    """
     held = found['allocations']
+    if not held.keys() >= allocations.keys():
+        return False
     return all(
-        uuid in held and held[uuid]['resources'] == dict(amounts)
+        have == dict(amounts)
+        or (
+            own in allocations
+            and uuid != own
+            and amounts.keys() <= PLAIN
+            and all(have.get(name, 0) >= n for name, n in amounts.items())
+        )
         for uuid, amounts in allocations.items()
+        for have in (held[uuid]['resources'],)
     )
 
 
 def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     """Return what is sent for a consumer that keeps what it has."""
     allocations = {
-        uuid: {'resources': held['resources']}
+        uuid: {'resources': dict(held['resources'])}
         for uuid, held in found['allocations'].items()
     }
-    allocations.update(wanted.whole.document['allocations'])
+    for uuid, amounts in wanted.whole.allocations.items():
+        total = Counter(amounts)
+        if uuid != wanted.provider and uuid in allocations:
+            # Both hosts share it.
+            total.update(allocations[uuid]['resources'])
+        allocations[uuid] = {'resources': dict(total)}
     return {
         'allocations': allocations,
         'project_id': found.get('project_id') or wanted.project_id or UNKNOWN,
@@ -155,25 +182,33 @@ def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     }
 
 
+def _less(held: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+    """Return what is left of amounts."""
+    left = {name: n - taken.get(name, 0) for name, n in held.items()}
+    return {name: n for name, n in left.items() if n > 0}
+
+
 def undo(
     client: PlacementClient,
     consumer: str,
+    own: str,
     allocations: Mapping[str, Mapping[str, int]],
 ) -> bool:
     """Take away what a consumer has of some providers; keep all else.
 
+    :param own: the host's own provider
     :param allocations: what was made; anything else is not ours, and stays
     :return: whether it had this
     :raises PlacementUnavailable: it may still be there
     """
     for _ in range(_TRIES):
         found = client.allocations(consumer)
-        if not _has(found, allocations):
+        if not _has(found, allocations, own):
             return False
         kept = {
-            uuid: {'resources': other['resources']}
-            for uuid, other in found['allocations'].items()
-            if uuid not in allocations
+            uuid: {'resources': left}
+            for uuid, held in found['allocations'].items()
+            if (left := _less(held['resources'], allocations.get(uuid, {})))
         }
         # Without any left, the service forgets the consumer.
         answer = client.put_allocations(

@@ -118,7 +118,9 @@ class _Root(msgspec.Struct):
     root_provider_uuid: str
 
 
-class _Providers(msgspec.Struct):
+class Roots(msgspec.Struct):
+    """Providers, of which only who they are is read."""
+
     resource_providers: list[_Root]
 
 
@@ -153,7 +155,7 @@ class PlacementClient:
 
         :raises PlacementUnavailable: the service does not answer
         """
-        found = self._decoded('/resource_providers', _Providers)
+        found = self.read('/resource_providers', Roots)
         return {
             one.uuid
             for one in found.resource_providers
@@ -168,7 +170,7 @@ class PlacementClient:
         :raises PlacementUnavailable: the service does not answer
         """
         path = '/allocation_candidates?resources=VCPU:1'
-        found = self._decoded(path, _Candidates).provider_summaries
+        found = self.read(path, _Candidates).provider_summaries
         # Many have the same traits, dozens of them: one list for all those.
         traits: dict[tuple[str, ...], list[str]] = {}
         made = {
@@ -183,8 +185,8 @@ class PlacementClient:
                     root.add(name, one.capacity, one.used)
         return made
 
-    def _decoded(self, path: str, kind: type[T]) -> T:
-        """Return the parts of a long answer that are needed.
+    def read(self, path: str, kind: type[T]) -> T:
+        """Return the parts of an answer that are needed.
 
         :raises PlacementUnavailable: the service does not answer, or with
             something else

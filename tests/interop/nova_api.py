@@ -58,12 +58,18 @@ class Calls:
                         found[node.host] = node.uuid
         return found
 
-    def create(self, flavor, count=1, metadata=None):
+    def create(self, flavor, count=1, metadata=None, port=None):
         """Have servers built; return their uuids.
 
-        *flavor* is (name, vCPUs, MB, GB).
+        *flavor* is (name, vCPUs, MB, GB). *port* is {id, resources, trait},
+        what a port of the network service asks for.
         """
         ctxt = tenant()
+        self._api.network_api.create_resource_requests = lambda *args, **how: (
+            None,
+            groups(port),
+            None,
+        )
         servers, _ = self._api.create(
             ctxt,
             self._flavor(*flavor),
@@ -72,6 +78,7 @@ class Calls:
             max_count=count,
             display_name='server',
             metadata=metadata,
+            supports_port_resource_request=True,
             requested_networks=objects.NetworkRequestList(
                 objects=[objects.NetworkRequest(network_id='none')]
             ),
@@ -181,6 +188,19 @@ class Calls:
     def sync(self, host):
         """Tell all schedulers that a host has no servers."""
         self._scheduler.sync_instance_info(tenant(), host, [])
+
+
+def groups(port):
+    """Return the groups of resources that a port asks for."""
+    if port is None:
+        return []
+    return [
+        objects.RequestGroup(
+            requester_id=port['id'],
+            resources=port['resources'],
+            required_traits={port['trait']},
+        )
+    ]
 
 
 def tenant():

@@ -61,6 +61,7 @@ class Daemon:
             f'[DEFAULT]\ntransport_url = {self._cloud.bus}\n'
             f'[database]\nconnection = {url}\n'
             f'[compute]\nenabled = {serve}\nuse_placement = true\n'
+            'placement_interval = 5\n'
             f'api_database = {self._cloud.databases.api}\n'
             f'{self._cloud.placement.options}'
         )
@@ -277,6 +278,60 @@ def test_a_build_that_fails_everywhere_leaves_nothing(cloud, daemon):
     assert {*cloud.failed_on(server)} == set(HOSTS)
     wait_until(lambda: cloud.placement.held(server) == {}, LIMIT_S)
     wait_until(lambda: claim_state(daemon.store, server) is None, LIMIT_S)
+
+
+def bandwidth(amount: int) -> dict[str, Any]:
+    """Return a port that asks for bandwidth."""
+    return {
+        'id': str(uuid.uuid4()),
+        'resources': {'CUSTOM_BANDWIDTH': amount},
+        'trait': 'CUSTOM_PHYSNET',
+    }
+
+
+def test_a_port_gets_its_bandwidth_on_whatever_host(cloud, daemon):
+    cards = {host: str(uuid.uuid4()) for host in HOSTS}
+    for host, card in cards.items():
+        cloud.placement.add_provider(
+            card, card, ['CUSTOM_PHYSNET'], cloud.nodes[host],
+            CUSTOM_BANDWIDTH=1000,
+        )  # fmt: skip
+    for host in HOSTS:
+        wait_until(
+            lambda of=host: (
+                'CUSTOM_BANDWIDTH' in stored_host(daemon.store, of).resources
+            ),
+            LIMIT_S,
+        )
+    # The first host fails, and the conductor claims the alternate as our
+    # answer says.
+    (first,) = create(cloud, metadata={'fails': 'first'}, port=bandwidth(600))
+    found = built(cloud, first)
+    assert found['state'] == 'active', found
+    (failed,) = cloud.failed_on(first)
+    assert {failed, found['host']} == set(HOSTS)
+    assert cloud.placement.held(first) == {
+        cloud.nodes[found['host']]: {
+            'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1,
+        },
+        cards[found['host']]: {'CUSTOM_BANDWIDTH': 600},
+    }  # fmt: skip
+    # Only the card of the other host has that much left.
+    (second,) = create(cloud, port=bandwidth(600))
+    assert built(cloud, second)['host'] == failed
+    (third,) = create(cloud, port=bandwidth(600))
+    assert built(cloud, third)['cell'] == CELL0
+    assert cloud.placement.held(third) == {}
+    delete(cloud, first, second, third)
+    wait_until(
+        lambda: (
+            not any(
+                cloud.placement.usages(card)['CUSTOM_BANDWIDTH']
+                for card in cards.values()
+            )
+        ),
+        LIMIT_S,
+    )
 
 
 def test_deletes_make_room_again(cloud, daemon):

@@ -82,14 +82,16 @@ def test_a_move_keeps_what_the_instance_has(service, placement_client):
     moved = wanted(second, one.consumer, beside=True)
     assert claims.make(placement_client, [moved])[one.consumer] is Outcome.MADE
     assert service.held(one.consumer) == {first: TAKEN, second: TAKEN}
-    assert claims.undo(placement_client, one.consumer, {second: TAKEN})
+    assert claims.undo(placement_client, one.consumer, second, {second: TAKEN})
     assert service.held(one.consumer) == {first: TAKEN}
     assert not claims.undo(
-        placement_client, one.consumer, {first: {'VCPU': 1}}
+        placement_client, one.consumer, first, {first: {'VCPU': 1}}
     )
-    assert claims.undo(placement_client, one.consumer, {first: TAKEN})
+    assert claims.undo(placement_client, one.consumer, first, {first: TAKEN})
     assert service.held(one.consumer) == {}
-    assert not claims.undo(placement_client, one.consumer, {first: TAKEN})
+    assert not claims.undo(
+        placement_client, one.consumer, first, {first: TAKEN}
+    )
 
 
 def test_claims_of_several_daemons_at_once_are_all_made(

@@ -22,11 +22,11 @@ class Recorded:
         return []
 
 
-def asked(**fields):
+def asked(shared=(), **fields):
     """Return the pairs of the query for a request."""
     client = Recorded()
     request = documents.request({'flavor': {'vcpus': 2}, **fields})
-    assert candidates.find(client, request, ROOT) is None
+    assert candidates.find(client, request, ROOT, shared) is None
     return parse_qsl(client.query)
 
 
@@ -89,3 +89,31 @@ def test_groups_alone_are_asked_in_the_tree_of_the_host():
 def test_the_service_is_asked_only_where_it_knows_more(fields, needed):
     request = documents.request({'flavor': {'vcpus': 2}, **fields})
     assert candidates.is_needed(request) is needed
+
+
+def test_what_another_provider_shares_is_not_asked_of_the_host():
+    assert asked({'DISK_GB': 'pool'}, amounts={'VGPU': 1, 'DISK_GB': 2}) == [
+        ('limit', '1'),
+        ('resources', 'VGPU:1'),
+        ('in_tree', ROOT),
+    ]
+
+
+def test_what_another_provider_shares_is_added_to_what_is_found():
+    class Answering:
+        def allocation_candidates(self, query):
+            amounts = {ROOT: {'resources': {'VGPU': 1}}}
+            return [{'allocations': amounts, 'mappings': {'': [ROOT]}}]
+
+    request = documents.request(
+        {
+            'flavor': {},
+            'amounts': {'VGPU': 1, 'DISK_GB': 2, 'MEMORY_MB': 3},
+        }
+    )
+    shared = {'DISK_GB': 'pool', 'MEMORY_MB': 'pool', 'VCPU': 'other'}
+    found = candidates.find(Answering(), request, ROOT, shared)
+    assert found.allocations == {
+        ROOT: {'VGPU': 1}, 'pool': {'DISK_GB': 2, 'MEMORY_MB': 3},
+    }  # fmt: skip
+    assert found.mappings == {'': [ROOT, 'pool']}
