@@ -56,7 +56,7 @@ ROOMS = {
     'masks': (
         'filters/base.py', 'filters/host_state.py', 'filters/hosts/*.py',
         'filters/support/*.py', 'pipeline/filtering.py',
-        'pipeline/mandatory_filters.py',
+        'pipeline/mandatory_filters.py', 'pipeline/room_filter.py',
         'pipeline/scope_filters.py',
     ),
 }  # fmt: skip

@@ -59,6 +59,7 @@ class Mirroring:
             on_hosts,
             lambda: self._first_pass.record(Progress.NOTHING),
             self._on_hosts_read,
+            self.providers.complete_new if self.providers else list,
         )
 
     def _on_hosts_read(self) -> None:

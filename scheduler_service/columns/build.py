@@ -25,6 +25,7 @@ from scheduler_service.model import (
     Instance,
     Resource,
     ServerGroup,
+    UnitLimits,
 )
 from scheduler_service.model.aggregate_map import AggregateMap
 
@@ -232,7 +233,7 @@ def _documents(values: Sequence[Any]) -> DictionaryColumn:
 
 def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:
     found = {
-        name: _standard(hosts, *fields)
+        name: _standard(hosts, name, *fields)
         for name, fields in STANDARD_FIELDS.items()
     }
     named = sorted({name for host in hosts for name in host.resources})
@@ -242,9 +243,17 @@ def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:
 
 
 def _standard(
-    hosts: Sequence[Host], total: str, used: str, ratio: str
+    hosts: Sequence[Host],
+    name: str,
+    total: str,
+    used: str,
+    ratio: str,
 ) -> ResourceColumns:
     columns = ResourceColumns.absent(len(hosts))
+    for row, host in enumerate(hosts):
+        limits = host.units.get(name)
+        if limits is not None:
+            _put_units(columns, row, limits)
     ratios = [getattr(h, ratio) for h in hosts]
     return dataclasses.replace(
         columns,
@@ -264,10 +273,16 @@ def _custom(offers: Sequence[Resource | None]) -> ResourceColumns:
             columns.reserved[row] = offer.reserved
             columns.used[row] = offer.used
             columns.ratio[row] = offer.allocation_ratio
-            columns.min_unit[row] = offer.min_unit
-            columns.max_unit[row] = offer.max_unit or 2**53
-            columns.step_size[row] = offer.step_size
+            _put_units(columns, row, offer)
     return columns
+
+
+def _put_units(
+    columns: ResourceColumns, row: int, limits: Resource | UnitLimits
+) -> None:
+    columns.min_unit[row] = limits.min_unit
+    columns.max_unit[row] = limits.max_unit or 2**53
+    columns.step_size[row] = limits.step_size
 
 
 def _take(table: HostTable, rows: Any) -> HostTable:

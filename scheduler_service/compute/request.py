@@ -22,10 +22,12 @@ class ComputeRequest(NamedTuple):
     """A request, and what came with it.
 
     :ivar group: the server group that travelled along; None: none did
+    :ivar networks: how its networks reach a host; None: not said
     """
 
     request: Request
     group: ServerGroup | None
+    networks: wire.NetworkMetadata | None
 
 
 def translate(
@@ -103,6 +105,7 @@ def translate(
     return ComputeRequest(
         documents.request(document),
         None if made is None else documents.server_group(made),
+        spec.network_metadata,
     )
 
 

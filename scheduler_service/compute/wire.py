@@ -133,6 +133,13 @@ class LevelParams(Part):
     same_subtree: list[list[str]] | None = None
 
 
+class NetworkMetadata(Part):
+    """NetworkMetadata: how the networks of an instance reach its host."""
+
+    physnets: list[str] | None = None
+    tunneled: bool = False
+
+
 class RequestSpec(Part):
     """RequestSpec."""
 
@@ -155,6 +162,7 @@ class RequestSpec(Part):
     is_bfv: bool | None = False
     requested_resources: list[dict[str, Any]] | None = None
     request_level_params: LevelParams | None = None
+    network_metadata: NetworkMetadata | None = None
 
 
 class Aggregate(Part):

@@ -212,8 +212,9 @@ class SchedulingBatch:
         if pending is not None:
             stages.of_claim(scheduled, sent_at)
         # Replies first: the snapshot is brought up to date as they travel.
-        for one in scheduled:
-            self._replies.finish(one)
+        with self._replies.claimer.together():
+            for one in scheduled:
+                self._replies.finish(one)
         for one in scheduled:
             self._replies.record(one)
         if pending is None:

@@ -7,11 +7,13 @@ service. The engine does not know which.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.lanes import GatherS
 from scheduler_service.model import Placement, Request
 
 # Replies to a job with an error, and records why.
@@ -24,6 +26,25 @@ class Claimer(Protocol):
     @property
     def has_pending(self) -> bool:
         """Whether claims are being completed."""
+        ...
+
+    @property
+    def gather_s(self) -> GatherS | None:
+        """For how long requests may gather, since none could be completed.
+
+        None: each can be at any time.
+        """
+        ...
+
+    def notify(self, on_call_end: Callable[[], None]) -> None:
+        """Have it said when ``gather_s`` may say something else."""
+        ...
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Begin to complete no claim before all of a batch are handed over.
+
+        For the engine's thread.
+        """
         ...
 
     def check(self, request: Request) -> None:
@@ -59,6 +80,11 @@ class EmbeddedClaimer:
     """Claims are complete once they are in the store."""
 
     has_pending = False
+    gather_s = None
+    together = staticmethod(contextlib.nullcontext)
+
+    def notify(self, on_call_end: Callable[[], None]) -> None:
+        """Do nothing: nothing is waited for."""
 
     def check(self, request: Request) -> None:
         """Check that a request has no groups of resources.

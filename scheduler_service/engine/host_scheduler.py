@@ -6,7 +6,7 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from scheduler_service.engine.batch import NextJobs, SchedulingBatch
 from scheduler_service.engine.claimers import Claimer
@@ -16,7 +16,9 @@ from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob
+from scheduler_service.engine.lanes import GatherS
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import OthersWait, Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
@@ -82,15 +84,19 @@ class HostScheduler:
         """Have extenders asked, and bind what is claimed."""
         self._selector.extenders = self.replies.extenders = extenders
 
-    def claim_with(
-        self, claimer: Claimer, requeue: Callable[[HostJob], None]
-    ) -> None:
+    def claim_with(self, claimer: Claimer, queue: RequestQueue) -> None:
         """Have what is claimed in the store completed.
 
-        :param requeue: puts a job back into the request queue
+        :param queue: gets jobs back whose claims could not be
         """
         self._selector.claimer = self.replies.claimer = claimer
-        self.replies.requeue = requeue
+        self.replies.requeue = lambda job: queue.requeue([job])
+        claimer.notify(queue.notify)
+
+    @property
+    def gather_s(self) -> GatherS | None:
+        """For how long requests may gather, as the claimer says."""
+        return self.replies.claimer.gather_s
 
     @property
     def selections(self) -> int:

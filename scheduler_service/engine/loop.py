@@ -130,7 +130,9 @@ class EngineLoop:
         while True:
             self.turns += 1
             self.turned_at = time.monotonic()
-            jobs = self._queue.take(self.options.batch_size, _IDLE_S)
+            jobs = self._queue.take(
+                self.options.batch_size, _IDLE_S, self._hosts.gather_s
+            )
             if self._changes:
                 self._change()
             if not jobs and self._queue.closed and not len(self._queue):

@@ -1,11 +1,8 @@
 """Completes claims by allocations in the placement service.
 
 The engine's thread hands claims over and goes on. Threads of
-:class:`PlacementClaimer` take as many waiting claims as fit into one call. No
-two of them work at the same provider at once, since calls that do so fail
-each other. One call for many consumers costs the service less than half of
-one for each, so a second call begins beside the first only where it is full,
-or where the first takes long. The queue is guarded by a condition.
+:class:`PlacementClaimer` take as many waiting claims as fit into one call; see
+``placement_queue``.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import logging
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -24,6 +20,10 @@ from scheduler_service.engine.claimers import Refuse
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.placement_journal import PlacementJournal
+from scheduler_service.engine.placement_queue import (
+    MOST_AT_ONCE,
+    PlacementQueue,
+)
 from scheduler_service.engine.placement_trees import TreeClaims
 from scheduler_service.model import Placement, Request
 from scheduler_service.placement import candidates, claims
@@ -32,11 +32,7 @@ from scheduler_service.placement.client import PlacementClient
 from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
-# How many consumers go in one call.
-MOST_AT_ONCE = 16
 _THREADS = 4
-# Where a call takes longer than this, others begin beside it, in seconds.
-_PATIENCE_S = 0.25
 # How long what is under way is waited for at the end, in seconds.
 _STOP_S = 5.0
 # What was made is recorded after this time at the latest, in seconds.
@@ -101,12 +97,9 @@ class PlacementClaimer:
         self._store = store
         self._health = health
         self._refuse = refuse
-        self._changed = threading.Condition()
-        self._waiting: deque[_Task] = deque()
-        self._busy: set[str] = set()
-        self._pending = 0
-        self._calls = 0
-        self._stopping = False
+        self._queue: PlacementQueue[_Task] = PlacementQueue()
+        self.together = self._queue.together
+        self.gather_s = self._queue.gather_s
         self._threads = [
             threading.Thread(
                 target=self._run, name=f'placement-{number}', daemon=True
@@ -119,7 +112,11 @@ class PlacementClaimer:
     @property
     def has_pending(self) -> bool:
         """Whether claims are being completed."""
-        return self._pending > 0
+        return self._queue.has_pending
+
+    def notify(self, on_call_end: Callable[[], None]) -> None:
+        """Have it said when a call ended; see :meth:`gather_s`."""
+        self._queue.on_call_end = on_call_end
 
     def check(self, request: Request) -> None:
         """Check that a request says itself all that it asks for.
@@ -171,80 +168,29 @@ class PlacementClaimer:
             on_done,
             on_failure,
         )
-        with self._changed:
-            self._pending += 1
-            self._waiting.append(task)
-            self._changed.notify()
+        self._queue.put(task)
 
     def stop(self) -> None:
         """End the threads once they have done what they are at."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         journal = PlacementJournal(self._store)
-        while tasks := self._take(journal):
-            try:
-                self._complete(tasks, journal)
-            finally:
-                with self._changed:
-                    for task in tasks:
-                        self._busy -= task.hosts.keys()
-                    self._pending -= len(tasks)
-                    self._calls -= 1
-                    self._changed.notify_all()
-        journal.close()
-
-    def _take(self, journal: PlacementJournal) -> list[_Task]:
-        """Wait for tasks whose providers nobody works at; none: the end."""
         while True:
-            with self._changed:
-                taken = self._free_tasks()
-                if taken or self._stopping:
-                    self._calls += 1
-                    return taken
-                limit = self._patience()
-                if journal.has_pending:
-                    limit = min(limit or _RECORD_S, _RECORD_S)
-                in_time = self._changed.wait(limit)
-            if not in_time and journal.has_pending:
+            call = self._queue.take(_RECORD_S if journal.has_pending else None)
+            if call is None:
                 journal.flush()
-
-    def _patience(self) -> float | None:
-        """Return for how long a thread may wait; None: until it is woken."""
-        if not self._waiting:
-            return None
-        waited = time.monotonic() - self._waiting[0].since
-        return _PATIENCE_S - waited if waited < _PATIENCE_S else None
-
-    def _free_tasks(self) -> list[_Task]:
-        """Take the tasks of one call; none where it is to wait."""
-        taken: list[_Task] = []
-        count = 0
-        full = False
-        for task in self._waiting:
-            if taken and count + len(task.wanted) > MOST_AT_ONCE:
-                full = True
-                break
-            if self._busy.isdisjoint(task.hosts):
-                taken.append(task)
-                count += len(task.wanted)
-        if not taken or self._is_early(taken, full or count >= MOST_AT_ONCE):
-            return []
-        for task in taken:
-            self._waiting.remove(task)
-            self._busy.update(task.hosts)
-        return taken
-
-    def _is_early(self, tasks: Sequence[_Task], full: bool) -> bool:
-        """Whether more tasks can join until a call that is under way ends."""
-        if full or not self._calls:
-            return False
-        return time.monotonic() - tasks[0].since < _PATIENCE_S
+                continue
+            try:
+                if not call.tasks:
+                    break
+                self._complete(call.tasks, journal)
+            finally:
+                self._queue.done(call)
+        journal.close()
 
     def _complete(
         self, tasks: Sequence[_Task], journal: PlacementJournal

@@ -15,7 +15,6 @@ where the others are. What holds across lanes:
 
 from __future__ import annotations
 
-import collections
 import heapq
 import itertools
 import threading
@@ -24,6 +23,7 @@ from collections.abc import Hashable, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob, Job
+from scheduler_service.engine.lanes import GatherS, Lane
 
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
@@ -38,21 +38,6 @@ _BLOCKED_S = 0.002
 _SPARE = 64
 
 
-class _Lane:
-    """The jobs of one caller.
-
-    :ivar served: what it was given, in instances; its place among others
-    :ivar entry: number of its entry in the heap; others are out of date
-    """
-
-    __slots__ = ('entry', 'jobs', 'served')
-
-    def __init__(self, served: float) -> None:
-        self.jobs: collections.deque[Job] = collections.deque()
-        self.served = served
-        self.entry = -1
-
-
 class RequestQueue:
     """Jobs of callers, each of whom gets a fair share of the engine.
 
@@ -62,11 +47,11 @@ class RequestQueue:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._lanes: dict[Hashable, _Lane] = {}
+        self._lanes: dict[Hashable, Lane] = {}
         # (served, number, lane) of lanes whose next job may be taken.
-        self._ready: list[tuple[float, int, _Lane]] = []
+        self._ready: list[tuple[float, int, Lane]] = []
         # Lanes whose next job waits for another job's result.
-        self._blocked: list[_Lane] = []
+        self._blocked: list[Lane] = []
         self._numbers = itertools.count()
         self._waiting = self._busy_lanes = self._kept_lanes = 0
         # What the lane that was last taken from had been given before.
@@ -78,6 +63,8 @@ class RequestQueue:
         self._pending: list[Job] = []
         self._kept_pending = 0
         self._closed = self._interrupted = False
+        # Says how long requests may gather, while the engine's thread waits.
+        self._gather_s: GatherS | None = None
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -123,9 +110,12 @@ class RequestQueue:
             if not self._room(job):
                 raise self._busy()
             self._append(job)
-            self._changed.notify()
-        # The job is more urgent than whatever this thread does next.
-        time.sleep(_YIELD_S)
+            gathering = self._is_gathering()
+            if not gathering:
+                self._changed.notify()
+        if not gathering:
+            # The job is more urgent than whatever this thread does next.
+            time.sleep(_YIELD_S)
 
     def put_all(self, jobs: Sequence[Job]) -> None:
         """Add jobs of one caller that came together, to be decided together.
@@ -177,7 +167,7 @@ class RequestQueue:
             lane.served = max(lane.served, self._clock)
             self._push(lane)
 
-    def _lane(self, key: Hashable) -> _Lane:
+    def _lane(self, key: Hashable) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             if len(self._lanes) > 2 * self._kept_lanes + _SPARE:
@@ -187,10 +177,10 @@ class RequestQueue:
                     if one.jobs or one.served > self._clock
                 }
                 self._kept_lanes = len(self._lanes)
-            lane = self._lanes[key] = _Lane(self._clock)
+            lane = self._lanes[key] = Lane(self._clock)
         return lane
 
-    def _push(self, lane: _Lane) -> None:
+    def _push(self, lane: Lane) -> None:
         """Have a lane served in its turn."""
         lane.entry = next(self._numbers)
         heapq.heappush(self._ready, (lane.served, lane.entry, lane))
@@ -215,19 +205,24 @@ class RequestQueue:
                     self._push(lane)
             self._changed.notify()
 
-    def take(self, most: int, timeout: float) -> list[Job]:
+    def take(
+        self, most: int, timeout: float, gather_s: GatherS | None = None
+    ) -> list[Job]:
         """Return up to *most* jobs, none if none comes within the timeout.
 
         An isolated job comes in a batch of its own, and so does one with
         more instances than a batch is to have.
 
         :param timeout: in seconds
+        :param gather_s: lets requests gather before they are taken
         """
         with self._changed:
             self._forget_finished()
             taken: list[Job] = []
             if not self._wait(timeout):
                 return taken
+            if gather_s is not None:
+                self._gather(gather_s)
             left = _INSTANCES_PER_JOB * most
             while len(taken) < most and left > 0:
                 job = self._next()
@@ -240,6 +235,26 @@ class RequestQueue:
                 if job.isolated:
                     break
             return taken
+
+    def _gather(self, gather_s: GatherS) -> None:
+        """Let requests gather, as long as one is next in line."""
+        self._gather_s = gather_s
+        while isinstance(job := self._next(), HostJob) and job.claim:
+            left = gather_s(self._waiting)
+            if left <= 0 or self._closed or self._interrupted:
+                break
+            self._changed.wait(left)
+        self._gather_s = None
+
+    def _is_gathering(self) -> bool:
+        """Whether :meth:`take` waits for requests, and goes on waiting."""
+        gather_s = self._gather_s
+        return gather_s is not None and gather_s(self._waiting) > 0
+
+    def notify(self) -> None:
+        """Have :meth:`take` ask again for how long requests may gather."""
+        with self._changed:
+            self._changed.notify()
 
     def take_batchable(self, most: int) -> list[HostJob]:
         """Return the batchable host jobs first in line, without waiting."""

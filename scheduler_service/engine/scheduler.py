@@ -156,7 +156,7 @@ class Scheduler:
     def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
         """Have claims completed, from the start on."""
         claimer = make(self._hosts.replies.refuse)
-        self._hosts.claim_with(claimer, lambda job: self._queue.requeue([job]))
+        self._hosts.claim_with(claimer, self._queue)
 
     def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.

@@ -110,6 +110,15 @@ class HostFilter:
         """
         return {}
 
+    def numa_limits(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> dict[str, float]:
+        """Return allocation ratios by which a request fits on NUMA cells.
+
+        Empty where it asks for no such cells.
+        """
+        return {}
+
     def ratios(
         self, table: HostTable, settings: Settings
     ) -> tuple[str, Floats] | None:

@@ -41,6 +41,7 @@ _INSTANCES_AT_ONCE = 1000
 _CHUNK = 500
 # After so many parts of new instances the table has grown by much.
 _GROWN = (0, 9)
+Complete = Callable[[Sequence[HostReport]], list[HostReport]]
 _ANALYZE = f'ANALYZE {schema.instances.name}, {schema.allocations.name}'
 
 
@@ -58,11 +59,19 @@ class Applier:
     """Applies changes to a store.
 
     :param before_each: called before each transaction; it may raise to stop
+    :param complete_new: adds to reports of hosts that are new what others
+        know of them
     """
 
-    def __init__(self, store: Store, before_each: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        before_each: Callable[[], None],
+        complete_new: Complete = list,
+    ) -> None:
         self._store = store
         self._before_each = before_each
+        self._complete_new = complete_new
         # Hash of the last report of each node that was written.
         self._written: dict[tuple[str, str], int] = {}
 
@@ -101,7 +110,10 @@ class Applier:
                 or key not in stored
             ]
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
-            self._write_reports(part)
+            new = [one for one in part if (one.host, one.node) not in stored]
+            known = [one for one in part if (one.host, one.node) in stored]
+            completed = self._complete_new(new) if new else []
+            self._write_reports([*known, *completed])
         touched |= {one.host for one in reports}
         self._written.update(hashes)
         return sorted(touched)

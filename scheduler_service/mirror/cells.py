@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -119,8 +119,8 @@ class CellReader:
             since = _since(queries.newest_instance_change(conn), now)
             instances = queries.changed_instances(conn, since)
             marks = queries.node_marks(conn)
-            nodes = self._nodes
-            if not self._is_quiet(marks) or full:
+            nodes: dict[int, tuple[Any, ...]] = {} if full else self._nodes
+            if not self._is_quiet(marks) and not full:
                 since = _since(marks.changed_at, now)
                 nodes = queries.changed_nodes(conn, since)
             fresh = self._fresh_instances(instances)
@@ -129,7 +129,14 @@ class CellReader:
                 hosts = self._affected(services, fresh, nodes)
             found = None
             if hosts is None or hosts or fresh:
-                found = self._changes(conn, hosts, services, fresh, known)
+                rows = queries.nodes(
+                    conn, None if hosts is None else sorted(hosts)
+                )
+                if full:
+                    rows = _noted(rows, nodes)
+                found = self._changes(
+                    conn, hosts, rows, services, fresh, known
+                )
         self._services, self._nodes = services, nodes
         self._instances = {uuid: tuple(row) for uuid, row in instances.items()}
         if full:
@@ -179,6 +186,7 @@ class CellReader:
         self,
         conn: Connection,
         hosts: set[str] | None,
+        nodes: Iterable[Any],
         services: Mapping[str, ServiceState],
         fresh: Iterable[Any],
         known: Known,
@@ -191,7 +199,7 @@ class CellReader:
         ]
         reports = [
             report
-            for row in queries.nodes(conn, ordered)
+            for row in nodes
             if row.host in known.hosts
             and row.host in services
             and translation.is_initialized(row)
@@ -236,6 +244,15 @@ class CellReader:
                     'Cell %s: %s is left out: %s', self.cell.name, what, error
                 )
         return None
+
+
+def _noted(
+    rows: Iterable[Any], nodes: dict[int, tuple[Any, ...]]
+) -> Iterator[Any]:
+    """Yield rows of nodes; keep in *nodes* how they are now."""
+    for row in rows:
+        nodes[row.id] = queries.moving(row)
+        yield row
 
 
 def _since(

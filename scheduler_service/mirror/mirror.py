@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.mirror import queries, translation
-from scheduler_service.mirror.applying import Applier
+from scheduler_service.mirror.applying import Applier, Complete
 from scheduler_service.mirror.cells import (
     OVERLAP_S,
     CellChanges,
@@ -73,6 +73,8 @@ class Mirror:
     :param on_hosts: called with service hosts that were read again
     :param on_lead: called when this daemon becomes the one that writes
     :param on_pass: called after its first complete pass as that one
+    :param complete_new: adds to reports of hosts that are new what others
+        know of them
     :raises ConfigurationError: a URL cannot be used
     """
 
@@ -85,6 +87,7 @@ class Mirror:
         on_hosts: Callable[[Sequence[str]], None] | None = None,
         on_lead: Callable[[], None] = _do_nothing,
         on_pass: Callable[[], None] = _do_nothing,
+        complete_new: Complete = list,
     ) -> None:
         self._options = options
         # Options to take at the next turn.
@@ -94,7 +97,7 @@ class Mirror:
         self._on_lead = on_lead
         self._on_pass = on_pass
         self._lease = Lease(store, _LEASE, holder)
-        self._applier = Applier(store, self._lease.keep)
+        self._applier = Applier(store, self._lease.keep, complete_new)
         self._api = self._database(options.api_database)
         self._cells: dict[Cell, CellReader] = {}
         self._known: dict[int, Known] = {}

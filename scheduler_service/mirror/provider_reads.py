@@ -6,10 +6,21 @@ Stateless; any thread may call it.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scheduler_service.model import STANDARD_FIELDS, HostReport, Resource
-from scheduler_service.placement.client import PlacementClient, Provider
+from scheduler_service.model import (
+    STANDARD_FIELDS,
+    HostReport,
+    Resource,
+    UnitLimits,
+)
+from scheduler_service.placement.client import (
+    UNBOUNDED,
+    PlacementClient,
+    Provider,
+    Units,
+)
 
 
 class AllProviders(NamedTuple):
@@ -39,13 +50,17 @@ def read_all(client: PlacementClient, since: float) -> AllProviders:
 
 
 def report(
-    node: Any, provider: Provider, counted: list[str] | None = None
+    node: Any,
+    provider: Provider,
+    units: Mapping[str, Units],
+    counted: list[str] | None = None,
 ) -> HostReport:
     """Return what a provider says of a host.
 
     Capacity is what is left of the total after what is reserved, times the
     ratio; so the ratio is 1.
 
+    :param units: resource class -> bounds of what the provider itself has
     :param counted: instances whose claims its use includes
     """
     changes: dict[str, Any] = {}
@@ -54,9 +69,25 @@ def report(
         changes[used] = provider.used.get(name, 0)
         changes[ratio] = 1.0
     changes['resources'] = {
-        name: Resource(total=max(capacity, 0), used=provider.used.get(name, 0))
+        name: Resource(
+            total=max(capacity, 0),
+            used=provider.used.get(name, 0),
+            **_bounds(units.get(name)),
+        )
         for name, capacity in provider.capacity.items()
         if name not in STANDARD_FIELDS
     }
+    changes['units'] = {
+        name: UnitLimits(**_bounds(one))
+        for name, one in units.items()
+        if name in STANDARD_FIELDS
+    }
     changes['traits'] = provider.traits
     return HostReport(node.host, node.node, changes, counted=counted)
+
+
+def _bounds(units: Units | None) -> dict[str, int]:
+    """Return the fields of a document that bound single allocations."""
+    least, most, step = units or UNBOUNDED
+    found = {'min_unit': least, 'step_size': step}
+    return found if most == UNBOUNDED.most else {**found, 'max_unit': most}

@@ -21,14 +21,14 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.mirror import provider_reads
-from scheduler_service.mirror.provider_reads import AllProviders
+from scheduler_service.mirror.early_providers import EarlyProviders
+from scheduler_service.mirror.left_claims import LeftClaims
+from scheduler_service.mirror.provider_units import ProviderUnits
 from scheduler_service.model import HostReport
-from scheduler_service.placement import claims
 from scheduler_service.placement.client import PlacementClient, Provider
 from scheduler_service.store import clock, schema
-from scheduler_service.store.claims import lifecycle, placement_records
-from scheduler_service.store.claims.placement_records import Record
-from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.claims import placement_records
+from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.writing import host_reports
 
 LOG = logging.getLogger(__name__)
@@ -39,19 +39,13 @@ _HOSTS_AT_ONCE = 500
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
-# What was read before the hosts were there is used for so long, in seconds.
-_EARLY_S = 30.0
+# How often it is looked, at the start, whether this daemon leads, in seconds.
+_LOOK_S = 0.2
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
-_SWEEP_S = 10.0
-_SWEPT_AT_ONCE = 50
-# A claim without a confirmation is looked at after this time, in seconds.
-_UNCONFIRMED_S = 60.0
 # Within this time it is recorded that allocations were made.
 _MARKING_S = 0.4
-# Likewise if its allocations may not be made: longer than any call takes.
-_UNMARKED_S = 300.0
 
 
 class _Node(NamedTuple):
@@ -59,10 +53,6 @@ class _Node(NamedTuple):
     host: str
     node: str
     uuid: str
-
-
-def _is_old(every: AllProviders) -> bool:
-    return time.monotonic() - every.read_at > _EARLY_S
 
 
 class ProviderFollower:
@@ -95,10 +85,13 @@ class ProviderFollower:
         # Whether all hosts were there at a read, since this daemon leads.
         self._passed = False
         # Read before they all were, to be used when they are.
-        self._early: AllProviders | None = None
+        self._early = EarlyProviders()
+        self.complete_new = self._early.complete
         self._stopping = False
         self._checked = False
-        self._read_all_at = self._swept_at = -1e9
+        self._read_all_at = -1e9
+        self._claims = LeftClaims(store, client, health)
+        self._units = ProviderUnits(store, client)
         # Hash of what was last written of each provider.
         self._written: dict[str, int] = {}
         self._thread = threading.Thread(
@@ -136,6 +129,7 @@ class ProviderFollower:
             self._changed.notify()
 
     def _run(self) -> None:
+        look_until = time.monotonic() + _IDLE_S
         while not self._stopping:
             done = False
             try:
@@ -154,7 +148,8 @@ class ProviderFollower:
             with self._changed:
                 due = done and (self._touched or self._then)
                 if not due and not self._stopping:
-                    self._changed.wait(_IDLE_S)
+                    started = self._leading() or time.monotonic() > look_until
+                    self._changed.wait(_IDLE_S if started else _LOOK_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
 
@@ -181,10 +176,8 @@ class ProviderFollower:
             self._read_all_then()
         else:
             self._read_touched()
-        self._undo_orphans()
-        if time.monotonic() - self._swept_at > _SWEEP_S:
-            self._release_forgotten()
-            self._swept_at = time.monotonic()
+        self._claims.sweep()
+        self._units.read_some()
 
     def _read_all_then(self) -> None:
         """Read all, and call whoever waited for it before it began."""
@@ -243,14 +236,17 @@ class ProviderFollower:
             they did not change
         """
         with self._taken(again=not first):
-            every, self._early = self._early, None
-            if not first or every is None or _is_old(every):
+            every = self._early.take() if first else None
+            if every is None:
                 every = provider_reads.read_all(self._client, self._now())
             since, known, found, read_at = every
             if not first and not self._passed:
-                self._early = every
+                self._early.put(every)
+            if not self._passed:
+                self._units.load()
             self._passed |= first
             nodes = self._nodes()
+            self._units.follow(node.uuid for node in nodes)
             self._write(
                 {
                     node: found.get(node.uuid)
@@ -260,6 +256,8 @@ class ProviderFollower:
                 },
                 since,
             )
+        if first:
+            self._early.forget()
         # Those that have no processor left are not in the answer.
         full = [node.host for node in nodes
                 if node.uuid in known and node.uuid not in found]  # fmt: skip
@@ -279,6 +277,7 @@ class ProviderFollower:
         for node in self._nodes(hosts):
             provider = self._client.provider(node.uuid)
             found[node] = provider or Provider(node.uuid, {}, {}, [])
+            self._units.put(node.uuid, found[node].units or {})
         self._write(found, since)
 
     def _now(self) -> float:
@@ -313,10 +312,13 @@ class ProviderFollower:
             for node, provider in part:
                 listed = sorted(counted.get(node.id, ()))
                 # A host that was removed and comes back is a new row.
-                mark = hash((node.id, str(provider), *listed))
+                units = self._units.of(node.uuid)
+                mark = hash((node.id, str((provider[:4], units)), *listed))
+                if self._early.has_written(provider) and not units:
+                    self._written[node.uuid] = mark
                 if self._written.get(node.uuid) != mark or listed:
                     reports.append(
-                        provider_reads.report(node, provider, listed)
+                        provider_reads.report(node, provider, units, listed)
                     )
                 self._written[node.uuid] = mark
             if reports:
@@ -337,64 +339,3 @@ class ProviderFollower:
         except Exception:
             self._written.clear()
             raise
-
-    def _undo_orphans(self) -> None:
-        """Undo the allocations of claims that were released."""
-        with self._store.reading() as conn:
-            found = placement_records.orphans(conn, _SWEPT_AT_ONCE)
-        for record in found:
-            self._undo_orphan(record)
-
-    def _undo_orphan(self, record: Record) -> None:
-        def work(writer: Writer) -> bool:
-            # The call is inside the transaction: whoever claims the same
-            # again waits for the row, and so for the end of it.
-            if not placement_records.take_orphan(writer.conn, record):
-                return False
-            return claims.undo(
-                self._client, record.instance_uuid, record.allocations
-            )
-
-        if self._store.write(work):
-            self._health.count('placement_claims_undone')
-
-    def _release_forgotten(self) -> None:
-        """Release claims whose allocations the compute service deleted.
-
-        It does so for an instance that could not be built.
-        """
-        with self._store.reading() as conn:
-            found = placement_records.unconfirmed(
-                conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
-            )
-            unmarked = placement_records.unmarked(
-                conn, _UNMARKED_S, _SWEPT_AT_ONCE
-            )
-        gone = [one for one in (*found, *unmarked) if not self._is_held(one)]
-        uuids = [record.instance_uuid for record in gone]
-        self._mark_made([one for one in unmarked if one not in gone])
-        if not gone:
-            return
-
-        def work(writer: Writer) -> None:
-            lifecycle.drop_moves(writer, uuids)
-            lifecycle.release(writer, uuids)
-            placement_records.forget(writer.conn, uuids)
-
-        self._store.write(work)
-        self._health.count('placement_claims_forgotten', by=len(gone))
-
-    def _is_held(self, record: Record) -> bool:
-        """Whether an instance has allocations of a claim's providers."""
-        held = self._client.allocations(record.instance_uuid)['allocations']
-        return any(uuid in held for uuid in record.allocations)
-
-    def _mark_made(self, records: Sequence[Record]) -> None:
-        if records:
-            self._store.write(
-                lambda writer: placement_records.mark_made(
-                    writer.conn,
-                    [one.instance_uuid for one in records],
-                    {one.host_uuid for one in records},
-                )
-            )

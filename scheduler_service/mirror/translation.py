@@ -105,7 +105,10 @@ def host_report(
         'num_io_ops': _count(stats.get('io_workload')),
         'failed_builds': _count(stats.get('failed_builds')),
         'pci_device_pools': _pci_pools(row.pci_stats),
-        'numa_topology': _numa_topology(row.numa_topology),
+        'numa_topology': _numa_topology(
+            row.numa_topology,
+            {} if with_capacity else _numa_ratios(row),
+        ),
         'cell_uuid': cell_uuid,
     }
     if with_capacity:
@@ -241,7 +244,21 @@ def _pci_pools(text: Any) -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)]
 
 
-def _numa_topology(text: Any) -> dict[str, Any] | None:
+def _numa_ratios(row: Any) -> dict[str, float]:
+    """Return the ratios that hold for the NUMA cells of a host.
+
+    The placement service's capacity has them in it, and cells do not.
+    """
+    stated = {
+        name: getattr(row, name)
+        for name in ('cpu_allocation_ratio', 'ram_allocation_ratio')
+    }
+    return {name: float(ratio) for name, ratio in stated.items() if ratio}
+
+
+def _numa_topology(
+    text: Any, ratios: Mapping[str, float]
+) -> dict[str, Any] | None:
     """Return a NUMA topology; None where the host reports no cells."""
     found = _bare(_decoded(text))
     if not isinstance(found, dict) or not isinstance(found.get('cells'), list):
@@ -251,5 +268,6 @@ def _numa_topology(text: Any) -> dict[str, Any] | None:
             {key: value for key, value in cell.items() if value is not None}
             for cell in found['cells']
             if isinstance(cell, dict)
-        ]
+        ],
+        **ratios,
     }

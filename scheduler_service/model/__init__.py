@@ -18,6 +18,7 @@ from scheduler_service.model.inventory import (
     ReportedHost,
     Resource,
     ServerGroup,
+    UnitLimits,
 )
 from scheduler_service.model.reply import (
     HostsAnswer,
@@ -64,6 +65,7 @@ __all__ = [
     'SelectEntry',
     'Selection',
     'ServerGroup',
+    'UnitLimits',
     'ZoneEntry',
     'ZoneRequest',
     'plain',

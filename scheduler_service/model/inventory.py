@@ -21,6 +21,7 @@ from scheduler_service.model.limits import (
 )
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Unit = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 Uuid = Annotated[
@@ -34,6 +35,9 @@ ResourceClass = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}\Z')]
 Trait = Annotated[str, msgspec.Meta(pattern=r'^[A-Z0-9_]{1,255}\Z')]
 Scalar = str | int | float | bool | None
 
+StandardClass = Annotated[
+    str, msgspec.Meta(pattern=r'^(VCPU|MEMORY_MB|DISK_GB)\Z')
+]
 STANDARD_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 # Fields of a host's document by standard class: total, used, ratio.
 STANDARD_FIELDS = {
@@ -102,10 +106,18 @@ class Resource(Document):
     total: Count
     used: Count = 0
     reserved: Count = 0
-    min_unit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] = 1
-    max_unit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
-    step_size: Annotated[int, msgspec.Meta(ge=1, le=2**53)] = 1
+    min_unit: Unit = 1
+    max_unit: Unit | None = None
+    step_size: Unit = 1
     allocation_ratio: Ratio = 1.0
+
+
+class UnitLimits(Document):
+    """What one instance may take of a standard class at a time."""
+
+    min_unit: Unit = 1
+    max_unit: Unit | None = None
+    step_size: Unit = 1
 
 
 class Metric(Document):
@@ -148,6 +160,7 @@ class Host(Document):
     num_instances: Count | None = None
     traits: list[Trait] = []
     resources: dict[ResourceClass, Resource] = {}
+    units: dict[StandardClass, UnitLimits] = {}
     pci_device_pools: list[dict[str, Any]] | None = []
     numa_topology: dict[str, Any] | None = None
     cell_uuid: Short | None = None

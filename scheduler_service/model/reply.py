@@ -13,6 +13,8 @@ class Selection(msgspec.Struct, kw_only=True):
     :ivar limits: the most that the capacity filters allow on the host in
         total, by ``vcpu``, ``memory_mb`` and ``disk_gb``; absent where no
         filter checked it
+    :ivar numa_limits: ``cpu_allocation_ratio`` and ``ram_allocation_ratio``
+        of the host's NUMA cells, where the request asks for such cells
     :ivar allocation: of the placement service, where it is more than amounts
         of the host's own provider: ``allocations`` and ``mappings``
     """
@@ -23,6 +25,7 @@ class Selection(msgspec.Struct, kw_only=True):
     zone: str | None = None
     cell: str | None = None
     limits: dict[str, int] = {}
+    numa_limits: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     allocation: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 

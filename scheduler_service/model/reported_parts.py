@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from scheduler_service.model.inventory import Count, Scalar
+from scheduler_service.model.inventory import Count, Ratio, Scalar
 from scheduler_service.model.limits import MAX_NUMBER
 
 _Number = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -55,6 +55,8 @@ class NumaTopology(msgspec.Struct):
     """The NUMA cells of a host."""
 
     cells: list[NumaCell] | None = None
+    cpu_allocation_ratio: Ratio | None = None
+    ram_allocation_ratio: Ratio | None = None
 
 
 class MetricValue(msgspec.Struct):

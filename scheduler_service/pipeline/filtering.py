@@ -26,10 +26,8 @@ from scheduler_service.filters.base import (
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.mandatory_filters import (
-    MANDATORY_FILTERS,
-    Resources,
-)
+from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
+from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 
 # In which form a filter gives its verdict. Plain numbers: a request compares

@@ -16,8 +16,8 @@ from scheduler_service.columns.topology import Topology
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.mandatory_filters import Resources
 from scheduler_service.pipeline.ranking import Finalists, Ranking
+from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
@@ -87,6 +87,11 @@ class SelectionBuilder:
         self._limiting = tuple(
             one for one in filters if type(one).limits is not HostFilter.limits
         )
+        self._numa = tuple(
+            one
+            for one in filters
+            if type(one).numa_limits is not HostFilter.numa_limits
+        )
         self._stating = any(
             type(one).ratios is not HostFilter.ratios for one in filters
         )
@@ -97,7 +102,7 @@ class SelectionBuilder:
         self, table: HostTable, row: int, uuid: str, request: Request
     ) -> Assignment:
         """Return what an instance gets on the host of a row."""
-        selection = self._selection(table, row, request.forced)
+        selection = self._selection(table, row, request)
         return Assignment(
             uuid=uuid,
             row=row,
@@ -131,7 +136,7 @@ class SelectionBuilder:
             return
         taken = {one.row for one in assignments}
         offers = [
-            self._selection(table, row, request.forced)
+            self._selection(table, row, request)
             for row in ranking.best(wanted + len(taken))
             if row not in taken
         ]
@@ -143,9 +148,17 @@ class SelectionBuilder:
             one.placement.alternates = by_cell.get(cell, [])[:wanted]
 
     def _selection(
-        self, table: HostTable, row: int, forced: bool
+        self, table: HostTable, row: int, request: Request
     ) -> Selection:
-        """Return what is answered for a host; made once."""
+        """Return what is answered for a host, all but NUMA made once."""
+        selection = self._plain(table, row, request.forced)
+        for one in () if request.forced else self._numa:
+            limits = one.numa_limits(table, row, request, self._settings)
+            if limits:
+                return msgspec.structs.replace(selection, numa_limits=limits)
+        return selection
+
+    def _plain(self, table: HostTable, row: int, forced: bool) -> Selection:
         if self._topology is not table.topology or len(self._kept) > _KEPT:
             self._topology = table.topology
             self._kept = {}

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from keystoneauth1 import exceptions
 
 from scheduler_service import errors
 
+T = TypeVar('T')
 LOG = logging.getLogger(__name__)
 # Mappings and the generation of consumers are in it.
 MICROVERSION = '1.36'
@@ -53,6 +55,23 @@ class Answer(NamedTuple):
         return self.status == _MISFIT and self.code == CONCURRENT_UPDATE
 
 
+class Units(NamedTuple):
+    """What a single allocation of a resource class may be.
+
+    :ivar least: and no less
+    :ivar most: and no more
+    :ivar step: a multiple of it
+    """
+
+    least: int
+    most: int
+    step: int
+
+
+# What the service has where nobody said anything.
+UNBOUNDED = Units(1, 2**31 - 1, 1)
+
+
 class Provider(NamedTuple):
     """A root provider's capacity and use, with what those below it have.
 
@@ -60,18 +79,47 @@ class Provider(NamedTuple):
 
     :ivar capacity: resource class -> (total - reserved) x ratio
     :ivar used: resource class -> amount
+    :ivar units: resource class -> its bounds, where there are some, of those
+        that only the root has; None: not read
     """
 
     uuid: str
     capacity: dict[str, int]
     used: dict[str, int]
     traits: list[str]
+    units: dict[str, Units] | None = None
 
     def add(self, name: str, capacity: int, used: int) -> None:
         """Add what a provider below it has of a resource class."""
         if name not in PLAIN:
             self.capacity[name] = self.capacity.get(name, 0) + capacity
             self.used[name] = self.used.get(name, 0) + used
+            if self.units:
+                self.units.pop(name, None)
+
+
+class _Amounts(msgspec.Struct):
+    capacity: int
+    used: int
+
+
+class _Summary(msgspec.Struct):
+    root_provider_uuid: str
+    resources: dict[str, _Amounts]
+    traits: list[str]
+
+
+class _Candidates(msgspec.Struct):
+    provider_summaries: dict[str, _Summary]
+
+
+class _Root(msgspec.Struct):
+    uuid: str
+    root_provider_uuid: str
+
+
+class _Providers(msgspec.Struct):
+    resource_providers: list[_Root]
 
 
 class PlacementClient:
@@ -105,11 +153,11 @@ class PlacementClient:
 
         :raises PlacementUnavailable: the service does not answer
         """
-        found = self._call('GET', '/resource_providers').json()
+        found = self._decoded('/resource_providers', _Providers)
         return {
-            one['uuid']
-            for one in found['resource_providers']
-            if one['root_provider_uuid'] == one['uuid']
+            one.uuid
+            for one in found.resource_providers
+            if one.root_provider_uuid == one.uuid
         }
 
     def providers(self) -> dict[str, Provider]:
@@ -120,24 +168,35 @@ class PlacementClient:
         :raises PlacementUnavailable: the service does not answer
         """
         path = '/allocation_candidates?resources=VCPU:1'
-        found = self._call('GET', path).json()['provider_summaries']
+        found = self._decoded(path, _Candidates).provider_summaries
+        # Many have the same traits, dozens of them: one list for all those.
+        traits: dict[tuple[str, ...], list[str]] = {}
         made = {
-            uuid: Provider(
-                uuid,
-                {name: one['capacity'] for name, one in own.items()},
-                {name: one['used'] for name, one in own.items()},
-                sorted(summary['traits']),
-            )
+            uuid: _own(uuid, summary, traits)
             for uuid, summary in found.items()
-            if summary['root_provider_uuid'] == uuid
-            and (own := summary['resources'])
+            if summary.root_provider_uuid == uuid and summary.resources
         }
         for uuid, summary in found.items():
-            root = made.get(summary['root_provider_uuid'])
+            root = made.get(summary.root_provider_uuid)
             if root is not None and root.uuid != uuid:
-                for name, one in summary['resources'].items():
-                    root.add(name, one['capacity'], one['used'])
+                for name, one in summary.resources.items():
+                    root.add(name, one.capacity, one.used)
         return made
+
+    def _decoded(self, path: str, kind: type[T]) -> T:
+        """Return the parts of a long answer that are needed.
+
+        :raises PlacementUnavailable: the service does not answer, or with
+            something else
+        """
+        answer = self._call('GET', path)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError as fault:
+            raise errors.PlacementUnavailable(
+                f'The placement service answered GET {path} with something '
+                f'that cannot be read: {fault}'
+            ) from fault
 
     def provider(self, uuid: str) -> Provider | None:
         """Return one provider; None: there is none of this uuid.
@@ -148,15 +207,28 @@ class PlacementClient:
         answer = self._call('GET', f'{path}/inventories', (_GONE,))
         if answer.status_code == _GONE:
             return None
-        capacity = _capacity(answer.json())
+        inventories = answer.json()
+        capacity, units = _capacity(inventories), _units(inventories)
         usages = self._call('GET', f'{path}/usages').json()['usages']
         traits = self._call('GET', f'{path}/traits').json()['traits']
-        made = Provider(uuid, capacity, usages, sorted(traits))
+        made = Provider(uuid, capacity, usages, sorted(traits), units)
         tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
         for one in tree['resource_providers']:
             if one['uuid'] != uuid:
                 self._add_child(made, f'/resource_providers/{one["uuid"]}')
         return made
+
+    def units(self, uuid: str) -> dict[str, Units]:
+        """Return the bounds of classes that only a host's own provider has.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        path = f'/resource_providers/{uuid}/inventories'
+        answer = self._call('GET', path, (_GONE,))
+        if answer.status_code == _GONE:
+            return {}
+        found = _units(answer.json())
+        return {name: one for name, one in found.items() if name in PLAIN}
 
     def _add_child(self, root: Provider, path: str) -> None:
         answer = self._call('GET', f'{path}/inventories', (_GONE,))
@@ -267,12 +339,37 @@ class PlacementClient:
         )
 
 
+def _own(
+    uuid: str, summary: _Summary, known: dict[tuple[str, ...], list[str]]
+) -> Provider:
+    """Return a root provider without what those below it have.
+
+    :param known: lists of traits
+    """
+    resources, traits = summary.resources.items(), sorted(summary.traits)
+    return Provider(
+        uuid,
+        {name: one.capacity for name, one in resources},
+        {name: one.used for name, one in resources},
+        known.setdefault(tuple(traits), traits),
+    )
+
+
 def _capacity(found: Mapping[str, Any]) -> dict[str, int]:
     """Return resource class -> capacity of inventories."""
     return {
         name: int((one['total'] - one['reserved']) * one['allocation_ratio'])
         for name, one in found['inventories'].items()
     }
+
+
+def _units(found: Mapping[str, Any]) -> dict[str, Units]:
+    """Return resource class -> bounds of inventories that have some."""
+    stated = {
+        name: Units(one['min_unit'], one['max_unit'], one['step_size'])
+        for name, one in found['inventories'].items()
+    }
+    return {name: one for name, one in stated.items() if one != UNBOUNDED}
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -148,8 +148,10 @@ class ComputeEndpoint:
 
         def serialize(answer: HostsAnswer) -> Any:
             if not parsed.return_objects:
-                return reply.plain(answer)
-            return reply.selections(answer, amounts, parsed.return_alternates)
+                return reply.plain(answer, made.networks)
+            return reply.selections(
+                answer, amounts, parsed.return_alternates, made.networks
+            )
 
         return Pending(
             self._submit(made, deadline(incoming), message),

@@ -267,6 +267,20 @@ class Store:
 # down; oslo.db does not recognise every one as a lost connection.
 _LOST = (sa.exc.OperationalError, sa.exc.InterfaceError)
 _APPEND_CHANGE = schema.changes.insert()
+_COUNTERS = schema.counters
+_NEXT = _COUNTERS.c.value + sa.bindparam('count')
+_MINE = _COUNTERS.c.name == sa.bindparam('counter')
+_ADVANCE = (
+    sa.update(_COUNTERS)
+    .values(value=_NEXT)
+    .where(_MINE)
+    .returning(_COUNTERS.c.value)
+)
+_ADVANCE_MYSQL = (
+    sa.update(_COUNTERS)
+    .values(value=sa.func.last_insert_id(_NEXT))
+    .where(_MINE)
+)
 # SQLite lets only one transaction write. A transaction that starts with a
 # write waits for its turn; one that first reads and then writes would fail.
 _TAKE_WRITE_LOCK = sa.text(
@@ -284,15 +298,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
 
     The counter's row stays locked until the transaction ends.
     """
-    table = schema.counters
-    value = table.c.value + count
-    mine = table.c.name == counter
+    asked = {'counter': counter, 'count': count}
     if conn.dialect.name in ('mysql', 'mariadb'):
         # The server hands the value back with its answer.
-        advance = sa.update(table).values(value=sa.func.last_insert_id(value))
-        return int(conn.execute(advance.where(mine)).lastrowid)
-    returning = sa.update(table).values(value=value).returning(table.c.value)
-    return int(conn.execute(returning.where(mine)).scalar_one())
+        return int(conn.execute(_ADVANCE_MYSQL, asked).lastrowid)
+    return int(conn.execute(_ADVANCE, asked).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

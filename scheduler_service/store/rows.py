@@ -122,6 +122,15 @@ def pack(
     }
 
 
+def among(column: Any) -> Any:
+    """Return the condition that a column is one of the parameter ``keys``.
+
+    For statements that are made once: to make one anew takes four times as
+    long as to execute it.
+    """
+    return column.in_(sa.bindparam('keys', expanding=True))
+
+
 def document(values: Mapping[str, Any]) -> str:
     """Return JSON for a row's ``document`` column, without empty values."""
     kept = {name: value for name, value in values.items() if value}

@@ -68,11 +68,24 @@ def as_plain(reply):
             'node': reply.nodename,
             'cell': reply.cell_uuid,
             'limits': isinstance(reply.limits, objects.SchedulerLimits),
+            'numa': as_limits(reply.limits.numa_topology),
             'zone': reply.availability_zone,
             'allocation': json.loads(reply.allocation_request),
             'version': reply.allocation_request_version,
         }
     return reply
+
+
+def as_limits(numa):
+    """Return the limits of NUMA cells as a compute service reads them."""
+    if numa is None:
+        return None
+    return {
+        'cpu': numa.cpu_allocation_ratio,
+        'ram': numa.ram_allocation_ratio,
+        'physnets': sorted(numa.network_metadata.physnets),
+        'tunneled': numa.network_metadata.tunneled,
+    }
 
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ from scheduler_service.store import schema
 from tests.support import nova_wire
 from tests.support.paths import NOVA_WIRE
 from tests.support.slow_filter import SLOW
+from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.db]
@@ -88,6 +89,53 @@ def test_nova_below_4_4_is_told_so(make_daemon, as_nova):
         'version 4.3 of select_destinations is not served'
         in (dicts['message'])
     )
+
+
+def test_the_limits_of_numa_cells_come_along(make_daemon, as_nova, tmp_path):
+    running = make_daemon(
+        filter_scheduler__enabled_filters=['NUMATopologyFilter']
+    )
+    cell = {'cpuset': [0, 1], 'memory': 4096}
+    document = {
+        'host': 'numa-1', 'vcpus': 16, 'memory_mb': 8192, 'local_gb': 500,
+        'ram_allocation_ratio': 1.25, 'cell_uuid': 'cell-1',
+        'numa_topology': {'cells': [cell, cell], 'cpu_allocation_ratio': 4.0},
+    }  # fmt: skip
+    import_inventory(running.store, {'hosts': [document]})
+    cells = [
+        nova_wire.thing('InstanceNUMACell', '1.6', cpuset=[at], memory=1024)
+        for at in range(2)
+    ]
+    spec = nova_wire.spec(
+        numa_topology=nova_wire.thing(
+            'InstanceNUMATopology', '1.3', cells=cells
+        ),
+        network_metadata=nova_wire.thing(
+            'NetworkMetadata', physnets=['p2', 'p1'], tunneled=True
+        ),
+    )
+    without = nova_wire.spec()
+    paths = []
+    for name, spec_obj in (('numa', spec), ('without', without)):
+        args = {
+            'instance_uuids': [str(uuid.uuid4())],
+            'spec_obj': spec_obj,
+            'return_objects': True,
+            'return_alternates': True,
+        }
+        message = {'method': 'select_destinations', 'args': args}
+        path = tmp_path / f'{name}.json'
+        path.write_text(
+            json.dumps({'messages': [{'body': {'oslo.message': message}}]})
+        )
+        paths.append(str(path))
+    numa, plain = as_nova(running.url, *paths)
+    (found,) = numa['reply'][0]
+    assert found['host'] == 'numa-1'
+    assert found['numa'] == {
+        'cpu': 4.0, 'ram': 1.25, 'physnets': ['p1', 'p2'], 'tunneled': True,
+    }  # fmt: skip
+    assert all(one['numa'] is None for one in plain['reply'][0])
 
 
 def test_an_answer_after_90_s_arrives(make_daemon, as_nova, tmp_path):

@@ -97,6 +97,65 @@ def test_allocations_lost_in_a_crash_are_made_on_redelivery(
     assert service.held(vm) == {on: TAKEN}
 
 
+def bounded(**bounds):
+    """Return an inventory that bounds single allocations."""
+    return {'total': 100, **bounds}
+
+
+def units(daemon, name):
+    """Return what the engine knows of a host's bounds for VCPU."""
+    table = daemon.scheduler.snapshot().hosts
+    (row,) = table.rows_of_hosts({name})
+    columns = table.resources['VCPU']
+    return tuple(
+        int(one[row])
+        for one in (columns.min_unit, columns.max_unit, columns.step_size)
+    )
+
+
+def test_a_host_that_placement_would_refuse_is_not_selected(
+    cloud, service, start_claiming
+):
+    rest = {'MEMORY_MB': 8192, 'DISK_GB': 100}
+    names = {
+        kind: add_host(cloud, service, VCPU=bounded(**bounds), **rest)[0]
+        for kind, bounds in (
+            ('small', {'max_unit': 2}),
+            ('even', {'step_size': 2, 'min_unit': 2}),
+        )
+    }
+    daemon = start_claiming(compute__placement_interval=2.0)
+    ready(daemon, *names.values())
+    # Nothing is touched: they are read one after the other.
+    wait_until(lambda: units(daemon, names['small']) == (1, 2, 1), 60)
+    wait_until(lambda: units(daemon, names['even'])[::2] == (2, 2), 60)
+    for vcpus, kind in ((4, 'even'), (1, 'small'), (2, ''), (3, None)):
+        asked = {'flavor': {**FLAVOR, 'vcpus': vcpus}}
+        if kind is None:
+            with pytest.raises(errors.NoValidHost):
+                select(daemon, new(), **asked)
+        else:
+            (found,) = select(daemon, new(), **asked)
+            assert not kind or found == names[kind]
+    # It did not take a refusal of the service to learn that.
+    assert not daemon.scheduler.health.counters().get('placement_claims_lost')
+
+
+def test_limits_are_known_again_after_a_start(cloud, service, start_claiming):
+    name, _ = add_host(
+        cloud, service, VCPU=bounded(max_unit=2), MEMORY_MB=8192, DISK_GB=100
+    )
+    first = start_claiming(compute__placement_interval=2.0)
+    ready(first, name)
+    wait_until(lambda: units(first, name) == (1, 2, 1), 60)
+    first.stop()
+    second = start_claiming(compute__placement_interval=3600.0)
+    with pytest.raises(errors.NoValidHost):
+        select(second, new(), flavor={**FLAVOR, 'vcpus': 3})
+    assert not second.scheduler.health.counters().get('placement_claims_lost')
+    assert units(second, name) == (1, 2, 1)
+
+
 def test_a_host_that_others_filled_is_selected_no_more(
     cloud, service, start_claiming
 ):
@@ -265,7 +324,7 @@ def test_a_claim_that_the_compute_service_ended_is_released(
     service.call('DELETE', f'/allocations/{ended}')
     with daemon.store.engine.begin() as conn:
         conn.exec_driver_sql('UPDATE placement_claims SET made_at = 1')
-    daemon.mirroring.providers._release_forgotten()
+    daemon.mirroring.providers._claims.release_forgotten()
     assert claim_state(daemon.store, ended) is None
     assert claim_state(daemon.store, kept) == 'claimed'
 

@@ -63,7 +63,7 @@ def test_what_providers_below_have_counts_for_the_host(
     # A processor has to be the host's own.
     assert found.capacity == {'VCPU': 4, 'CUSTOM_A': 3, 'VGPU': 7}
     assert found.used == {'VCPU': 0, 'CUSTOM_A': 0, 'VGPU': 2}
-    assert placement_client.providers()[root] == found
+    assert placement_client.providers()[root] == found._replace(units=None)
 
 
 def test_a_group_is_claimed_of_the_provider_that_fits(

@@ -18,6 +18,8 @@ from scheduler_service.filters.support.distinct import combinations
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
+_RATIOS = ('cpu_allocation_ratio', 'ram_allocation_ratio')
+
 
 class NUMATopologyFilter(HostFilter):
     """Passes hosts whose NUMA cells can hold the cells of the instance.
@@ -30,8 +32,9 @@ class NUMATopologyFilter(HostFilter):
     the CPUs: shared CPUs and memory within the host's allocation ratios,
     dedicated ones from what is free. A host's ``numa_topology`` is ``{cells:
     [{cpuset, pcpuset, pinned_cpus, siblings, cpu_usage, memory,
-    memory_usage, mempages: [{size_kb, total, used}]}]}``; a host fails whose
-    topology has another form.
+    memory_usage, mempages: [{size_kb, total, used}]}],
+    cpu_allocation_ratio, ram_allocation_ratio}``; a host fails whose topology
+    has another form. Ratios there go before those of the host.
     """
 
     def mask(
@@ -47,17 +50,24 @@ class NUMATopologyFilter(HostFilter):
         cells = numa_cells.columns(table)
         columns = [
             table.coded['numa_topology'],
-            host_attributes.ratios(table, 'cpu_allocation_ratio', settings),
-            host_attributes.ratios(table, 'ram_allocation_ratio', settings),
+            *(
+                host_attributes.ratios(table, name, settings)
+                for name in _RATIOS
+            ),
         ]
         (topologies, *ratios), combination = combinations(columns)
-        hosts = numa_fit.Hosts(
-            topologies,
-            *(
-                np.array(column.values, np.float64)[codes]
-                for column, codes in zip(columns[1:], ratios, strict=True)
-            ),
+        own = cells.ratios[topologies]
+        cpu_ratio, ram_ratio = (
+            np.where(
+                np.isnan(own[:, at]),
+                np.array(column.values, np.float64)[codes],
+                own[:, at],
+            )
+            for at, (column, codes) in enumerate(
+                zip(columns[1:], ratios, strict=True)
+            )
         )
+        hosts = numa_fit.Hosts(topologies, cpu_ratio, ram_ratio)
         # Kept until the next turn, if this one is too short.
         verdicts = table.topology.keep(
             ('verdicts', self.name, guest),
@@ -72,6 +82,21 @@ class NUMATopologyFilter(HostFilter):
     ) -> Key | None:
         """Return the cells of the instance, None for none."""
         return numa.guest_topology(request)
+
+    def numa_limits(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> dict[str, float]:
+        """Return the ratios within which the cells were found to fit."""
+        if numa.guest_topology(request) is None:
+            return {}
+        code = table.coded['numa_topology'].codes[row]
+        stated = numa_cells.columns(table).ratios[code].tolist()
+        return {
+            name: host_attributes.ratios(table, name, settings).at(row)
+            if own != own
+            else own
+            for name, own in zip(_RATIOS, stated, strict=True)
+        }
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings

@@ -18,6 +18,7 @@ from scheduler_service import turns
 from scheduler_service.columns.dictionary import Floats, Ints, Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.support import unreadable
+from scheduler_service.model.limits import MAX_RATIO
 
 # Topologies that stay read when hosts change, of about 1 KiB each.
 _KEPT = 32_768
@@ -28,6 +29,7 @@ _LARGEST = 2**53
 # Columns of cells, and of the pages of cells.
 CPUS, CPU_USAGE, MEMORY, MEMORY_USED, FREE, WHOLE_CORES, PAIRED = range(7)
 CELL, SIZE_KB, FREE_KB, SMALL, LARGE = range(5)
+_NO_RATIOS = (np.nan, np.nan)
 Numbers = npt.NDArray[np.float64]
 
 
@@ -37,11 +39,13 @@ class _Topology(NamedTuple):
     :ivar cells: float64[c, 7]; whole cores are -1 where none are reported
     :ivar pages: float64[p, 5], each with the number of its cell
     :ivar threads: whether any core has more than one thread
+    :ivar ratios: (CPU, RAM) that hold for the cells; NaN: those of the host
     """
 
     cells: Numbers
     pages: Numbers
     threads: bool
+    ratios: tuple[float, float]
 
 
 class CellColumns(NamedTuple):
@@ -51,12 +55,14 @@ class CellColumns(NamedTuple):
     :ivar cells: float64[c, 7]
     :ivar pages: float64[p, 5], each with the row of its cell
     :ivar threads: bool[t]
+    :ivar ratios: float64[t, 2]: CPU, RAM; NaN: those of the host hold
     """
 
     starts: Ints
     cells: Numbers
     pages: Numbers
     threads: Mask
+    ratios: Numbers
 
 
 def columns(table: HostTable) -> CellColumns:
@@ -93,6 +99,7 @@ def _joined(topologies: Sequence[_Topology]) -> CellColumns:
         np.concatenate([one.cells for one in topologies]),
         pages,
         np.array([one.threads for one in topologies], np.bool_),
+        np.array([one.ratios for one in topologies], np.float64),
     )
 
 
@@ -112,7 +119,7 @@ def _read(text: bytes | None) -> _Topology:
     try:
         return _parse(text)
     except unreadable.FAULTS:
-        return _Topology(_array([], 7), _array([], 5), False)
+        return _Topology(_array([], 7), _array([], 5), False, _NO_RATIOS)
 
 
 def _parse(text: bytes | None) -> _Topology:
@@ -127,7 +134,19 @@ def _parse(text: bytes | None) -> _Topology:
     threads = any(
         len(core) > 1 for one in cells for core in one.get('siblings') or []
     )
-    return _Topology(_array(rows, 7), _array(pages, 5), threads)
+    ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
+    return _Topology(_array(rows, 7), _array(pages, 5), threads, ratios)
+
+
+def _ratio(host: dict[str, Any] | None, kind: str) -> float:
+    """Return a ratio that a topology states itself; NaN: none.
+
+    :raises ValueError: it is no ratio
+    """
+    stated = float((host or {}).get(f'{kind}_allocation_ratio') or 0.0)
+    if not 0 <= stated <= MAX_RATIO:
+        raise ValueError(f'no {kind} ratio')
+    return stated or np.nan
 
 
 def _array(rows: list[tuple[float, ...]], width: int) -> Numbers:

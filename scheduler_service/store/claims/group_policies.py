@@ -14,9 +14,13 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.rows import insert
+from scheduler_service.store.rows import among, insert
 
 _ANTI_AFFINITY = 'anti-affinity'
+_MEMBERS = schema.server_group_members
+_MINE = among(_MEMBERS.c.instance_uuid)
+_GROUPS_OF = sa.select(_MEMBERS.c.group_uuid).where(_MINE)
+_REMOVE = sa.delete(_MEMBERS).where(_MINE)
 
 
 def join(
@@ -63,12 +67,10 @@ def join(
 
 def remove_members(writer: Writer, instances: Sequence[str]) -> None:
     """Remove instances from the groups that they are members of."""
-    table = schema.server_group_members
-    mine = table.c.instance_uuid.in_(instances)
-    found = writer.conn.execute(sa.select(table.c.group_uuid).where(mine))
+    found = writer.conn.execute(_GROUPS_OF, {'keys': instances})
     groups = sorted(set(found.scalars()))
     if groups:
-        writer.conn.execute(sa.delete(table).where(mine))
+        writer.conn.execute(_REMOVE, {'keys': instances})
         writer.touched.groups += groups
 
 

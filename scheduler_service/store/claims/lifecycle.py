@@ -25,6 +25,48 @@ from scheduler_service.store.connection import Writer, in_chunks
 # none, and raises where the caller may not change one.
 OwnerCheck = Callable[[Mapping[str, str | None]], None]
 _CHUNK = 500
+_INSTANCES, _MOVES = schema.instances, schema.moves
+_ALLOCATIONS = schema.allocations
+# Statements that every release or confirmation executes, made once; ``keys``
+# are uuids of instances, or names of service hosts.
+_LOCK = (
+    sa.select(
+        _INSTANCES.c.uuid,
+        _INSTANCES.c.host,
+        _INSTANCES.c.node,
+        _INSTANCES.c.state,
+        _INSTANCES.c.project_id,
+    )
+    .where(rows.among(_INSTANCES.c.uuid))
+    .order_by(_INSTANCES.c.uuid)
+    .with_for_update()
+)
+_HOSTS_OF = (
+    sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
+        rows.among(_INSTANCES.c.uuid)
+    ),
+    sa.select(_MOVES.c.instance_uuid, _MOVES.c.host).where(
+        rows.among(_MOVES.c.instance_uuid)
+    ),
+)
+_CONFIRM = (
+    sa.update(_INSTANCES)
+    .where(rows.among(_INSTANCES.c.uuid))
+    .values(state='confirmed')
+)
+_DELETE_INSTANCES = sa.delete(_INSTANCES).where(rows.among(_INSTANCES.c.uuid))
+_MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
+_DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
+_HELD = (
+    sa.select(_ALLOCATIONS)
+    .where(rows.among(_ALLOCATIONS.c.consumer_uuid))
+    .order_by(_ALLOCATIONS.c.host_id, _ALLOCATIONS.c.resource_class)
+    .with_for_update()
+)
+_DELETE_HELD = sa.delete(_ALLOCATIONS).where(
+    rows.among(_ALLOCATIONS.c.consumer_uuid)
+)
+_HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 
 def cancel(
@@ -88,17 +130,13 @@ def _remove_moves(
     writer: Writer, instances: Sequence[str], final: bool
 ) -> None:
     """Delete moves of instances whose allocations are gone."""
-    table = schema.moves
-    query = sa.select(table).where(table.c.instance_uuid.in_(instances))
-    found = writer.conn.execute(query).all()
+    found = writer.conn.execute(_MOVES_OF, {'keys': instances}).all()
     if not found:
         return
     moving = [row.instance_uuid for row in found]
     if final:
         outcomes.keep_placements(writer, moving, moving=True)
-    writer.conn.execute(
-        sa.delete(table).where(table.c.instance_uuid.in_(moving))
-    )
+    writer.conn.execute(_DELETE_MOVES, {'keys': moving})
     writer.touched.load += [row.host_id for row in found]
     writer.touched.instances += moving
 
@@ -111,13 +149,10 @@ def claimed_hosts(
     For an instance that moves this is the host that it moves to.
     """
     found: dict[str, str] = {}
-    for table, key in (
-        (schema.instances, schema.instances.c.uuid),
-        (schema.moves, schema.moves.c.instance_uuid),
-    ):
+    for query in _HOSTS_OF:
         for part in in_chunks(instances, _CHUNK):
-            query = sa.select(key, table.c.host).where(key.in_(part))
-            found.update((uuid, host) for uuid, host in conn.execute(query))
+            rows_found = conn.execute(query, {'keys': part})
+            found.update((uuid, host) for uuid, host in rows_found)
     return found
 
 
@@ -136,7 +171,6 @@ def confirm(
     conn = writer.conn
     locked = lock(conn, list(seen))
     _check_owners(locked, check)
-    table = schema.instances
     arrived = _arrivals(conn, seen)
     for uuid, move in arrived.items():
         if uuid in locked:
@@ -148,11 +182,7 @@ def confirm(
         or (row.state == 'claimed' and row.host == seen[uuid])
     ]
     if fresh:
-        conn.execute(
-            sa.update(table)
-            .where(table.c.uuid.in_(fresh))
-            .values(state='confirmed')
-        )
+        conn.execute(_CONFIRM, {'keys': fresh})
         writer.touched.instances += fresh
     return sorted({*fresh, *(arrived.keys() & locked.keys())})
 
@@ -185,16 +215,14 @@ def drop_moves(
     """
     conn = writer.conn
     _check_owners(lock(conn, instances), check)
-    table = schema.moves
-    mine = table.c.instance_uuid.in_(instances)
-    found = conn.execute(sa.select(table).where(mine)).all()
+    found = conn.execute(_MOVES_OF, {'keys': instances}).all()
     outcomes.keep_placements(
         writer, [move.instance_uuid for move in found], moving=True
     )
     for move in found:
         release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
         writer.touched.load.append(move.host_id)
-    conn.execute(sa.delete(table).where(mine))
+    conn.execute(_DELETE_MOVES, {'keys': instances})
     dropped = sorted(move.instance_uuid for move in found)
     writer.touched.instances += dropped
     return dropped
@@ -212,12 +240,9 @@ def remove_from_host(
     """
     conn = writer.conn
     locked = lock(conn, instances)
-    table = schema.moves
     moves = {
         row.instance_uuid: row
-        for row in conn.execute(
-            sa.select(table).where(table.c.instance_uuid.in_(instances))
-        )
+        for row in conn.execute(_MOVES_OF, {'keys': instances})
     }
     dropped = [uuid for uuid, move in moves.items() if move.host == host]
     drop_moves(writer, dropped)
@@ -245,19 +270,14 @@ def release_allocations(
     :param host_id: only allocations on this host
     """
     conn = writer.conn
-    table = schema.allocations
-    mine: Any = table.c.consumer_uuid.in_(consumers)
+    find, delete = _HELD, _DELETE_HELD
     if host_id is not None:
-        mine &= table.c.host_id == host_id
-    held = conn.execute(
-        sa.select(table)
-        .where(mine)
-        .order_by(table.c.host_id, table.c.resource_class)
-        .with_for_update()
-    ).all()
+        there = _ALLOCATIONS.c.host_id == host_id
+        find, delete = find.where(there), delete.where(there)
+    held = conn.execute(find, {'keys': consumers}).all()
     if held:
         _decrement_used(conn, held)
-        conn.execute(sa.delete(table).where(mine))
+        conn.execute(delete, {'keys': consumers})
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
 
@@ -283,19 +303,10 @@ def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
 
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
-    table = schema.instances
     found: dict[str, Any] = {}
-    columns = (
-        table.c.uuid,
-        table.c.host,
-        table.c.node,
-        table.c.state,
-        table.c.project_id,
-    )
     for part in in_chunks(sorted(set(uuids)), _CHUNK):
-        query = sa.select(*columns).where(table.c.uuid.in_(part))
-        locked = query.order_by(table.c.uuid).with_for_update()
-        found.update((row.uuid, row) for row in conn.execute(locked))
+        locked = conn.execute(_LOCK, {'keys': part})
+        found.update((row.uuid, row) for row in locked)
     return found
 
 
@@ -306,11 +317,9 @@ def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
 
 def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
     """Return the moves of instances that reached the host they move to."""
-    table = schema.moves
     found: dict[str, Any] = {}
     for part in in_chunks(seen, _CHUNK):
-        query = sa.select(table).where(table.c.instance_uuid.in_(part))
-        for move in conn.execute(query):
+        for move in conn.execute(_MOVES_OF, {'keys': part}):
             if seen[move.instance_uuid] == move.host:
                 found[move.instance_uuid] = move
     return found
@@ -359,15 +368,13 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     """Delete instances and their memberships in server groups."""
     if not uuids:
         return
-    table = schema.instances
     group_policies.remove_members(writer, uuids)
-    writer.conn.execute(sa.delete(table).where(table.c.uuid.in_(uuids)))
+    writer.conn.execute(_DELETE_INSTANCES, {'keys': uuids})
     writer.touched.instances_gone += uuids
 
 
 def _touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the numbers of service hosts' instances changed."""
-    table = schema.hosts
     for part in in_chunks(sorted(hosts), _CHUNK):
-        ids = sa.select(table.c.id).where(table.c.host.in_(part))
-        writer.touched.load += list(writer.conn.execute(ids).scalars())
+        ids = writer.conn.execute(_HOST_IDS, {'keys': part})
+        writer.touched.load += list(ids.scalars())

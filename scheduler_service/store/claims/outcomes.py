@@ -174,8 +174,12 @@ def keep_placements(
 
     :param moving: of claims for moves, not of those for present places
     """
-    if not instances:
-        return
+    if instances:
+        writer.conn.execute(_keeping(moving), {'keys': instances})
+
+
+@functools.cache
+def _keeping(moving: bool) -> Any:
     table: Any = schema.moves if moving else schema.instances
     uuid = table.c.instance_uuid if moving else table.c.uuid
     kept = schema.outcomes
@@ -186,7 +190,7 @@ def keep_placements(
         table.c.placement,
         clock.NOW,
     ).where(
-        uuid.in_(instances),
+        rows.among(uuid),
         table.c.idempotency_key.is_not(None),
         table.c.placement.is_not(None),
     )
@@ -197,7 +201,7 @@ def keep_placements(
         kept.c.document,
         kept.c.created_at,
     ]
-    writer.conn.execute(sa.insert(kept).from_select(names, query))
+    return sa.insert(kept).from_select(names, query)
 
 
 def record_releases(

@@ -116,18 +116,29 @@ def mark_made(
     :param hosts: uuids of the hosts that they are on
     :param age: how long ago they were made, in seconds
     """
-    table, known = schema.placement_claims, schema.hosts
-    on = sa.select(known.c.id).where(known.c.uuid.in_(sorted(hosts)))
     for part in in_chunks(instances, _CHUNK):
         conn.execute(
-            sa.update(table)
-            .where(
-                table.c.instance_uuid.in_(part),
-                table.c.host_id.in_(on),
-                table.c.made_at.is_(None),
-            )
-            .values(made_at=clock.NOW - age)
+            _marking(), {'uuids': part, 'on': sorted(hosts), 'age': age}
         )
+
+
+@functools.cache
+def _marking() -> sa.Update:
+    """Return the statement, made once: each call of the service needs it."""
+    table, known = schema.placement_claims, schema.hosts
+    on: Any = sa.bindparam('on', expanding=True)
+    uuids: Any = sa.bindparam('uuids', expanding=True)
+    return (
+        sa.update(table)
+        .where(
+            table.c.instance_uuid.in_(uuids),
+            table.c.host_id.in_(
+                sa.select(known.c.id).where(known.c.uuid.in_(on))
+            ),
+            table.c.made_at.is_(None),
+        )
+        .values(made_at=clock.NOW - sa.bindparam('age', type_=sa.Double()))
+    )
 
 
 def replace(

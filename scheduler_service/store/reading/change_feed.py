@@ -32,6 +32,19 @@ from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
+_CHANGES = schema.changes
+_SINCE = (
+    sa.select(
+        _CHANGES.c.revision,
+        _CHANGES.c.lineage,
+        sa.case(
+            (_CHANGES.c.revision > sa.bindparam('known'), _CHANGES.c.touched)
+        ),
+    )
+    .where(_CHANGES.c.revision >= sa.bindparam('revision'))
+    .order_by(_CHANGES.c.revision)
+    .limit(sa.bindparam('most'))
+)
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -83,18 +96,8 @@ def since(
 def _read(
     conn: Connection, revision: int, known: int, limit: int
 ) -> list[Change]:
-    table = schema.changes
-    query = (
-        sa.select(
-            table.c.revision,
-            table.c.lineage,
-            sa.case((table.c.revision > known, table.c.touched)),
-        )
-        .where(table.c.revision >= revision)
-        .order_by(table.c.revision)
-        .limit(limit)
-    )
-    return [Change(*row) for row in conn.execute(query)]
+    asked = {'revision': revision, 'known': known, 'most': limit}
+    return [Change(*row) for row in conn.execute(_SINCE, asked)]
 
 
 def _is_interrupted(found: Sequence[Change]) -> bool:

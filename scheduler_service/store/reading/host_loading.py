@@ -27,6 +27,7 @@ from scheduler_service.store.reading.instance_loading import (
     InstanceCounts,
     shared,
 )
+from scheduler_service.store.reading.loading import MAX_UNIT
 
 _PART = 25_000
 _HOSTS = schema.hosts.c
@@ -80,6 +81,20 @@ _SELECT_CUSTOM = sa.select(
     _INVENTORIES.host_id > sa.bindparam('after'),
     _INVENTORIES.host_id <= sa.bindparam('last'),
     _INVENTORIES.resource_class.not_in(STANDARD_CLASSES),
+)
+_UNIT_FIELDS = ('min_unit', 'max_unit', 'step_size')
+# Few clouds limit what one instance may take of them.
+_SELECT_UNITS = sa.select(
+    _INVENTORIES.host_id,
+    _INVENTORIES.resource_class,
+    *(_INVENTORIES[name] for name in _UNIT_FIELDS),
+).where(
+    _INVENTORIES.host_id > sa.bindparam('after'),
+    _INVENTORIES.host_id <= sa.bindparam('last'),
+    _INVENTORIES.resource_class.in_(STANDARD_CLASSES),
+    (_INVENTORIES.min_unit != 1)
+    | (_INVENTORIES.max_unit != MAX_UNIT)
+    | (_INVENTORIES.step_size != 1),
 )
 _SELECT_TRAITS = (
     sa.select(schema.traits.c.host_id, schema.traits.c.name)
@@ -138,6 +153,7 @@ class HostReader:
         self._numbers: dict[str, list[Any]] = defaultdict(list)
         self._standard: dict[tuple[str, str], list[Any]] = defaultdict(list)
         self._custom: dict[str, list[Any]] = defaultdict(list)
+        self._units: dict[str, list[Any]] = defaultdict(list)
 
     def read_all(self) -> None:
         """Read all parts; at least one, which may be empty."""
@@ -178,6 +194,8 @@ class HostReader:
         ids = self.ids[-1]
         standard = self._conn.execute(_SELECT_STANDARD, wanted).all()
         self._add_standard(ids, _transposed(standard, 6))
+        units = self._conn.execute(_SELECT_UNITS, wanted).all()
+        self._add_units(ids, _transposed(units, 2 + len(_UNIT_FIELDS)))
         custom = self._conn.execute(_SELECT_CUSTOM, wanted).all()
         self._add_custom(ids, _transposed(custom, 3 + len(_CUSTOM_FIELDS)))
         traits = self._conn.execute(_SELECT_TRAITS, wanted).all()
@@ -204,6 +222,18 @@ class HostReader:
                 column = np.full(len(ids), absent, values.dtype)
                 column[rows[mine]] = values[mine]
                 self._standard[name, figure].append(column)
+
+    def _add_units(
+        self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
+    ) -> None:
+        host_ids, names, *figures = columns
+        rows, known = _rows_of(ids, host_ids)
+        whole = np.array(figures, np.int64)
+        for name in set(names):
+            mine = known & (np.array(names, object) == name)
+            self._units[name].append(
+                (rows[mine] + self._count, whole[:, mine])
+            )
 
     def _add_custom(
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
@@ -297,6 +327,12 @@ class HostReader:
                 figure: self._joined(name, figure)
                 for figure in ('total', 'used', 'ratio')
             }
+            if self._units[name]:
+                for field in _UNIT_FIELDS:
+                    figures[field] = getattr(absent, field).copy()
+            for rows, limits in self._units[name]:
+                for field, values in zip(_UNIT_FIELDS, limits, strict=True):
+                    figures[field][rows] = values
             found[name] = dataclasses.replace(absent, **figures)
         for name in sorted(self._custom):
             columns = absent.map(np.copy)

@@ -24,9 +24,11 @@ from scheduler_service.model import (
     Pool,
     Resource,
     ServerGroup,
+    UnitLimits,
 )
 from scheduler_service.store import schema
 from scheduler_service.store.connection import REVISION, in_chunks
+from scheduler_service.store.reading import queries
 
 _CHUNK = 500
 _NO_DOCUMENT = '{}'
@@ -83,8 +85,7 @@ def host_names(conn: Connection) -> set[str]:
 def _hosts(
     conn: Connection, ids: list[int] | None, reported: bool
 ) -> dict[int, Host]:
-    table = schema.hosts
-    rows = conn.execute(_of(sa.select(table), table.c.id, ids)).all()
+    found = queries.HOSTS.run(conn, ids).all()
     offered = _inventories(conn, ids, reported)
     named = _traits(conn, ids)
     counts = {} if reported else instance_counts(conn, ids)
@@ -95,7 +96,7 @@ def _hosts(
             named.get(row.id, []),
             row.instances_other + counts.get((row.host, row.node), 0),
         )
-        for row in rows
+        for row in found
     }
 
 
@@ -134,9 +135,8 @@ def _inventories(
     conn: Connection, ids: list[int] | None, reported: bool
 ) -> dict[int, dict[str, Any]]:
     """Return the fields of host documents that are stored as inventories."""
-    table = schema.inventories
     found: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in conn.execute(_of(sa.select(table), table.c.host_id, ids)).all():
+    for row in queries.INVENTORIES.run(conn, ids).all():
         fields = found[row.host_id]
         used = row.reported if reported else row.used
         if row.resource_class in STANDARD_FIELDS:
@@ -146,6 +146,10 @@ def _inventories(
             fields[ratio] = row.allocation_ratio
             if row.resource_class == 'DISK_GB':
                 fields['disk_available_least'] = row.available_least
+            limits = _unit_limits(row)
+            if limits is not None:
+                units = fields.setdefault('units', {})
+                units[row.resource_class] = limits
         else:
             fields.setdefault('resources', {})[row.resource_class] = Resource(
                 total=row.total,
@@ -159,11 +163,20 @@ def _inventories(
     return found
 
 
+def _unit_limits(row: Any) -> UnitLimits | None:
+    """Return the limits of a single allocation; None: there are none."""
+    if (row.min_unit, row.max_unit, row.step_size) == (1, MAX_UNIT, 1):
+        return None
+    return UnitLimits(
+        min_unit=row.min_unit,
+        max_unit=None if row.max_unit == MAX_UNIT else row.max_unit,
+        step_size=row.step_size,
+    )
+
+
 def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
-    table = schema.traits
-    query = sa.select(table).order_by(table.c.host_id, table.c.name)
     found: dict[int, list[str]] = defaultdict(list)
-    for host_id, name in conn.execute(_of(query, table.c.host_id, ids)).all():
+    for host_id, name in queries.TRAITS.run(conn, ids).all():
         found[host_id].append(name)
     return found
 
@@ -176,16 +189,8 @@ def instance_counts(
     :param ids: only of these hosts; None: of all
     """
     found: Counter[tuple[str, str]] = Counter()
-    for table in (schema.instances, schema.moves):
-        counted = sa.select(table.c.host, table.c.node, sa.func.count())
-        query = counted.group_by(table.c.host, table.c.node)
-        if ids is not None:
-            names = sa.select(schema.hosts.c.host).where(
-                schema.hosts.c.id.in_(ids)
-            )
-            query = query.where(table.c.host.in_(names))
-        for host, node, count in conn.execute(query):
-            found[host, node] += count
+    for host, node, count in queries.INSTANCE_COUNTS.run(conn, ids):
+        found[host, node] += count
     return found
 
 
@@ -199,17 +204,6 @@ def loads(conn: Connection, ids: Iterable[int]) -> dict[int, Load]:
 
 def _loads(conn: Connection, ids: list[int]) -> dict[int, Load]:
     counts = instance_counts(conn, ids)
-    table = schema.hosts
-    rows = conn.execute(
-        sa.select(
-            table.c.id,
-            table.c.host,
-            table.c.node,
-            table.c.num_io_ops,
-            table.c.instances_other,
-            table.c.state,
-        ).where(table.c.id.in_(ids))
-    ).all()
     found = {
         row.id: Load(
             {},
@@ -218,16 +212,11 @@ def _loads(conn: Connection, ids: list[int]) -> dict[int, Load]:
             row.num_io_ops,
             row.state == 'up',
         )
-        for row in rows
+        for row in conn.execute(queries.HOST_LOADS, {'keys': ids})
     }
-    offered = schema.inventories
-    query = sa.select(
-        offered.c.host_id,
-        offered.c.resource_class,
-        offered.c.used,
-        offered.c.available_least,
-    ).where(offered.c.host_id.in_(ids))
-    for host_id, name, used, least in conn.execute(query):
+    for host_id, name, used, least in conn.execute(
+        queries.USES, {'keys': ids}
+    ):
         load = found[host_id]
         load.used[name] = used
         if name == 'DISK_GB':
@@ -278,12 +267,10 @@ def bound_for(
     conn: Connection, uuids: list[str] | None = None
 ) -> dict[str, str]:
     """Return the service hosts that instances move to; None: all."""
-    table = schema.moves
-    query = sa.select(table.c.instance_uuid, table.c.host)
     found: dict[str, str] = {}
     for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        rows = conn.execute(_of(query, table.c.instance_uuid, part))
-        found.update((row.instance_uuid, row.host) for row in rows)
+        moves = queries.BOUND_FOR.run(conn, part)
+        found.update((row.instance_uuid, row.host) for row in moves)
     return found
 
 
@@ -291,19 +278,10 @@ def instance_documents(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[tuple[Instance, str]]:
     """Return (instance, state) pairs; None: all of them, by uuid."""
-    table = schema.instances
-    query = sa.select(
-        table.c.uuid,
-        table.c.host,
-        table.c.node,
-        table.c.state,
-        table.c.project_id,
-        table.c.document,
-    )
     found: list[tuple[Instance, str]] = []
     for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        rows = conn.execute(_of(query, table.c.uuid, part))
-        found += [(_instance(row), row.state) for row in rows]
+        there = queries.INSTANCES.run(conn, part)
+        found += [(_instance(row), row.state) for row in there]
     return sorted(found, key=lambda pair: pair[0].uuid)
 
 
@@ -332,14 +310,8 @@ def _groups(
     conn: Connection, uuids: list[str] | None
 ) -> Mapping[str, ServerGroup]:
     members: dict[str, list[str]] = defaultdict(list)
-    table = schema.server_group_members
-    query = sa.select(table).order_by(
-        table.c.group_uuid, table.c.instance_uuid
-    )
-    for group, member in conn.execute(_of(query, table.c.group_uuid, uuids)):
+    for group, member in queries.MEMBERS.run(conn, uuids):
         members[group].append(member)
-    heads = schema.server_groups
-    ordered = sa.select(heads).order_by(heads.c.name, heads.c.uuid)
     return {
         row.uuid: ServerGroup(
             uuid=row.uuid,
@@ -351,7 +323,7 @@ def _groups(
             else {'max_server_per_host': row.max_server_per_host},
             members=members[row.uuid],
         )
-        for row in conn.execute(_of(ordered, heads.c.uuid, uuids))
+        for row in queries.GROUPS.run(conn, uuids)
     }
 
 
@@ -372,7 +344,3 @@ def pools(conn: Connection) -> dict[str, Pool]:
         )
         for row in rows
     }
-
-
-def _of(query: Any, column: Any, keys: list[Any] | None) -> Any:
-    return query if keys is None else query.where(column.in_(keys))

@@ -274,12 +274,22 @@ def _inventory_rows(store_id: int, host: Host) -> Iterable[dict[str, Any]]:
         yield _inventory_row(
             store_id,
             name,
-            Resource(total=getattr(host, total), used=getattr(host, used)),
+            _standard(host, name, getattr(host, total), getattr(host, used)),
             ratio=getattr(host, ratio),
             least=host.disk_available_least if name == 'DISK_GB' else None,
         )
     for name, offer in host.resources.items():
         yield _inventory_row(store_id, name, offer, offer.allocation_ratio)
+
+
+def _standard(host: Host, name: str, total: int, used: int) -> Resource:
+    offer = Resource(total=total, used=used)
+    limits = host.units.get(name)
+    if limits is not None:
+        offer.min_unit = limits.min_unit
+        offer.max_unit = limits.max_unit
+        offer.step_size = limits.step_size
+    return offer
 
 
 def _inventory_row(

@@ -9,6 +9,7 @@ import pytest
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import hosts_of
+from tests.support.stores import load_snapshot
 
 
 def test_instances_stay_in_place_when_others_are_asked_for_with_them(
@@ -35,6 +36,21 @@ def test_instances_stay_in_place_when_others_are_asked_for_with_them(
             "SELECT sum(used) FROM inventories WHERE resource_class = 'VCPU'"
         )
         assert used.scalar_one() == 3
+
+
+def test_a_claim_keeps_the_properties_of_its_image(make_service):
+    """Filters compare them with those of later requests."""
+    service = make_service()
+    image = {'id': str(uuid.uuid4()), 'properties': {'os_distro': 'debian'}}
+    answer = service.client.select_destinations(
+        CONTEXT, {'flavor': SMALL, 'image': image}
+    )
+    (placement,) = answer['placements']
+    placed = load_snapshot(service.store).hosts.instances.get(
+        placement['instance_uuid']
+    )
+    assert placed is not None
+    assert placed.image == frozenset({('os_distro', 'debian')})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import change_feed
 from tests.support.stores import (
@@ -40,6 +41,23 @@ def test_refresh_equals_a_fresh_load_when_anything_changed(store):
         refreshed = change_feed.refresh(conn, snapshot)
     assert_same_snapshot(refreshed, load_snapshot(store))
     assert refreshed.hosts.instances.get(one.consumer) is not None
+
+
+def test_refresh_sees_each_change_of_claims_by_itself(store):
+    """No other change of the same hosts tells of it."""
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    one = new_claim(snapshot, 64)
+    seen = {one.consumer: 'compute-1'}
+    for change in (
+        lambda: write_claims(store, one),
+        lambda: store.write(lambda w: lifecycle.confirm(w, seen)),
+        lambda: store.write(lambda w: lifecycle.release(w, [one.consumer])),
+    ):
+        change()
+        with store.reading() as conn:
+            snapshot = change_feed.refresh(conn, snapshot)
+        assert_same_snapshot(snapshot, load_snapshot(store))
 
 
 def test_refresh_loads_everything_when_changes_were_purged(store):

@@ -119,6 +119,15 @@ def a_host(dice: random.Random, name: str) -> dict[str, Any]:
             for kind in ('CUSTOM_B', 'CUSTOM_A', 'PGPU')
             if dice.random() < 0.3
         },
+        'units': {
+            kind: {
+                'max_unit': dice.choice((None, 4)),
+                'min_unit': dice.choice((1, 2)),
+                'step_size': dice.choice((1, 3)),
+            }
+            for kind in ('VCPU', 'DISK_GB')
+            if dice.random() < 0.3
+        },
     }
     kept = {key: v for key, v in fields.items() if dice.random() < 0.7}
     return {'host': name, **kept}

@@ -9,6 +9,7 @@ import pytest
 
 from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
 from scheduler_service.compute import failures, reply
+from scheduler_service.compute.wire import NetworkMetadata
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from tests.support import nova_wire
 
@@ -93,6 +94,25 @@ def test_limits_are_those_that_the_filters_state():
     assert limits == {
         'vcpu': 8, 'memory_mb': 9, 'disk_gb': None, 'numa_topology': None,
     }  # fmt: skip
+
+
+def test_limits_of_numa_cells_are_as_a_compute_service_checks_them():
+    ratios = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
+    answer = answer_of([host('a', numa_limits=ratios)])
+    networks = NetworkMetadata(physnets=['p1'], tunneled=True)
+    made = reply.selections(answer, {}, alternates=True, networks=networks)
+    limits = made[0][0]['nova_object.data']['limits']['nova_object.data']
+    numa = limits['numa_topology']
+    assert numa['nova_object.name'] == 'NUMATopologyLimits'
+    assert numa['nova_object.version'] == '1.1'
+    metadata = numa['nova_object.data'].pop('network_metadata')
+    assert numa['nova_object.data'] == ratios
+    assert metadata['nova_object.name'] == 'NetworkMetadata'
+    assert metadata['nova_object.data'] == {
+        'physnets': ['p1'], 'tunneled': True,
+    }  # fmt: skip
+    (plain,) = reply.plain(answer)
+    assert plain['limits']['numa_topology']['nova_object.data'] == ratios
 
 
 def test_without_objects_there_is_one_dict_for_each_instance():

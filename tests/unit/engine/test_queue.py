@@ -366,3 +366,52 @@ def test_finished_jobs_are_not_kept():
         del job, taken
     queue.take(1, timeout=0)
     assert not any(one() for one in jobs)
+
+
+def test_requests_gather_before_they_are_taken():
+    jobs = [host_job() for _ in range(3)]
+    queue = filled(jobs[0])
+    asked: list[int] = []
+
+    def gather_s(count: int) -> float:
+        asked.append(count)
+        return 30.0 if count < 3 else 0.0
+
+    def put_others() -> None:
+        queue.put(jobs[1])
+        queue.put(jobs[2])
+
+    thread = threading.Thread(target=put_others)
+    thread.start()
+    assert queue.take(9, 0, gather_s) == jobs
+    thread.join()
+    assert asked[-1] == 3
+
+
+def test_what_waited_for_them_to_gather_may_end_earlier():
+    job = host_job()
+    queue = filled(job)
+    left = [30.0]
+
+    def end() -> None:
+        left[0] = 0.0
+        queue.notify()
+
+    thread = threading.Timer(0.05, end)
+    thread.start()
+    assert queue.take(9, 0, lambda count: left[0]) == [job]
+    thread.join()
+
+
+def test_nothing_gathers_that_takes_no_claim():
+    caller: Any = None
+    zone = ZoneJob(zone=documents.zone({'name': 'a.'}), caller=caller)
+    for job in (host_job(claim=False), zone):
+        assert filled(job).take(9, 0, lambda count: 30.0) == [job]
+
+
+def test_nothing_gathers_in_a_closed_queue():
+    job = host_job()
+    queue = filled(job)
+    queue.close()
+    assert queue.take(9, 0, lambda count: 30.0) == [job]

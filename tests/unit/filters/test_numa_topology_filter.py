@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from scheduler_service import errors
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
+from scheduler_service.filters.support import numa_cells
 from tests.support.plugins import has_opinion, inventory, passing, reason
 
 SETTINGS = {'cpu_allocation_ratio': 2.0, 'ram_allocation_ratio': 1.0}
@@ -41,6 +44,33 @@ def request(vcpus=2, memory_mb=512, **extra_specs):
 def passes(document, request_):
     hosts = passing(NUMATopologyFilter(), document, request_, **SETTINGS)
     return hosts == ['a']
+
+
+def test_ratios_of_the_cells_go_before_those_of_the_host():
+    wanted = request(6, numa_nodes='1')
+    full = cell(cpuset=[*range(6)], cpu_usage=6)
+    assert passes(host(full), wanted)
+    for ratio, expected in ((1.0, False), (1.5, False), (3.0, True)):
+        document = host(full)
+        topology = document['hosts'][0]['numa_topology']
+        topology['cpu_allocation_ratio'] = ratio
+        assert passes(document, wanted) is expected
+        settled = {**SETTINGS, 'cpu_allocation_ratio': 1.0}
+        hosts = passing(NUMATopologyFilter(), document, wanted, **settled)
+        assert (hosts == ['a']) is expected
+
+
+@pytest.mark.parametrize('ratio', [-1, 'x', 1e99])
+def test_a_topology_with_an_odd_ratio_cannot_be_read(ratio):
+    document = host(cell())
+    document['hosts'][0]['numa_topology']['ram_allocation_ratio'] = ratio
+    assert not numa_cells.why_unreadable(text_of(host(cell())))
+    assert numa_cells.why_unreadable(text_of(document))
+
+
+def text_of(document):
+    """Return the topology of the only host, as it is stored."""
+    return json.dumps(document['hosts'][0]['numa_topology']).encode()
 
 
 def test_it_has_no_opinion_without_a_requested_topology():

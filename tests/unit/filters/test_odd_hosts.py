@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents
-from scheduler_service.pipeline.mandatory_filters import (
-    MANDATORY_FILTERS,
-    Resources,
-)
+from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
+from scheduler_service.pipeline.room_filter import Resources
 from tests.support import filter_strategies
 from tests.support.filter_strategies import SETTINGS, inventories
 from tests.support.odd_hosts import (

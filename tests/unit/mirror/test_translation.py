@@ -12,6 +12,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.mirror import translation
 from scheduler_service.mirror.translation import ServiceState
+from tests.support import nova_wire
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, 0)
 UP = ServiceState(False, None, True)
@@ -126,6 +127,20 @@ def test_versioned_objects_become_plain():
     read = found['numa_topology']['cells'][0]
     assert read['mempages'] == [{'size_kb': 4, 'total': 100, 'used': 1}]
     assert 'network_metadata' not in read
+
+
+def test_numa_cells_have_their_ratios_where_placement_has_the_capacity():
+    row = node(
+        numa_topology=json.dumps(nova_wire.thing('NUMATopology', cells=[])),
+        cpu_allocation_ratio=4.0,
+        ram_allocation_ratio=None,
+    )
+    own = translation.host_report(row, UP, CELL)
+    assert own.changes['numa_topology'] == {'cells': []}
+    without = translation.host_report(row, UP, CELL, with_capacity=False)
+    assert without.changes['numa_topology'] == {
+        'cells': [], 'cpu_allocation_ratio': 4.0,
+    }  # fmt: skip
 
 
 def test_a_host_that_no_document_can_be_made_of_is_an_error():

@@ -13,6 +13,7 @@ from scheduler_service.filters.hosts import (
     OneHostFilter,
     all_filters,
 )
+from scheduler_service.filters.hosts.all_hosts_filter import AllHostsFilter
 from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
     ServerGroupAntiAffinityFilter,
 )
@@ -188,6 +189,33 @@ def test_traits_and_custom_resources():
         bad = {**wanted, 'extra_specs': {'resources:CUSTOM_FPGA': count}}
         with pytest.raises(errors.NoValidHost, match='CUSTOM_FPGA'):
             choose(pipeline(), document, flavor=bad)
+
+
+@pytest.mark.parametrize('filters', [[], [AllHostsFilter]])
+@pytest.mark.parametrize(
+    ('units', 'asked', 'fits'),
+    [
+        ({'VCPU': {'max_unit': 4}}, {'vcpus': 4}, True),
+        ({'VCPU': {'max_unit': 4}}, {'vcpus': 5}, False),
+        ({'VCPU': {'min_unit': 2}}, {'vcpus': 1}, False),
+        ({'MEMORY_MB': {'step_size': 256}}, {'memory_mb': 512}, True),
+        ({'MEMORY_MB': {'step_size': 256}}, {'memory_mb': 500}, False),
+        ({'DISK_GB': {'max_unit': 5}}, {'root_gb': 6}, False),
+        ({'DISK_GB': {'max_unit': 5}}, {'vcpus': 6}, True),
+    ],
+)
+def test_a_host_may_bound_what_one_instance_takes(filters, units, asked, fits):
+    bounded = {
+        'host': 'a', 'vcpus': 64, 'memory_mb': 9999, 'local_gb': 99,
+        'units': units,
+    }  # fmt: skip
+    document = {'hosts': [bounded]}
+    if fits:
+        chosen = choose(pipeline(*filters), document, flavor=asked)
+        assert hosts_of(chosen) == ['a']
+    else:
+        with pytest.raises(errors.NoValidHost):
+            choose(pipeline(*filters), document, flavor=asked)
 
 
 def test_a_host_without_figures_of_its_vcpus_is_not_full():

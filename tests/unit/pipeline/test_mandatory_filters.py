@@ -9,7 +9,7 @@ from scheduler_service.filters.hosts.aggregate_ram_filter import (
 )
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.model import documents
-from scheduler_service.pipeline.mandatory_filters import Resources
+from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support.plugins import aggregate, inventory, passing

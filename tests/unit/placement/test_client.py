@@ -67,3 +67,15 @@ def test_a_refusal_without_a_reason_is_a_refusal():
     client = PlacementClient(Adapter({'/allocations': (409, 'what?')}))
     answer = client.post_allocations({})
     assert (answer.done, answer.code, answer.detail) == (False, '', '')
+
+
+@pytest.mark.parametrize(
+    'text', [b'', b'<html>', b'{"resource_providers": 1}']
+)
+def test_a_long_answer_that_cannot_be_read_is_an_error(text):
+    class Odd(Adapter):
+        def request(self, path: str, method: str, **how: Any) -> Any:
+            return type('Answer', (), {'status_code': 200, 'content': text})()
+
+    with pytest.raises(errors.PlacementUnavailable, match='cannot be read'):
+        PlacementClient(Odd({})).provider_uuids()
