@@ -105,8 +105,7 @@ class HttpServing:
         router = self._router(conf) if self.server else None
 
         def take() -> None:
-            if tls is not self._tls:
-                LOG.info('The certificates of [http] were replaced')
+            self._log_changes(tls, router)
             self._tls, self._files = tls, files
             if self._pods is not None:
                 self._pods.use(pods)
@@ -120,6 +119,17 @@ class HttpServing:
                     served.use(conf.http, what, tls)
 
         return take
+
+    def _log_changes(
+        self, tls: ssl.SSLContext | None, router: Router | None
+    ) -> None:
+        """Log which files of credentials have other contents."""
+        if tls is not self._tls:
+            LOG.info('The certificates of [http] were replaced')
+        if self.server is None or router is None:
+            return
+        if not router.guard.has_token_of(self.server.guard):
+            LOG.info('The token of [http] was replaced')
 
     def _router(self, conf: Any) -> Router:
         """Return what answers requests.

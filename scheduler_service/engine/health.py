@@ -238,7 +238,7 @@ class Health:
                     continue
                 known.logged_at = now
         for level, line in lines:
-            LOG.log(level, '%s', line)
+            _log_alone(level, line)
 
     @property
     def database_reachable(self) -> bool:
@@ -313,6 +313,18 @@ class Health:
             )
         else:
             self.recover(_BATCHES)
+
+
+def _log_alone(level: int, line: str) -> None:
+    """Log a line without the error that is being handled.
+
+    oslo.log adds that to warnings, and the line has its words already. It adds
+    none of these built-in errors.
+    """
+    try:
+        raise KeyError
+    except KeyError:
+        LOG.log(level, '%s', line)
 
 
 def _reason(error: errors.StoreUnavailable) -> str:

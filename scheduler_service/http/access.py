@@ -38,6 +38,10 @@ class Guard:
         self._certificates = certificates
         self._roles = list(roles)
 
+    def has_token_of(self, other: Guard) -> bool:
+        """Whether another guard has the same token, or neither has one."""
+        return self._token == other._token
+
     def credentials(self, request: Request) -> dict[str, Any]:
         """Return who the client of a request is, as policy rules read it."""
         return {'user_id': request.certificate, 'roles': self._roles}

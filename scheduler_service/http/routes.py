@@ -81,6 +81,7 @@ class Router:
     :param fallback: returns the route of any other path
     :param are_hosts_loaded: whether there is a snapshot
     :param threads: name -> how many threads at most
+    :ivar guard: admits clients
     :ivar tracer: makes traces of requests; None: there are none
     """
 
@@ -95,7 +96,7 @@ class Router:
     ) -> None:
         self._routes = {route.name: route for route in (HEALTH, *routes)}
         self._fallback = fallback
-        self._guard = guard
+        self.guard = guard
         self._health = health
         self._are_hosts_loaded = are_hosts_loaded
         self._pools = {
@@ -126,7 +127,7 @@ class Router:
 
     def admit(self, request: Request) -> int | Reply:
         """Return the most bytes that a body may have, or a refusal."""
-        if not self._guard.admits(request):
+        if not self.guard.admits(request):
             return refusal(
                 401,
                 'a bearer token or a client certificate is required',

@@ -21,6 +21,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from scheduler_service.http import tls
+from scheduler_service.http.access import Guard
 from scheduler_service.http.connection import Connection, Settings
 from scheduler_service.http.limits import Limits
 from scheduler_service.http.routes import Router
@@ -131,6 +132,11 @@ class Server:
         """Allow as many connections as there may be open files."""
         allowed = _files_allowed(self._most + _OTHER_FILES)
         self._limits.total = max(1, allowed - _OTHER_FILES)
+
+    @property
+    def guard(self) -> Guard:
+        """Who may send requests."""
+        return self._router.guard
 
     @property
     def timeout(self) -> float:

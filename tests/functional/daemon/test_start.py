@@ -46,6 +46,13 @@ def test_systemd_is_notified_when_ready_and_when_stopping(
     daemon.wait_for('Stopped')
 
 
+def test_what_is_awaited_is_logged_once_in_a_line(launch, tmp_path):
+    daemon = launch(f'sqlite:///{tmp_path}/none.sqlite', 'inproc://')
+    line = daemon.wait_for('Degraded: database unreachable')
+    assert line.endswith('"scheduler-manage db sync"); retrying every 0.5 s\n')
+    assert daemon.end() == 0
+
+
 def test_the_usual_places_are_read_without_arguments(tmp_path):
     config = tmp_path / '.scheduler_service/scheduler_service.conf'
     config.parent.mkdir()

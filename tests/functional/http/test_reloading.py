@@ -34,10 +34,14 @@ def token(serve_http, tmp_path):
     return http, path, options, status
 
 
-def test_a_replaced_token_counts_on_old_connections(token):
+def test_a_replaced_token_counts_on_old_connections(token, caplog):
+    caplog.set_level('INFO')
     http, path, options, status = token
+    reconfigure(http.service, **options)
+    assert 'token' not in caplog.text
     path.write_text('second\n')
     reconfigure(http.service, **options)
+    assert 'The token of [http] was replaced' in caplog.text
     assert (status('first'), status('second')) == (401, 200)
 
 
