@@ -16,7 +16,9 @@ from tests.support.stores import (
     FULL_INVENTORY,
     POOL,
     assert_same_snapshot,
+    claim_on,
     import_inventory,
+    import_two_hosts,
     load_snapshot,
     new_claim,
     write_claims,
@@ -45,13 +47,16 @@ def test_refresh_equals_a_fresh_load_when_anything_changed(store):
 
 def test_refresh_sees_each_change_of_claims_by_itself(store):
     """No other change of the same hosts tells of it."""
-    import_inventory(store, FULL_INVENTORY)
-    snapshot = load_snapshot(store)
-    one = new_claim(snapshot, 64)
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    move = claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True)
     seen = {one.consumer: 'compute-1'}
+    arrived = {one.consumer: move.host}
     for change in (
         lambda: write_claims(store, one),
         lambda: store.write(lambda w: lifecycle.confirm(w, seen)),
+        lambda: write_claims(store, move),
+        lambda: store.write(lambda w: lifecycle.confirm(w, arrived)),
         lambda: store.write(lambda w: lifecycle.release(w, [one.consumer])),
     ):
         change()
