@@ -19,7 +19,13 @@ import pytest
 import urllib3
 import yaml
 
-from tests.support import deployment, kube, processes, requirements
+from tests.support import (
+    control_plane,
+    deployment,
+    kube,
+    processes,
+    requirements,
+)
 from tests.support.databases import migrated_database
 from tests.support.deployment import FOLDER
 from tests.support.kube import Cluster
@@ -38,13 +44,13 @@ _LIMIT_S = 60
 @pytest.fixture(scope='module')
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A control plane with roles, and nodes half of which have a trait."""
-    if kube.missing():
-        pytest.skip(kube.missing())
+    if control_plane.missing():
+        pytest.skip(control_plane.missing())
     if deployment.kubectl():
         requirements.missing(deployment.kubectl())
     requirements.need_library('kubernetes')
     folder = tmp_path_factory.mktemp('kube')
-    with kube.cluster(folder, roles=True) as made:
+    with control_plane.cluster(folder, roles=True) as made:
         made.create_nodes(
             kube.node(
                 f'node-{number}',
