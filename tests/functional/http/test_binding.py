@@ -73,6 +73,13 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
         assert 'already bound' in bind('n2')
         token.write_text('wrong')
         assert 'who are you' in bind('n1')
+        _, text = http.send('GET', '/metrics')
+        for line in (
+            'calls_total{verb="bind"} 4.0',
+            'errors_total{verb="bind"} 2.0',
+            'nodes_total{direction="returned",verb="bind"} 2.0',
+        ):
+            assert f'scheduler_service_extender_verb_{line}' in text, text
     finally:
         server.shutdown()
         server.server_close()
