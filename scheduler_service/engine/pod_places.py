@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.engine import pod_load
 from scheduler_service.engine.pod_load import Asking, LoadScoring, NodeRows
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
@@ -82,8 +82,8 @@ class PodPlaces:
 
     def scores(
         self, parts: Sequence[NodeRows], weights: Floats, asking: Asking
-    ) -> list[int]:
-        """Return scores of 0 to 10.
+    ) -> Ints:
+        """Return scores of 0 to 10, int64[m].
 
         :param weights: float64[m], of the nodes of all parts in order
         """

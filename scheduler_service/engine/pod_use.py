@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.extender.usage import Usage
+from scheduler_service.model import STANDARD_CLASSES
 
 _FIRST_NODES = 1024
 
@@ -66,7 +67,9 @@ class PodUse:
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._room = _FIRST_NODES
-        self._used: dict[str, Floats] = {}
+        self._load: Floats = np.zeros((len(STANDARD_CLASSES), self._room))
+        # By class; those of load are rows of the array above.
+        self._used = dict(zip(STANDARD_CLASSES, self._load, strict=True))
         self._pods: dict[str, _Counted] = {}
         # Those assumed, the oldest first.
         self._assumed: dict[str, float] = {}
@@ -174,17 +177,39 @@ class PodUse:
             found[numbers == own.number] -= amount
         return found
 
+    def load(self, numbers: Rows, without: str = '') -> Floats:
+        """Return what is used of each standard class, float64[3, m].
+
+        :param without: uid of a pod that is left out
+        """
+        with self._lock:
+            found: Floats = self._load.take(numbers, axis=1)
+            own = self._pods.get(without)
+        if own is not None:
+            amounts = own.usage.load
+            at = np.flatnonzero(numbers == own.number)
+            for row, name in zip(found, STANDARD_CLASSES, strict=True):
+                row[at] -= amounts.get(name, 0.0)
+        return found
+
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
         if number is None:
             number = self._numbers[node] = len(self._numbers)
             if number >= self._room:
-                self._room *= 2
-                for name, array in self._used.items():
-                    wider = np.zeros(self._room)
-                    wider[: len(array)] = array
-                    self._used[name] = wider
+                self._widen()
         return number
+
+    def _widen(self) -> None:
+        """Make room for twice as many nodes."""
+        more = self._room
+        self._room *= 2
+        self._load = np.pad(self._load, ((0, 0), (0, more)))
+        self._used = {
+            name: np.pad(array, (0, more))
+            for name, array in self._used.items()
+        }
+        self._used.update(zip(STANDARD_CLASSES, self._load, strict=True))
 
     def _put(self, pod: PlacedPod, until: float | None) -> None:
         number = self._number(pod.node)

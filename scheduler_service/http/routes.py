@@ -13,6 +13,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -82,6 +83,7 @@ class Router:
     :param are_hosts_loaded: whether there is a snapshot
     :param threads: name -> how many threads at most
     :ivar tracer: makes traces of requests; None: there are none
+    :ivar looks: gives how often the server has looked at its connections
     """
 
     def __init__(
@@ -102,11 +104,14 @@ class Router:
             name: futures.ThreadPoolExecutor(count, f'http-{name}')
             for name, count in threads.items()
         }
-        # Requests to be answered on the server's thread, one at a time.
         self.tracer: tracing.Tracer | None = None
+        self.looks: Callable[[], int] = itertools.count().__next__
+        # Requests to be answered on the server's thread, one at a time.
         self._inline: collections.deque[tuple[Route, Request, Done]] = (
             collections.deque()
         )
+        # After which look at the connections one was answered last.
+        self._answered = -1
         # How many requests a thread of evaluation has or will get.
         self._evaluating = 0
 
@@ -156,6 +161,9 @@ class Router:
                 done(reply)
 
             self._run_elsewhere('evaluate', route, request, evaluated)
+        elif not self._inline and self._answered != self.looks():
+            self._answered = self.looks()
+            done(self._answer(route, request))
         else:
             if not self._inline:
                 asyncio.get_running_loop().call_soon(self._run_inline)
@@ -163,6 +171,7 @@ class Router:
 
     def _run_inline(self) -> None:
         """Answer one request, so that connections are looked at meanwhile."""
+        self._answered = self.looks()
         route, request, done = self._inline.popleft()
         if self._inline:
             asyncio.get_running_loop().call_soon(self._run_inline)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from scheduler_service.engine.health import Health
 from scheduler_service.extender.wire import WireError
@@ -28,15 +30,15 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class Sink(Protocol):
-    """What becomes of the objects; called by the follower's thread."""
+    """What becomes of objects, in JSON; called by the follower's thread."""
 
-    def replace(self, objects: Sequence[dict[str, Any]]) -> None:
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Take these for all that there are."""
 
-    def put(self, one: dict[str, Any]) -> None:
+    def put(self, one: msgspec.Raw) -> None:
         """Take an object that is new or changed."""
 
-    def remove(self, one: dict[str, Any]) -> None:
+    def remove(self, one: msgspec.Raw) -> None:
         """Take an object that is gone."""
 
     def set_lost(self, lost: bool) -> None:
@@ -153,5 +155,4 @@ class Follower:
                     self._sink.put(one)
             except WireError as fault:
                 LOG.warning('One of the %s is left out: %s', self._kind, fault)
-        version = (one.get('metadata') or {}).get('resourceVersion')
-        self._version = str(version or self._version)
+        self._version = event.version or self._version
