@@ -33,6 +33,8 @@ class PodPlaces:
     :ivar scoring: how much the load of nodes counts
     :ivar assuming: whether to assume where pods go; only where something
         says later where they went
+    :ivar waiting: whether pods that ask for what nobody else counts are
+        refused until all pods were listed once
     """
 
     use: PodUse
@@ -40,6 +42,7 @@ class PodPlaces:
     domain: str
     settings: Settings
     assuming: bool = False
+    waiting: bool = False
     _numbers: tuple[Mapping[str, int], Rows] | None = None
 
     def asking(self, pod: Any, takes: Usage) -> Asking:
@@ -51,7 +54,7 @@ class PodPlaces:
             asks for what nobody else counts
         """
         self.use.forget_old()
-        if takes.classes and self.assuming and not self.use.complete:
+        if takes.classes and self.waiting and not self.use.complete:
             raise errors.ServiceBusy(
                 'The pods of the cluster are not listed yet'
             )

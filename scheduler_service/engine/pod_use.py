@@ -73,6 +73,7 @@ class PodUse:
         self._pods: dict[str, _Counted] = {}
         # Those assumed, the oldest first.
         self._assumed: dict[str, float] = {}
+        self._recent: set[str] | None = None
         self._complete = False
         self._stale = False
 
@@ -84,25 +85,40 @@ class PodUse:
     def replace(self, pods: Iterable[PlacedPod]) -> None:
         """Take these pods for all that are on nodes.
 
-        Those that are assumed stay until they would be forgotten anyway.
+        Those that are assumed stay until they would be forgotten anyway, and
+        those that were seen since :meth:`begin_listing` stay as well.
         """
         listed = {one.uid: one for one in pods}
         with self._lock:
+            recent = self._recent or ()
             gone = [
                 uid
                 for uid, known in self._pods.items()
-                if known.until is None and uid not in listed
+                if known.until is None
+                and uid not in listed
+                and uid not in recent
             ]
+            self._recent = None
             for uid in gone:
                 self._drop(uid)
             for one in listed.values():
                 self._put(one, None)
             self._complete, self._stale = True, False
 
+    def begin_listing(self) -> None:
+        """Note which pods are seen until all are listed.
+
+        The list may have been made before.
+        """
+        with self._lock:
+            self._recent = set()
+
     def see(self, pod: PlacedPod) -> None:
         """Count a pod where it was seen, and nowhere else."""
         with self._lock:
             self._put(pod, None)
+            if self._recent is not None:
+                self._recent.add(pod.uid)
 
     def remove(self, uid: str) -> None:
         """Count a pod no more."""

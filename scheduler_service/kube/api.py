@@ -85,19 +85,41 @@ class _Line(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class _ListMetadata(msgspec.Struct, rename='camel'):
+class ListMetadata(msgspec.Struct, rename='camel'):
+    """What belongs to a part of a list.
+
+    :ivar resource_version: from which on a watch says what changes
+    :ivar following: says where the next part begins; empty: this is the last
+    """
+
     resource_version: str
     following: str = msgspec.field(default='', name='continue')
 
 
-class _Page(msgspec.Struct):
-    metadata: _ListMetadata
+class Page(msgspec.Struct):
+    """A part of a list.
+
+    :ivar items: objects, in JSON
+    """
+
+    metadata: ListMetadata
     items: list[msgspec.Raw] | None = None
 
 
 _read_line = msgspec.json.Decoder(_Line).decode
 _read_object = msgspec.json.Decoder(_Object).decode
-_read_page = msgspec.json.Decoder(_Page).decode
+_read_page = msgspec.json.Decoder(Page).decode
+
+
+def read_page(kind: str, body: bytes) -> Page:
+    """Return a part of a list.
+
+    :raises ApiLost: it is none
+    """
+    try:
+        return _read_page(body)
+    except msgspec.DecodeError as fault:
+        raise ApiLost(f'no list of {kind}: {fault}') from None
 
 
 class ApiServer:
@@ -164,17 +186,13 @@ class ApiServer:
                 return Listing(objects, metadata.resource_version)
             more = {'_continue': metadata.following}
 
-    def _page(
-        self, kind: str, selector: str, more: Mapping[str, Any]
-    ) -> _Page:
+    def _page(self, kind: str, selector: str, more: Mapping[str, Any]) -> Page:
         response = self._open(kind, selector, _LIST_S, limit=_PAGE, **more)
         with _released(response):
             try:
-                return _read_page(response.data)
+                return read_page(kind, response.data)
             except (urllib3.exceptions.HTTPError, OSError) as fault:
                 raise ApiLost(str(fault)) from None
-            except msgspec.DecodeError as fault:
-                raise ApiLost(f'no list of {kind}: {fault}') from None
 
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
         """Return what changes from a version on.

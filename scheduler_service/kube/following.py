@@ -45,29 +45,17 @@ class Sink(Protocol):
         """Hear that objects are not followed at the moment, or are again."""
 
 
-class Follower:
-    """Follows the objects of one kind.
+class Retrying:
+    """A thread that calls an API server, again after each failure.
 
-    :param kind: ``nodes`` or ``pods``
-    :param selector: of their fields
+    :param kind: of objects, ``nodes`` or ``pods``
     """
 
-    def __init__(
-        self,
-        api: ApiServer,
-        kind: str,
-        selector: str,
-        sink: Sink,
-        health: Health,
-    ) -> None:
-        self._api = api
+    def __init__(self, kind: str, sink: Sink, health: Health) -> None:
         self._kind = kind
-        self._selector = selector
         self._sink = sink
         self._health = health
         self._cause = f'kubernetes {kind}'
-        self._version = ''
-        self._watch: Watch | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f'kube-{kind}', daemon=True
@@ -83,9 +71,7 @@ class Follower:
         :param timeout: seconds to wait for it
         """
         self._stopping.set()
-        watch = self._watch
-        if watch is not None:
-            watch.close()
+        self._interrupt()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
@@ -100,14 +86,14 @@ class Follower:
                 continue
             except VersionExpired:
                 self._health.count('kubernetes_relists', self._kind)
-                self._version = ''
+                self._forget()
                 self._stopping.wait(_FIRST_PAUSE_S)
                 continue
             except ApiLost as fault:
                 self._lose(str(fault))
             except Exception as fault:
                 LOG.exception('%s cannot be followed', self._kind)
-                self._version = ''
+                self._forget()
                 self._lose(str(fault))
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -124,6 +110,54 @@ class Follower:
             f'{self._kind.capitalize()} of the cluster are followed again',
         )
 
+    def _followed(self) -> None:
+        """Record that objects are followed."""
+        self._sink.set_lost(False)
+        self._health.recover(self._cause)
+
+    def _follow(self) -> None:
+        """Follow objects until that ends.
+
+        :raises ApiLost: the API server does not answer, or refuses
+        :raises VersionExpired: everything has to be listed anew
+        """
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """List everything anew."""
+
+    def _interrupt(self) -> None:
+        """End what the thread waits for."""
+
+
+class Follower(Retrying):
+    """Follows the objects of one kind by a list and watches.
+
+    :param selector: of their fields
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        kind: str,
+        selector: str,
+        sink: Sink,
+        health: Health,
+    ) -> None:
+        super().__init__(kind, sink, health)
+        self._api = api
+        self._selector = selector
+        self._version = ''
+        self._watch: Watch | None = None
+
+    def _forget(self) -> None:
+        self._version = ''
+
+    def _interrupt(self) -> None:
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+
     def _follow(self) -> None:
         """List unless that was done, then watch until the watch ends.
 
@@ -137,8 +171,7 @@ class Follower:
         watch = self._watch = self._api.watch(
             self._kind, self._version, self._selector
         )
-        self._sink.set_lost(False)
-        self._health.recover(self._cause)
+        self._followed()
         if self._stopping.is_set():
             watch.close()
         for event in watch.events():

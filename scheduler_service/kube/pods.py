@@ -23,6 +23,10 @@ class PodSink:
         self._use = use
         self._reader = PlacedPodReader(domain)
 
+    def begin_listing(self) -> None:
+        """Hear that what is taken next is listed from now on."""
+        self._use.begin_listing()
+
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count these and no others."""
         placed = []

@@ -58,7 +58,12 @@ class Cluster:
             [OfferedResources()], [], Settings(), check_room=False
         )
         places = PodPlaces(
-            self.use, LoadScoring(EVEN), 'd', Settings(), assuming=True
+            self.use,
+            LoadScoring(EVEN),
+            'd',
+            Settings(),
+            assuming=True,
+            waiting=True,
         )
         self.evaluator = PodEvaluator(
             pipeline,
