@@ -133,6 +133,19 @@ class MeasuredDaemon:
         request = self._requests.take(1)[0]
         self._decided(request, *self._select(request, claim=True))
 
+    def lifecycle(self) -> None:
+        """Have one request claimed, then confirmed, then released."""
+        request = self._requests.take(1)[0]
+        answer, error = self._select(request, claim=True)
+        self._count(request, answer, error)
+        if answer is None:
+            return
+        uuids = sorted(one['instance_uuid'] for one in answer['placements'])
+        for change in (self.caller.client.confirm, self.caller.client.release):
+            changed = change(CONTEXT, uuids)
+            if changed != uuids:
+                raise WrongOutcome(f'{changed} changed, not {uuids}')
+
     def chosen(self) -> None:
         """Have one request of the mix decided, not claimed."""
         request = self._requests.take(1)[0]
@@ -164,12 +177,20 @@ class MeasuredDaemon:
         answer: dict[str, Any] | None,
         error: dict[str, Any] | None,
     ) -> None:
+        self._count(request, answer, error)
+        if answer is not None:
+            self._placed(answer)
+
+    def _count(
+        self,
+        request: MixedRequest,
+        answer: dict[str, Any] | None,
+        error: dict[str, Any] | None,
+    ) -> None:
         _check(request, answer, error)
         with self._lock:
             self.decisions += 1
             self.refused += error is not None
-        if answer is not None:
-            self._placed(answer)
 
     def _placed(self, answer: dict[str, Any]) -> None:
         with self._lock:

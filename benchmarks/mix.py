@@ -27,7 +27,7 @@ from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 from benchmarks.mix_sections import Effort, Measurement
 from tests.support import servers
 
-SECTIONS = ('batch', 'callers', 'single', 'memory')
+SECTIONS = ('batch', 'callers', 'lifecycle', 'single', 'memory')
 # The rate for one request over and over is taken at this size.
 REFERENCE_HOSTS = 10_000
 # So many that a request comes again only after its instances are released.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.measured import BATCH, MeasuredDaemon
@@ -101,6 +101,19 @@ class Measurement:
 
     def callers(self) -> None:
         """Measure 16 callers that have claims made, and the empty call."""
+        self._callers('16 callers', lambda daemon: daemon.claimed)
+
+    def lifecycle(self) -> None:
+        """Measure 16 callers that claim, confirm and release.
+
+        A lifecycle is three calls.
+        """
+        self._callers('16 callers, lifecycle', lambda daemon: daemon.lifecycle)
+
+    def _callers(
+        self, what: str, call_of: Callable[[MeasuredDaemon], Any]
+    ) -> None:
+        """Measure 16 callers that make the same calls, and the empty call."""
         rates: dict[str, list[float]] = defaultdict(list)
         effort = self.effort
         first = self.daemons[0]
@@ -112,23 +125,21 @@ class Measurement:
             )
             rates['noop'].append(empty)
             for daemon in self.daemons:
-                rates[daemon.name].append(
-                    count(
-                        daemon.claimed, CALLERS, effort.seconds, effort.most
-                    ).rate
+                done = count(
+                    call_of(daemon), CALLERS, effort.seconds, effort.most
                 )
+                rates[daemon.name].append(done.rate)
                 daemon.release_old()
         for name, some in rates.items():
-            self.figures[name]['16_callers_a_second'] = spread(some, 0)
+            self.figures[name][f'{what}, a second'] = spread(some, 0)
             if name != 'noop':
-                self.ratios[f'16 callers, {name} to empty call'] = ratio(
+                self.ratios[f'{what}, {name} to empty call'] = ratio(
                     some, rates['noop']
                 )
         for daemon in self.daemons[1:]:
             self._compare(
-                '16 callers', daemon.name, rates[daemon.name],
-                rates[first.name],
-            )  # fmt: skip
+                what, daemon.name, rates[daemon.name], rates[first.name]
+            )
 
     def single(self) -> None:
         """Measure the times of one caller's calls."""

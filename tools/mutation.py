@@ -57,6 +57,7 @@ ROOMS = {
         'filters/base.py', 'filters/host_state.py', 'filters/hosts/*.py',
         'filters/support/*.py', 'pipeline/filtering.py',
         'pipeline/mandatory_filters.py',
+        'pipeline/scope_filters.py',
     ),
 }  # fmt: skip
 # Tests of one mutant end after so many seconds, as measured without it.

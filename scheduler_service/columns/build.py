@@ -26,6 +26,7 @@ from scheduler_service.model import (
     Resource,
     ServerGroup,
 )
+from scheduler_service.model.aggregate_map import AggregateMap
 
 _CODED = (
     'hypervisor_type',
@@ -82,7 +83,7 @@ def assemble(
         numbers=numbers,
         coded=coded,
         resources=resources,
-        topology=Topology({}),
+        topology=Topology(AggregateMap()),
         instances=instances,
         groups={group.uuid: group for group in groups},
     )
@@ -117,7 +118,9 @@ def with_aggregates(
     table: HostTable, aggregates: Iterable[Aggregate]
 ) -> HostTable:
     """Return the table with these aggregates instead of the old ones."""
-    by_id = {one.id: one for one in sorted(aggregates, key=lambda a: a.id)}
+    by_id = AggregateMap(
+        (one.id, one) for one in sorted(aggregates, key=lambda a: a.id)
+    )
     hosts = table.coded['host']
     codes, sets = _membership(hosts, by_id)
     return dataclasses.replace(

@@ -5,11 +5,11 @@ A topology belongs to the thread that owns the table it is part of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from scheduler_service.columns.dictionary import Mask
-from scheduler_service.model import Aggregate
+from scheduler_service.model.aggregate_map import AggregateMap
 
 # Arrays are dropped, the oldest first, beyond so many and so many bytes.
 _MOST_KEPT = 16_384
@@ -27,7 +27,7 @@ class Topology:
 
     __slots__ = ('_kept', '_kept_bytes', '_memo', 'aggregates')
 
-    def __init__(self, aggregates: Mapping[int, Aggregate]) -> None:
+    def __init__(self, aggregates: AggregateMap) -> None:
         self.aggregates = aggregates
         self._memo: dict[Hashable, Any] = {}
         self._kept: dict[Hashable, Any] = {}

@@ -1,11 +1,12 @@
 """Jobs that change claims: release, confirm, drop a move, and others.
 
-Stateless: the caller's thread makes a job, the engine's thread runs it.
+Stateless: the caller's thread makes a job, the engine's thread runs it. Jobs
+with the same change are run together, with as many statements as one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduler_service.engine.jobs import ClaimsJob, DeliveredMessage
@@ -28,12 +29,12 @@ def release(
 
     :param check: whether the caller may change them
     """
-
-    def work(writer: Writer) -> list[str]:
-        return lifecycle.cancel(writer, instances, message.sent_at, check)
-
     return ClaimsJob(
-        work=work, instances=instances, deadline=deadline, message=message
+        change=_release,
+        check=check,
+        instances=instances,
+        deadline=deadline,
+        message=message,
     )
 
 
@@ -47,13 +48,12 @@ def confirm(
 
     Its result is the instances that were not confirmed before.
     """
-
-    def work(writer: Writer) -> list[str]:
-        where = lifecycle.claimed_hosts(writer.conn, instances)
-        return lifecycle.confirm(writer, where, check)
-
     return ClaimsJob(
-        work=work, instances=instances, deadline=deadline, message=message
+        change=_confirm,
+        check=check,
+        instances=instances,
+        deadline=deadline,
+        message=message,
     )
 
 
@@ -67,14 +67,12 @@ def drop_moves(
 
     Its result is the instances that had one.
     """
-
-    def work(writer: Writer) -> list[str]:
-        return lifecycle.cancel_moves(
-            writer, instances, message.sent_at, check
-        )
-
     return ClaimsJob(
-        work=work, instances=instances, deadline=deadline, message=message
+        change=_drop_moves,
+        check=check,
+        instances=instances,
+        deadline=deadline,
+        message=message,
     )
 
 
@@ -129,8 +127,60 @@ def _again(
     message: DeliveredMessage,
 ) -> ClaimsJob:
     """Return a job that may be done again: its outcome is not recorded."""
+
+    def change(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
+        return [work(writer) for _ in jobs]
+
     return ClaimsJob(
-        work=work,
+        change=change,
         instances=instances,
         message=DeliveredMessage(lane=message.lane),
     )
+
+
+def _release(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
+    released = lifecycle.cancel(writer, _sent(jobs), _check_of(jobs))
+    return _results(jobs, released)
+
+
+def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
+    instances = [uuid for job in jobs for uuid in job.instances]
+    where = lifecycle.claimed_hosts(writer.conn, instances)
+    confirmed = lifecycle.confirm(writer, where, _check_of(jobs))
+    return _results(jobs, confirmed)
+
+
+def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
+    dropped = lifecycle.cancel_moves(writer, _sent(jobs), _check_of(jobs))
+    return _results(jobs, dropped)
+
+
+def _sent(jobs: Sequence[ClaimsJob]) -> dict[str, float | None]:
+    """Return when the change of each instance was sent."""
+    return {
+        uuid: job.message.sent_at for job in jobs for uuid in job.instances
+    }
+
+
+def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
+    """Return the checks of all jobs, each of its own instances, as one."""
+    checks = [
+        (frozenset(job.instances), job.check)
+        for job in jobs
+        if job.check is not None
+    ]
+    if not checks:
+        return None
+
+    def check(project_of: Mapping[str, str | None]) -> None:
+        for instances, one in checks:
+            mine = instances & project_of.keys()
+            one({uuid: project_of[uuid] for uuid in mine})
+
+    return check
+
+
+def _results(jobs: Sequence[ClaimsJob], changed: Sequence[str]) -> list[Any]:
+    """Return for each job those of its instances that were changed."""
+    found = frozenset(changed)
+    return [sorted(found.intersection(job.instances)) for job in jobs]

@@ -27,7 +27,7 @@ from scheduler_service.engine.events import (
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
-from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.claims import expiry
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.faults import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
@@ -335,10 +335,10 @@ class HostStateWriter:
             return
         self._expired_at = now
         with self._store.reading() as conn:
-            if not lifecycle.any_to_expire(conn, limit):
+            if not expiry.any_to_expire(conn, limit):
                 return
         expired = self._store.write(
-            lambda writer: lifecycle.expire(writer, limit)
+            lambda writer: expiry.expire(writer, limit)
         )
         for kind, count in expired.items():
             if count:

@@ -29,6 +29,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.pipeline import Assignment, Bonuses, HostPipeline
+from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Writer
 
 # The lane of all explanations, whoever asks.
@@ -342,12 +343,21 @@ class ZoneJob(Job, eq=False, kw_only=True):
 class ClaimsJob(Job, eq=False, kw_only=True):
     """A change of claims that exist: release, confirm, drop a move.
 
-    :ivar work: does it in a writing transaction, which may be repeated
+    :ivar change: makes the changes of jobs in a writing transaction, which
+        may be repeated, and returns their results; it gets all jobs of a
+        batch that have the same
+    :ivar check: whether the caller may change them; None: it may
     :ivar instances: whose claims it changes
     """
 
-    work: Callable[[Writer], Any]
+    change: Callable[[Writer, Sequence[ClaimsJob]], list[Any]]
+    check: OwnerCheck | None = None
     instances: Sequence[str] = ()
+
+    @property
+    def size(self) -> int:
+        """How many instances it is for, at least 1."""
+        return len(self.instances) or 1
 
     @property
     def has_effect(self) -> bool:

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-import msgspec
-from oslo_db import exception as db_exception
-
 from scheduler_service import errors
 from scheduler_service.engine.batch import NextJobs
+from scheduler_service.engine.claim_changer import ClaimChanger
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
@@ -29,7 +27,7 @@ from scheduler_service.engine.jobs import (
     ZoneJob,
 )
 from scheduler_service.engine.options import EngineOptions
-from scheduler_service.engine.outcomes import Outcomes, Recalled
+from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
@@ -80,7 +78,7 @@ class EngineLoop:
         self._zones = zones
         self.options = options
         self._health = health
-        self._outcomes = outcomes
+        self._claim_changer = ClaimChanger(snapshots, outcomes)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
@@ -182,9 +180,9 @@ class EngineLoop:
         The order does not matter: the queue gives out one at a time of those
         that name the same instance.
         """
-        for job in jobs:
-            if isinstance(job, ClaimsJob):
-                self._change_claims(job)
+        self._claim_changer.run(
+            [job for job in jobs if isinstance(job, ClaimsJob)]
+        )
         unfinished = self._hosts.schedule(
             [job for job in jobs if isinstance(job, HostJob)], next_jobs
         )
@@ -214,33 +212,6 @@ class EngineLoop:
             else:
                 kept.append(job)
         return kept
-
-    def _change_claims(self, job: ClaimsJob) -> None:
-        if job.done():
-            return
-        try:
-            outcome = self._changed_claims(job)
-        except errors.Forbidden as error:
-            # Nothing was written, and no other job is concerned.
-            job.fail(error)
-            return
-        except db_exception.DBDuplicateEntry:
-            if job.key is None:
-                raise
-            # Another daemon has the same message, and was faster.
-            job.message = msgspec.structs.replace(
-                job.message, redelivered=True
-            )
-            outcome = self._changed_claims(job)
-        self._snapshots.refresh()
-        if not job.done():
-            outcome.settle(job)
-
-    def _changed_claims(self, job: ClaimsJob) -> Recalled:
-        with self._snapshots.writer() as conn:
-            return self._store.write(
-                lambda writer: self._outcomes.change_claims(writer, job), conn
-            )
 
     def _give_back(self, jobs: list[Job]) -> None:
         """Return jobs, and all that wait, to the message bus.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +22,7 @@ from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
 from scheduler_service.engine.snapshot_cache import RecentReleases
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
-from scheduler_service.store.claims import outcomes
+from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Writer
 
 _decode = msgspec.json.decode
@@ -102,21 +102,30 @@ class Outcomes:
         self._count(recalled)
         return recalled
 
-    def change_claims(self, writer: Writer, job: ClaimsJob) -> Recalled:
-        """Run a change of claims in the transaction that records its outcome.
+    def change_claims(
+        self, writer: Writer, jobs: Sequence[ClaimsJob]
+    ) -> list[Recalled]:
+        """Run changes of claims in the transaction that records outcomes.
 
-        :raises DBDuplicateEntry: another copy of its message was faster; the
+        :param jobs: one, or several of which none is redelivered
+        :raises DBDuplicateEntry: another copy of a message was faster; the
             outcome is to be recalled
         """
-        if job.key is None:
-            return Recalled(job.work(writer))
-        if job.redelivered:
-            recalled = self.recall(writer.conn, job)
+        first = jobs[0]
+        if first.key is not None and first.redelivered:
+            recalled = self.recall(writer.conn, first)
             if recalled is not None:
-                return recalled
-        result = job.work(writer)
-        outcomes.add(writer.conn, [outcome_of(job.key, result, None)])
-        return Recalled(result)
+                return [recalled]
+        results = _change(writer, jobs)
+        outcomes.add(
+            writer.conn,
+            [
+                outcome_of(job.key, results[job], None)
+                for job in jobs
+                if job.key is not None
+            ],
+        )
+        return [Recalled(results[job]) for job in jobs]
 
     def _recall_hosts(
         self, conn: Connection, job: HostJob, key: str
@@ -176,6 +185,20 @@ class Outcomes:
             self._health.count('outcomes_expired')
         else:
             self._health.count('outcomes_repeated')
+
+
+def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
+    """Run changes of claims, those of one kind together; return results."""
+    by_change: dict[Any, list[ClaimsJob]] = {}
+    for job in jobs:
+        by_change.setdefault(job.change, []).append(job)
+    if len(by_change) > 1:
+        # Different changes must not lock the same rows in different orders.
+        lifecycle.lock(writer.conn, (u for job in jobs for u in job.names))
+    results: dict[ClaimsJob, Any] = {}
+    for change, some in by_change.items():
+        results.update(zip(some, change(writer, some), strict=True))
+    return results
 
 
 _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}

@@ -19,7 +19,7 @@ from scheduler_service.filters.base import HostFilter, Miss
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import FilterResult
 from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.request_filters import scope_of
+from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 
 FilterResults = Sequence[FilterResult]
@@ -49,9 +49,9 @@ def refusal(
         'num_instances': request.num_instances,
         'placed': placed,
         'filters': causes,
-        'query': scope_of(
+        'query': short_query(
             request, subject.table.topology.aggregates, subject.settings
-        ).query(),
+        ),
     }
     text = f'No valid host was found. {summary(facts)}'
     return errors.NoValidHost(text, **facts)

@@ -38,7 +38,7 @@ from scheduler_service.pipeline.selection import (
     SelectionBuilder,
 )
 from scheduler_service.pipeline.weighing import Weighing
-from scheduler_service.request_filters import scope_of
+from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
@@ -184,7 +184,7 @@ class HostPipeline:
     def _query(self, table: HostTable, request: Request) -> str:
         """Return what the request filters ask of hosts."""
         aggregates = table.topology.aggregates
-        return scope_of(request, aggregates, self.settings).query()
+        return short_query(request, aggregates, self.settings)
 
     def _refusal(
         self, table: HostTable, request: Request, funnel: Funnel, placed: int

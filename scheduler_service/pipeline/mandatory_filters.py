@@ -15,7 +15,6 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
 from scheduler_service.filters.base import (
     Comparison,
     ComparisonFilter,
@@ -31,7 +30,7 @@ from scheduler_service.pipeline.naming import (
     rows_of_nodes,
     rows_with,
 )
-from scheduler_service.request_filters import Scope, scope_of
+from scheduler_service.pipeline.scope_filters import Aggregates, Traits
 from scheduler_service.settings import Settings
 
 
@@ -130,91 +129,6 @@ class ForceHosts(RowFilter):
     ) -> str:
         """Say that another one is forced."""
         return 'other hosts or nodes are forced'
-
-
-class Aggregates(HostFilter):
-    """Leaves hosts in the aggregates that request filters narrowed to."""
-
-    name = 'aggregates'
-    once = True
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
-        scope = _scope(table, request, settings)
-        every = table.topology.aggregates
-
-        def verdict(ids: frozenset[int]) -> bool:
-            own = {every[one].uuid for one in ids}
-            return not own & scope.forbidden_aggregates and all(
-                own & one for one in scope.required_aggregates
-            )
-
-        return table.by_aggregates(verdict)
-
-    def mask_key(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Key | None:
-        """Return the aggregates that are required and forbidden."""
-        scope = _scope(table, request, settings)
-        required, forbidden = (
-            scope.required_aggregates,
-            scope.forbidden_aggregates,
-        )
-        if not required and not forbidden:
-            return None
-        return tuple(required), frozenset(forbidden)
-
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Give the query that the host is not an answer to."""
-        query = _scope(table, request, settings).query()
-        return f'the host is not in {query}'
-
-
-class Traits(HostFilter):
-    """Leaves hosts with every required trait and no forbidden one.
-
-    Those of flavor and image, and those that request filters add.
-    """
-
-    name = 'traits'
-    once = True
-
-    def mask(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> Mask | None:
-        """Judge each distinct set of traits once."""
-        required, forbidden = self.mask_key(table, request, settings)
-
-        def verdict(have: frozenset[str]) -> bool:
-            return required <= have and not forbidden & have
-
-        return table.coded['trait_set'].mask_where(verdict)
-
-    def mask_key(
-        self, table: HostTable, request: Request, settings: Settings
-    ) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the traits that are required and those forbidden."""
-        scope = _scope(table, request, settings)
-        return (
-            request.required_traits | scope.required_traits,
-            request.forbidden_traits | scope.forbidden_traits,
-        )
-
-    def reason(
-        self, table: HostTable, row: int, request: Request, settings: Settings
-    ) -> str:
-        """Name the traits that are missing or forbidden."""
-        have = table.coded['trait_set'].at(row)
-        required, forbidden = self.mask_key(table, request, settings)
-        lacks = [f'lacks {name}' for name in sorted(required - have)]
-        return '; '.join(
-            lacks
-            + [f'has the forbidden {n}' for n in sorted(forbidden & have)]
-        )
 
 
 class Resources(ComparisonFilter):
@@ -376,10 +290,6 @@ class Resources(ComparisonFilter):
             ),
         )
         return room
-
-
-def _scope(table: HostTable, request: Request, settings: Settings) -> Scope:
-    return scope_of(request, table.topology.aggregates, settings)
 
 
 def _units(table: HostTable, name: str, amount: int) -> Mask:

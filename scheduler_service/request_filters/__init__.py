@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from scheduler_service.model import Aggregate, Request
+from scheduler_service.model import Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.request_filters.compute_status_filter import (
     ComputeStatusFilter,
@@ -31,6 +30,8 @@ from scheduler_service.settings import Settings
 
 # Key of the scope among the attributes cached on a request.
 _CACHE_KEY = 'scope of request filters'
+# How many aggregates of a parameter a query names that people read.
+_MOST_NAMED = 20
 BUILT_IN: tuple[RequestFilter, ...] = (
     RequireTenantAggregate(),
     MapAzToPlacementAggregate(),
@@ -44,7 +45,7 @@ BUILT_IN: tuple[RequestFilter, ...] = (
 
 def scope_of(
     request: Request,
-    aggregates: Mapping[int, Aggregate],
+    aggregates: AggregateMap,
     settings: Settings,
 ) -> Scope:
     """Return the restrictions of all request filters, none on a rebuild.
@@ -68,6 +69,25 @@ def scope_of(
     return scope
 
 
+def short_query(
+    request: Request, aggregates: AggregateMap, settings: Settings
+) -> str:
+    """Return the scope as a placement query that people read.
+
+    It names a few aggregates of each parameter, and counts the others.
+    """
+    scope = scope_of(request, aggregates, settings)
+    key = (
+        'query',
+        tuple(scope.required_aggregates),
+        scope.forbidden_aggregates,
+        frozenset(scope.required_traits),
+        frozenset(scope.forbidden_traits),
+    )
+    text: str = aggregates.memoize(key, lambda: scope.query(_MOST_NAMED))
+    return text
+
+
 def _add_destination(request: Request, scope: Scope) -> None:
     """Restrict a request to the aggregates that it names itself."""
     destination = request.requested_destination
@@ -76,7 +96,7 @@ def _add_destination(request: Request, scope: Scope) -> None:
     scope.required_aggregates += (
         frozenset(entry.split(',')) for entry in destination.aggregates
     )
-    scope.forbidden_aggregates.update(destination.forbidden_aggregates)
+    scope.forbid(frozenset(destination.forbidden_aggregates))
 
 
-__all__ = ['BUILT_IN', 'RequestFilter', 'Scope', 'scope_of']
+__all__ = ['BUILT_IN', 'RequestFilter', 'Scope', 'scope_of', 'short_query']

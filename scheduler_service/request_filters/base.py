@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import sys
 from typing import ClassVar
 
-from scheduler_service.model import Aggregate, Request
+from scheduler_service.model import Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.settings import Settings
 
 
@@ -24,7 +25,7 @@ class Scope:
     required_aggregates: list[frozenset[str]] = dataclasses.field(
         default_factory=list
     )
-    forbidden_aggregates: set[str] = dataclasses.field(default_factory=set)
+    forbidden_aggregates: frozenset[str] = frozenset()
     required_traits: set[str] = dataclasses.field(default_factory=set)
     forbidden_traits: set[str] = dataclasses.field(default_factory=set)
 
@@ -36,25 +37,45 @@ class Scope:
             or self.forbidden_traits
         )
 
-    def query(self) -> str:
+    def forbid(self, uuids: frozenset[str]) -> None:
+        """Forbid aggregates as well.
+
+        Often one filter alone forbids some, the same for many requests: its
+        set is kept as it is, since to copy and to hash it takes long.
+        """
+        if self.forbidden_aggregates:
+            uuids = self.forbidden_aggregates | uuids
+        self.forbidden_aggregates = uuids
+
+    def query(self, most: int = sys.maxsize) -> str:
         """Return the scope as the parameters of a placement query.
 
         ``member_of=in:a,b`` for each set, ``member_of=!in:c,d`` for the
         forbidden aggregates, ``required=T1,!T2`` for traits; uuids and names
         are sorted.
+
+        :param most: name so many aggregates of a parameter at most, and count
+            the others
         """
         parameters = [
-            f'member_of=in:{",".join(sorted(uuids))}'
+            f'member_of=in:{_listed(uuids, most)}'
             for uuids in self.required_aggregates
         ]
         if self.forbidden_aggregates:
-            uuids = ','.join(sorted(self.forbidden_aggregates))
-            parameters.append(f'member_of=!in:{uuids}')
+            listed = _listed(self.forbidden_aggregates, most)
+            parameters.append(f'member_of=!in:{listed}')
         traits = sorted(self.required_traits)
         traits += [f'!{name}' for name in sorted(self.forbidden_traits)]
         if traits:
             parameters.append(f'required={",".join(traits)}')
         return '&'.join(parameters)
+
+
+def _listed(uuids: frozenset[str], most: int) -> str:
+    named = sorted(uuids)
+    if len(named) > most:
+        named[most:] = [f'... ({len(named) - most:,} more)']
+    return ','.join(named)
 
 
 class RequestFilter:
@@ -71,7 +92,7 @@ class RequestFilter:
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from scheduler_service.model import Aggregate, Request
+from scheduler_service.model import Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.request_filters.support.trait_names import trait_name
 from scheduler_service.settings import Settings
@@ -27,7 +27,7 @@ class DevicesFilter(RequestFilter):
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from scheduler_service.model import Aggregate, Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
+from scheduler_service.request_filters.support.aggregate_index import uuids_by
 from scheduler_service.settings import Settings
 
 _TRAIT_PREFIX = 'trait:'
@@ -25,28 +25,44 @@ class IsolateAggregates(RequestFilter):
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:
         """Forbid aggregates with a trait that is not required."""
         if not settings.enable_isolated_aggregate_filtering:
             return
-        required = _required_traits(request)
-        scope.forbidden_aggregates |= {
-            aggregate.uuid
-            for aggregate in aggregates.values()
-            if not _reserving_traits(aggregate) <= required
-        }
+        reserved = uuids_by(aggregates, 'reserved', _reserving_traits)
+        if not reserved:
+            return
+        every: frozenset[str] = aggregates.memoize(
+            'reserving traits', lambda: frozenset().union(*reserved)
+        )
+        required = every & _required_traits(request)
+
+        def work() -> frozenset[str]:
+            return frozenset().union(
+                *(
+                    uuids
+                    for traits, uuids in reserved.items()
+                    if not traits <= required
+                )
+            )
+
+        scope.forbid(aggregates.memoize(('isolated from', required), work))
 
 
-def _reserving_traits(aggregate: Aggregate) -> set[str]:
-    """Return the traits that a request needs to use an aggregate."""
-    return {
+def _reserving_traits(aggregate: Aggregate) -> list[frozenset[str]]:
+    """Return the traits that a request needs to use an aggregate, together.
+
+    That is none where everybody may use it.
+    """
+    traits = frozenset(
         key.removeprefix(_TRAIT_PREFIX)
         for key, value in aggregate.metadata.items()
         if value == _REQUIRED and key.startswith(_TRAIT_PREFIX)
-    }
+    )
+    return [traits] if traits else []
 
 
 def _required_traits(request: Request) -> set[str]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from scheduler_service.model import Aggregate, Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.aggregate_uuids import (
-    aggregate_uuids,
-)
+from scheduler_service.request_filters.support.aggregate_index import uuids_of
 from scheduler_service.settings import Settings
 
 
@@ -23,7 +20,7 @@ class MapAzToPlacementAggregate(RequestFilter):
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:
@@ -31,10 +28,10 @@ class MapAzToPlacementAggregate(RequestFilter):
         zone = request.availability_zone
         if not zone or not settings.query_placement_for_availability_zone:
             return
-        uuids = aggregate_uuids(
-            aggregate
-            for aggregate in aggregates.values()
-            if aggregate.metadata.get('availability_zone') == zone
-        )
+        uuids = uuids_of(aggregates, 'by zone', _zone, zone)
         if uuids:
             scope.required_aggregates.append(uuids)
+
+
+def _zone(aggregate: Aggregate) -> list[str | None]:
+    return [aggregate.metadata.get('availability_zone')]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.aggregate_uuids import (
-    aggregate_uuids,
-)
+from scheduler_service.request_filters.support.aggregate_index import uuids_of
 from scheduler_service.settings import Settings
 
 _METADATA_PREFIX = 'filter_tenant_id'
@@ -29,7 +26,7 @@ class RequireTenantAggregate(RequestFilter):
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:
@@ -39,10 +36,8 @@ class RequireTenantAggregate(RequestFilter):
         """
         if not settings.limit_tenants_to_placement_aggregate:
             return
-        uuids = aggregate_uuids(
-            aggregate
-            for aggregate in aggregates.values()
-            if _is_reserved_for(aggregate, request.project_id)
+        uuids = uuids_of(
+            aggregates, 'by project', _projects, request.project_id
         )
         if uuids:
             scope.required_aggregates.append(uuids)
@@ -54,8 +49,10 @@ class RequireTenantAggregate(RequestFilter):
             )
 
 
-def _is_reserved_for(aggregate: Aggregate, project_id: str | None) -> bool:
-    return any(
-        key.startswith(_METADATA_PREFIX) and value == project_id
+def _projects(aggregate: Aggregate) -> set[str]:
+    """Return the projects that an aggregate is reserved for."""
+    return {
+        value
         for key, value in aggregate.metadata.items()
-    )
+        if key.startswith(_METADATA_PREFIX)
+    }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from scheduler_service.model import Aggregate, Request
+from scheduler_service.model import Request
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.request_filters.support.trait_names import trait_name
 from scheduler_service.settings import Settings
@@ -33,7 +32,7 @@ class TransformImageMetadata(RequestFilter):
     def apply(
         self,
         request: Request,
-        aggregates: Mapping[int, Aggregate],
+        aggregates: AggregateMap,
         settings: Settings,
         scope: Scope,
     ) -> None:

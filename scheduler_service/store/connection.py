@@ -6,7 +6,9 @@ only by the thread that opened it.
 Every writing transaction ends by taking the next revision from one counter
 row and appending a record of what it changed. The row stays locked until the
 commit, so revisions become visible in order: a reader that asks for
-everything after the last revision it saw misses nothing. With each revision
+everything after the last revision it saw misses nothing. Only MariaDB may show
+one revision without the one before it, for a moment; the reader sees that by
+the numbers, which have no gaps, and looks again. With each revision
 goes a random token, its lineage, which shows a reader that the database went
 back in time: the revision that it saw is gone, or has another token.
 """

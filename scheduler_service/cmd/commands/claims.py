@@ -56,7 +56,11 @@ def show(args: Any, conf: Any) -> None:
 
 def release(args: Any, conf: Any) -> int:
     """Release claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.cancel, 'released')
+
+    def work(writer: Any, uuids: list[str]) -> list[str]:
+        return lifecycle.cancel(writer, dict.fromkeys(uuids))
+
+    return _change(args, conf, work, 'released')
 
 
 def confirm(args: Any, conf: Any) -> int:
@@ -71,7 +75,11 @@ def confirm(args: Any, conf: Any) -> int:
 
 def drop_move(args: Any, conf: Any) -> int:
     """Release second claims; return 1 if there was none."""
-    return _change(args, conf, lifecycle.cancel_moves, 'stays where it is')
+
+    def work(writer: Any, uuids: list[str]) -> list[str]:
+        return lifecycle.cancel_moves(writer, dict.fromkeys(uuids))
+
+    return _change(args, conf, work, 'stays where it is')
 
 
 def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:

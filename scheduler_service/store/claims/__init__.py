@@ -8,7 +8,8 @@ Where to look:
 - ``pg_statements``: sends prepared statements through libpq
 - ``claim_sql``: the SQL that takes and gives back capacity, by dialect
 - ``group_policies``: server groups' policies, checked by each claim
-- ``lifecycle``: claims are released, confirmed, moved and expired
+- ``lifecycle``: claims are released, confirmed and moved
+- ``expiry``: claims that were not confirmed in time are released
 - ``unused``: claims that nobody uses are released
 - ``placement_records``: claims that have allocations in placement
 - ``claim_queries``: claims as an operator lists them

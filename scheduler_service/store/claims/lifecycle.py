@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import clock, rows, schema
+from scheduler_service.store import rows, schema
 from scheduler_service.store.claims import (
     claim_sql,
     group_policies,
@@ -29,19 +29,19 @@ _CHUNK = 500
 
 def cancel(
     writer: Writer,
-    consumers: Sequence[str],
-    sent_at: float | None = None,
+    sent: Mapping[str, float | None],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Release claims as a caller asked; return the consumers that had some.
+    """Release claims as callers asked; return the consumers that had some.
 
     Requests for these consumers that were sent before claim nothing more.
 
-    :param sent_at: when the caller sent it, by the caller's clock
+    :param sent: consumer -> when its caller sent the release, by the caller's
+        clock; None: the caller did not say
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_release(writer, consumers, outcomes.ALL, sent_at)
-    return release(writer, consumers, check)
+    outcomes.record_releases(writer, sent, outcomes.ALL)
+    return release(writer, list(sent), check)
 
 
 def release(
@@ -69,26 +69,38 @@ def _release(
     final: bool,
 ) -> set[str]:
     conn = writer.conn
-    locked = _locked(conn, consumers)
+    locked = lock(conn, consumers)
     _check_owners(locked, check)
     held = release_allocations(writer, consumers)
     if check is not None:
         # Allocations without an instance belong to no project.
         check(dict.fromkeys(held - locked.keys()))
     gone = sorted(u for u, row in locked.items() if row.state != 'reported')
-    moves = schema.moves
-    moving = moves.c.instance_uuid.in_(consumers)
-    for row in conn.execute(sa.select(moves).where(moving)):
-        writer.touched.load.append(row.host_id)
-        writer.touched.instances.append(row.instance_uuid)
+    _remove_moves(writer, consumers, final)
     if final:
-        outcomes.keep_placements(writer, consumers, moving=True)
         outcomes.keep_placements(writer, gone, moving=False)
-    conn.execute(sa.delete(moves).where(moving))
     _remove_instances(writer, gone)
-    for host in {locked[uuid].host for uuid in gone}:
-        _touch_host(writer, host)
+    _touch_hosts(writer, {locked[uuid].host for uuid in gone})
     return held.union(gone)
+
+
+def _remove_moves(
+    writer: Writer, instances: Sequence[str], final: bool
+) -> None:
+    """Delete moves of instances whose allocations are gone."""
+    table = schema.moves
+    query = sa.select(table).where(table.c.instance_uuid.in_(instances))
+    found = writer.conn.execute(query).all()
+    if not found:
+        return
+    moving = [row.instance_uuid for row in found]
+    if final:
+        outcomes.keep_placements(writer, moving, moving=True)
+    writer.conn.execute(
+        sa.delete(table).where(table.c.instance_uuid.in_(moving))
+    )
+    writer.touched.load += [row.host_id for row in found]
+    writer.touched.instances += moving
 
 
 def claimed_hosts(
@@ -122,7 +134,7 @@ def confirm(
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    locked = _locked(conn, list(seen))
+    locked = lock(conn, list(seen))
     _check_owners(locked, check)
     table = schema.instances
     arrived = _arrivals(conn, seen)
@@ -147,19 +159,18 @@ def confirm(
 
 def cancel_moves(
     writer: Writer,
-    instances: Sequence[str],
-    sent_at: float | None = None,
+    sent: Mapping[str, float | None],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Drop moves as a caller asked; return the instances that had one.
+    """Drop moves as callers asked; return the instances that had one.
 
     Requests to move these instances that were sent before claim nothing more.
 
-    :param sent_at: when the caller sent it, by the caller's clock
+    :param sent: as for :func:`cancel`
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_release(writer, instances, outcomes.MOVE, sent_at)
-    return drop_moves(writer, instances, check)
+    outcomes.record_releases(writer, sent, outcomes.MOVE)
+    return drop_moves(writer, list(sent), check)
 
 
 def drop_moves(
@@ -173,7 +184,7 @@ def drop_moves(
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    _check_owners(_locked(conn, instances), check)
+    _check_owners(lock(conn, instances), check)
     table = schema.moves
     mine = table.c.instance_uuid.in_(instances)
     found = conn.execute(sa.select(table).where(mine)).all()
@@ -200,7 +211,7 @@ def remove_from_host(
     :return: the instances that this changed
     """
     conn = writer.conn
-    locked = _locked(conn, instances)
+    locked = lock(conn, instances)
     table = schema.moves
     moves = {
         row.instance_uuid: row
@@ -222,47 +233,8 @@ def remove_from_host(
             release_allocations(writer, [uuid])
             outcomes.keep_placements(writer, [uuid], moving=False)
             _remove_instances(writer, [uuid])
-            _touch_host(writer, host)
+            _touch_hosts(writer, [host])
     return sorted(changed)
-
-
-def any_to_expire(conn: Connection, timeout: float) -> bool:
-    """Whether :func:`expire` would find something."""
-    before = clock.read(conn) - timeout
-    return bool(_late_claims(conn, before, 1)) or bool(
-        _late_moves(conn, before)
-    )
-
-
-def _late_claims(conn: Connection, before: float, limit: int) -> list[str]:
-    table = schema.instances
-    query = sa.select(table.c.uuid).where(
-        table.c.state == 'claimed', table.c.created_at < before
-    )
-    return list(conn.execute(query.limit(limit)).scalars())
-
-
-def _late_moves(conn: Connection, before: float) -> list[str]:
-    table = schema.moves
-    query = sa.select(table.c.instance_uuid)
-    late = conn.execute(query.where(table.c.created_at < before))
-    return list(late.scalars())
-
-
-def expire(writer: Writer, timeout: float) -> dict[str, int]:
-    """Release claims and moves that were not confirmed in time.
-
-    :param timeout: seconds since the claim, by the database's clock
-    :return: how many ``claims`` and ``moves`` were released
-    """
-    conn = writer.conn
-    before = clock.read(conn) - timeout
-    dropped = drop_moves(writer, _late_moves(conn, before))
-    found = _late_claims(conn, before, _CHUNK)
-    # The locked rows show which were confirmed since they were found.
-    locked = _locked(conn, found)
-    still = [u for u, row in locked.items() if row.state == 'claimed']
-    return {'claims': len(release(writer, still)), 'moves': len(dropped)}
 
 
 def release_allocations(
@@ -309,7 +281,7 @@ def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
     )
 
 
-def _locked(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
+def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
     table = schema.instances
     found: dict[str, Any] = {}
@@ -380,7 +352,7 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     conn.execute(sa.delete(moves).where(moves.c.instance_uuid == row.uuid))
     writer.touched.instances.append(row.uuid)
     writer.touched.load.append(move.host_id)
-    _touch_host(writer, row.host)
+    _touch_hosts(writer, [row.host])
 
 
 def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
@@ -393,8 +365,9 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     writer.touched.instances_gone += uuids
 
 
-def _touch_host(writer: Writer, host: str) -> None:
-    """Record that the number of a service host's instances changed."""
+def _touch_hosts(writer: Writer, hosts: Iterable[str]) -> None:
+    """Record that the numbers of service hosts' instances changed."""
     table = schema.hosts
-    ids = sa.select(table.c.id).where(table.c.host == host)
-    writer.touched.load += list(writer.conn.execute(ids).scalars())
+    for part in in_chunks(sorted(hosts), _CHUNK):
+        ids = sa.select(table.c.id).where(table.c.host.in_(part))
+        writer.touched.load += list(writer.conn.execute(ids).scalars())

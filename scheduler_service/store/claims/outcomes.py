@@ -15,7 +15,7 @@ Stateless: any thread may call it with a connection of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -46,6 +46,7 @@ _OUTCOME = {
     'document': 'text',
 }
 _RELEASE = {'instance_uuid': 'text'}
+_SENT_RELEASE = {**_RELEASE, 'sent_at': 'float'}
 _UPSERT = {
     'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
     'released_at = excluded.released_at, sent_at = excluded.sent_at',
@@ -199,37 +200,30 @@ def keep_placements(
     writer.conn.execute(sa.insert(kept).from_select(names, query))
 
 
-def record_release(
-    writer: Writer,
-    instances: Iterable[str],
-    kind: str,
-    sent_at: float | None = None,
+def record_releases(
+    writer: Writer, sent: Mapping[str, float | None], kind: str
 ) -> None:
     """Record that claims of instances are released now.
 
+    :param sent: instance -> when its caller sent the release, by the
+        caller's clock; None: the caller did not say
     :param kind: :data:`ALL` or :data:`MOVE`
-    :param sent_at: when the caller sent it, by the caller's clock
     """
     dialect = rows.dialect_of(writer.conn)
-    writer.touched.released += sorted(set(instances))
-    for part in in_chunks(sorted(set(instances)), _CHUNK):
-        packed = rows.pack(dialect, _RELEASE, [(uuid,) for uuid in part])
-        writer.conn.execute(
-            _releasing(dialect), {**packed, 'kind': kind, 'sent_at': sent_at}
-        )
+    writer.touched.released += sorted(sent)
+    for part in in_chunks(sorted(sent.items()), _CHUNK):
+        packed = rows.pack(dialect, _SENT_RELEASE, part)
+        writer.conn.execute(_releasing(dialect), {**packed, 'kind': kind})
 
 
 @functools.cache
 def _releasing(dialect: str) -> Any:
-    kind, sent_at = ':kind', ':sent_at'
-    if dialect == 'postgresql':
-        kind = 'CAST(:kind AS text)'
-        sent_at = 'CAST(:sent_at AS double precision)'
+    kind = 'CAST(:kind AS text)' if dialect == 'postgresql' else ':kind'
     return sa.text(
         'INSERT INTO releases '  # noqa: S608
         '(instance_uuid, kind, released_at, sent_at) '
-        f'SELECT a.instance_uuid, {kind}, {clock.sql(dialect)}, {sent_at} '
-        f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 '
+        f'SELECT a.instance_uuid, {kind}, {clock.sql(dialect)}, a.sent_at '
+        f'FROM {rows.source(dialect, _SENT_RELEASE)} WHERE 1 = 1 '
         f'{_UPSERT[dialect]}'
     )
 

@@ -66,11 +66,24 @@ def since(
 ) -> list[Change]:
     """Return the change of *revision*, if there is one, and those after it.
 
+    MariaDB may show a transaction without the one that it waited for, where
+    both were committed while the statement began. A later statement shows
+    both, so this looks again where a change is missing in between.
+
     :param known: the last revision of which only the lineage is wanted; None:
         *revision*
     """
-    table = schema.changes
     known = revision if known is None else known
+    found = _read(conn, revision, known, limit)
+    if _is_interrupted(found):
+        found = _read(conn, revision, known, limit)
+    return found
+
+
+def _read(
+    conn: Connection, revision: int, known: int, limit: int
+) -> list[Change]:
+    table = schema.changes
     query = (
         sa.select(
             table.c.revision,
@@ -82,6 +95,11 @@ def since(
         .limit(limit)
     )
     return [Change(*row) for row in conn.execute(query)]
+
+
+def _is_interrupted(found: Sequence[Change]) -> bool:
+    """Whether a change is missing between the first and the last one."""
+    return bool(found) and found[-1].revision - found[0].revision >= len(found)
 
 
 def refresh(
@@ -118,14 +136,14 @@ def refresh(
 
 
 def _is_pruned(found: Sequence[Change], snapshot: Snapshot) -> bool:
-    """Whether changes are missing before those that were found.
+    """Whether changes are missing before those that were found, or between.
 
     The newest change is never pruned, so nothing found is another matter.
     """
     if not found:
         return False
     first = snapshot.revision + (snapshot.lineage is None)
-    return found[0].revision > first
+    return found[0].revision > first or _is_interrupted(found)
 
 
 def _check_history(

@@ -6,7 +6,9 @@ import threading
 import uuid
 
 import pytest
+import sqlalchemy as sa
 
+from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import change_feed
 from tests.support.stores import (
@@ -48,6 +50,60 @@ def test_refresh_loads_everything_when_changes_were_purged(store):
             store, {'hosts': [{'host': 'compute-9', 'vcpus': size}]}
         )
     store.write(lambda writer: change_feed.prune(writer.conn, -60))
+    with store.reading() as conn:
+        assert_same_snapshot(
+            change_feed.refresh(conn, snapshot), load_snapshot(store)
+        )
+
+
+def _touch(store, instance: str) -> None:
+    store.write(lambda writer: writer.touched.instances.append(instance))
+
+
+def _take_out(store, revision: int) -> dict[str, object]:
+    """Delete a change, and return it."""
+    table = schema.changes
+    with store.engine.begin() as conn:
+        row = conn.execute(
+            sa.select(table).where(table.c.revision == revision)
+        ).one()
+        conn.execute(sa.delete(table).where(table.c.revision == revision))
+    return dict(row._mapping)
+
+
+def test_reader_looks_again_when_a_change_shows_before_an_earlier_one(store):
+    import_inventory(store, FULL_INVENTORY)
+    start = load_snapshot(store).revision
+    for name in 'abc':
+        _touch(store, name)
+    hidden = _take_out(store, start + 2)
+
+    def commit(*_: object) -> None:
+        """Show the change once the first look at the changes is over."""
+        if hidden:
+            values = dict(hidden)
+            hidden.clear()
+            with store.engine.begin() as conn:
+                conn.execute(sa.insert(schema.changes).values(values))
+
+    sa.event.listen(store.engine, 'after_cursor_execute', commit)
+    try:
+        with store.reading() as conn:
+            found = change_feed.since(conn, start)
+    finally:
+        sa.event.remove(store.engine, 'after_cursor_execute', commit)
+    revisions = [one.revision for one in found]
+    assert revisions == [start, start + 1, start + 2, start + 3]
+
+
+def test_refresh_loads_everything_when_a_change_is_missing_between(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    for size in (1, 2, 3):
+        import_inventory(
+            store, {'hosts': [{'host': f'compute-{size}', 'vcpus': size}]}
+        )
+    _take_out(store, snapshot.revision + 2)
     with store.reading() as conn:
         assert_same_snapshot(
             change_feed.refresh(conn, snapshot), load_snapshot(store)

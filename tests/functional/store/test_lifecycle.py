@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_service.model import Instance
 from scheduler_service.store import claims
-from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.claims import claim_queries, expiry, lifecycle
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
@@ -118,10 +118,10 @@ def test_claims_expire_when_nobody_confirmed_them(store):
     )
     seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
-    assert store.write(lambda w: lifecycle.expire(w, 60)) == {
+    assert store.write(lambda w: expiry.expire(w, 60)) == {
         'claims': 0, 'moves': 0,
     }  # fmt: skip
-    assert store.write(lambda w: lifecycle.expire(w, -60)) == {
+    assert store.write(lambda w: expiry.expire(w, -60)) == {
         'claims': 1, 'moves': 1,
     }  # fmt: skip
     assert used_memory(store) == [2048, 0]

@@ -230,7 +230,7 @@ def test_a_job_waits_for_those_before_it_that_name_its_instance(lane):
     selection = instances(1, 'a')
     uuids = selection.request.instance_uuids
     release = ClaimsJob(
-        work=lambda _: None, instances=uuids, message=sent_by(lane)
+        change=lambda *_: [None], instances=uuids, message=sent_by(lane)
     )
     (behind,), (other,) = of(lane), of('c')
     queue = filled(*of('a', 3), selection, release, behind, other)
@@ -297,7 +297,7 @@ def test_all_jobs_are_taken_at_once_from_all_lanes():
     """Those too that wait for others; and all may be put back."""
     first, second = instances(2, 'a'), instances(2, 'b')
     behind = ClaimsJob(
-        work=lambda _: None,
+        change=lambda *_: [None],
         instances=first.request.instance_uuids,
         message=sent_by('c'),
     )
@@ -324,7 +324,7 @@ def test_a_job_that_was_returned_is_not_waited_for():
     for job in queue.take_all():
         job.fail(RequestReturned())
     release = ClaimsJob(
-        work=lambda _: None, instances=uuids, message=sent_by('b')
+        change=lambda *_: [None], instances=uuids, message=sent_by('b')
     )
     queue.put(release)
     assert queue.take(9, timeout=0) == [release]
@@ -335,7 +335,7 @@ def test_a_refusal_is_waited_for_until_it_is_recorded():
     first = instances(1)
     first.settled = True
     release = ClaimsJob(
-        work=lambda _: None, instances=first.request.instance_uuids
+        change=lambda *_: [None], instances=first.request.instance_uuids
     )
     queue = filled(first, release)
     assert queue.take(9, timeout=0) == [first]

@@ -9,6 +9,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.columns import Overlay
 from scheduler_service.model import documents
+from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
@@ -64,7 +65,7 @@ def test_the_required_trait_opens_the_aggregate_but_does_not_ask_for_it():
     request = documents.request({'image': image})
     hosts = table(WORLD)
     scope = scope_of(request, hosts.topology.aggregates, settings)
-    assert scope.forbidden_aggregates == set()
+    assert scope.forbidden_aggregates == frozenset()
 
 
 def test_a_tenant_without_an_aggregate_is_refused_where_one_is_needed():
@@ -91,7 +92,7 @@ def test_hosts_marked_disabled_are_left_out():
 def test_nothing_is_added_on_a_rebuild():
     hints = {'_nova_check_type': ['rebuild']}
     request = documents.request({'scheduler_hints': hints})
-    assert not scope_of(request, {}, Settings())
+    assert not scope_of(request, AggregateMap(), Settings())
 
 
 @pytest.mark.parametrize(

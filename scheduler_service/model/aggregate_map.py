@@ -1,0 +1,37 @@
+"""All aggregates, and what requests look up in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from scheduler_service.model.inventory import Aggregate
+
+# What requests ask for is dropped, the oldest first, beyond so many answers.
+_MOST_KEPT = 512
+
+
+class AggregateMap(dict[int, Aggregate]):
+    """Aggregates by id, which do not change.
+
+    Any thread may read it. Where two ask for the same at once it is worked
+    out twice.
+    """
+
+    __slots__ = ('_memo',)
+
+    def __init__(self, aggregates: Any = ()) -> None:
+        super().__init__(aggregates)
+        self._memo: dict[Hashable, Any] = {}
+
+    def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
+        """Return what *work* returned when first asked for *key*."""
+        try:
+            return self._memo[key]
+        except KeyError:
+            pass
+        value = work()
+        while len(self._memo) >= _MOST_KEPT:
+            self._memo.pop(next(iter(self._memo), None), None)
+        self._memo[key] = value
+        return value

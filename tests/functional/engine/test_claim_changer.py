@@ -1,0 +1,189 @@
+"""Jobs that change claims, together in one transaction and one by one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.engine import claim_changes
+from scheduler_service.engine.claim_changer import ClaimChanger
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import ClaimsJob, DeliveredMessage
+from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_queries
+from scheduler_service.store.claims.lifecycle import OwnerCheck
+from scheduler_service.store.connection import Store
+from tests.support.databases import DATABASES
+from tests.support.stores import (
+    audit_findings,
+    claim_on,
+    import_two_hosts,
+    load_snapshot,
+    used_memory,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture(params=DATABASES)
+def store(request, make_store) -> Store:
+    """A store with its tables and nothing in them, on each database."""
+    found: Store = make_store(request.param)
+    return found
+
+
+@pytest.fixture
+def snapshots(store) -> Iterator[SnapshotCache]:
+    cache = SnapshotCache(store, max_age=60.0)
+    yield cache
+    cache.drop()
+
+
+@pytest.fixture
+def changer(snapshots) -> ClaimChanger:
+    return ClaimChanger(snapshots, Outcomes(3600.0, Health()))
+
+
+@pytest.fixture
+def held(store) -> list[str]:
+    """Claims of 1,024 MB each on the first host."""
+    snapshot = import_two_hosts(store)
+    made = [claim_on(snapshot, 0, project_id='owner') for _ in range(4)]
+    write_claims(store, *made)
+    return [one.consumer for one in made]
+
+
+def message(sent_at: float | None = None) -> DeliveredMessage:
+    return DeliveredMessage(id=str(uuid.uuid4()), sent_at=sent_at)
+
+
+def release(
+    instances: Sequence[str],
+    came_with: DeliveredMessage | None = None,
+    check: OwnerCheck | None = None,
+) -> ClaimsJob:
+    return claim_changes.release(
+        instances, None, came_with or message(), check
+    )
+
+
+def result(job: ClaimsJob) -> Any:
+    assert job.done()
+    return job.future.result()
+
+
+def refuse(project_of: Any) -> None:
+    """Forbid whatever belongs to somebody."""
+    if any(project_of.values()):
+        raise errors.Forbidden('another project owns it')
+
+
+def revision(store) -> int:
+    return load_snapshot(store).revision
+
+
+def test_releases_share_one_transaction_and_keep_their_own_results(
+    store, changer, held
+):
+    before = revision(store)
+    unknown = str(uuid.uuid4())
+    jobs = [release([held[1], held[0]]), release([held[2], unknown])]
+    changer.run([*jobs, release([unknown.upper()])])
+    assert result(jobs[0]) == sorted(held[:2])
+    assert result(jobs[1]) == [held[2]]
+    assert revision(store) == before + 1
+    assert used_memory(store) == [1024, 0]
+    assert audit_findings(store) == []
+
+
+def test_different_changes_share_one_transaction(store, changer, held):
+    snapshot = load_snapshot(store)
+    moving = claim_on(snapshot, 1, consumer=held[2], known=True, move=True)
+    write_claims(store, moving)
+    before = revision(store)
+    drop = claim_changes.drop_moves([held[2]], None, message())
+    confirm = claim_changes.confirm([held[1]], None, message())
+    released = release([held[0]])
+    changer.run([drop, confirm, released])
+    assert result(drop) == [held[2]]
+    assert result(confirm) == [held[1]]
+    assert result(released) == [held[0]]
+    assert revision(store) == before + 1
+    assert used_memory(store) == [3072, 0]
+    with store.reading() as conn:
+        shown = claim_queries.show(conn, held[1])
+    assert shown['state'] == 'confirmed'
+
+
+def test_one_forbidden_release_takes_no_other_with_it(store, changer, held):
+    forbidden = release([held[0]], check=refuse)
+    allowed = release([held[1]], check=lambda _: None)
+    unchecked = release([held[2]])
+    changer.run([forbidden, allowed, unchecked])
+    with pytest.raises(errors.Forbidden):
+        result(forbidden)
+    assert result(allowed) == [held[1]]
+    assert result(unchecked) == [held[2]]
+    assert used_memory(store) == [2048, 0]
+
+
+def test_a_check_sees_the_instances_of_its_own_job_alone(changer, held):
+    seen: list[dict[str, str | None]] = []
+    jobs = [
+        release([held[0]], check=lambda found: seen.append(dict(found))),
+        release([held[1]]),
+    ]
+    changer.run(jobs)
+    assert {frozenset(found.items()) for found in seen} == {
+        frozenset([(held[0], 'owner')]),
+        frozenset(),
+    }
+
+
+def test_redelivered_copies_get_the_first_results(store, changer, held):
+    first = [release([held[0]]), release([held[1]])]
+    changer.run(first)
+    again = [release(job.instances, redelivered(job)) for job in first]
+    changer.run([*again, release([held[2]])])
+    assert [result(job) for job in again] == [[held[0]], [held[1]]]
+    assert used_memory(store) == [1024, 0]
+
+
+def redelivered(job: ClaimsJob) -> DeliveredMessage:
+    return DeliveredMessage(id=job.message.id, redelivered=True)
+
+
+def test_a_copy_that_came_second_gets_the_first_result(store, changer, held):
+    """It is not marked as redelivered: another daemon has the first."""
+    first = release([held[0]])
+    changer.run([first])
+    copy = release([held[0]], DeliveredMessage(id=first.message.id))
+    other = release([held[1]])
+    changer.run([copy, other])
+    assert result(copy) == [held[0]]
+    assert result(other) == [held[1]]
+
+
+def test_releases_are_recorded_with_the_time_at_which_each_was_sent(
+    store, changer, held
+):
+    changer.run(
+        [
+            release([held[0]], message(1000.5)),
+            release([held[1]], message(2000.25)),
+            release([held[2]]),
+        ]
+    )
+    table = schema.releases
+    with store.reading() as conn:
+        query = sa.select(table.c.instance_uuid, table.c.sent_at)
+        found = dict(map(tuple, conn.execute(query)))
+    assert found == {held[0]: 1000.5, held[1]: 2000.25, held[2]: None}

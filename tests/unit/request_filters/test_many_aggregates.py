@@ -1,0 +1,114 @@
+"""Scopes and reasons where there are a great many aggregates."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.columns import Overlay
+from scheduler_service.model import documents
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.request_filters import scope_of, short_query
+from scheduler_service.settings import Settings
+from tests.support.plugins import table
+
+MANY = 2000
+SETTINGS = Settings(
+    enable_isolated_aggregate_filtering=True,
+    limit_tenants_to_placement_aggregate=True,
+    query_placement_for_availability_zone=True,
+)
+
+
+def number(at: int) -> str:
+    return str(uuid.UUID(int=at))
+
+
+@pytest.fixture(scope='module')
+def hosts():
+    """A host in a reserved aggregate, one in a project's, one in a zone."""
+    aggregates = [
+        {
+            'id': at,
+            'uuid': number(at),
+            'metadata': {f'trait:CUSTOM_{at % 40}': 'required'},
+            'hosts': ['reserved'] if at == 7 else [],
+        }
+        for at in range(1, MANY + 1)
+    ]
+    aggregates += [
+        {'id': MANY + 1, 'uuid': number(MANY + 1), 'hosts': ['owned'],
+         'metadata': {'filter_tenant_id_1': 'p'}},
+        {'id': MANY + 2, 'uuid': number(MANY + 2), 'hosts': ['zoned'],
+         'metadata': {'availability_zone': 'z'}},
+    ]  # fmt: skip
+    return table({
+        'hosts': [{'host': name} for name in ('reserved', 'owned', 'zoned')],
+        'aggregates': aggregates,
+    })
+
+
+def ask(**request):
+    return documents.request(request).with_ids()
+
+
+def test_requests_that_need_the_same_share_one_set(hosts):
+    """To copy and hash thousands of uuids takes longer than to choose."""
+    aggregates = hosts.topology.aggregates
+    scopes = [scope_of(ask(), aggregates, SETTINGS) for _ in range(2)]
+    forbidden = [scope.forbidden_aggregates for scope in scopes]
+    assert forbidden[0] is forbidden[1]
+    assert len(forbidden[0]) == MANY
+
+
+def test_a_required_trait_opens_its_aggregates_alone(hosts):
+    specs = {'trait:CUSTOM_7': 'required', 'trait:OTHER': 'required'}
+    request = ask(flavor={'extra_specs': specs})
+    scope = scope_of(request, hosts.topology.aggregates, SETTINGS)
+    opened = {number(at) for at in range(1, MANY + 1) if at % 40 == 7}
+    everything = {number(at) for at in range(1, MANY + 1)}
+    assert scope.forbidden_aggregates == everything - opened
+
+
+@pytest.mark.parametrize(
+    ('request_', 'expected'),
+    [
+        ({'project_id': 'p'}, [MANY + 1]),
+        ({'availability_zone': 'z'}, [MANY + 2]),
+        ({'project_id': 'q', 'availability_zone': 'y'}, []),
+    ],
+)
+def test_projects_and_zones_have_their_aggregates(hosts, request_, expected):
+    scope = scope_of(ask(**request_), hosts.topology.aggregates, SETTINGS)
+    assert scope.required_aggregates == [
+        frozenset({number(at)}) for at in expected
+    ]
+
+
+def test_the_reason_names_the_aggregate_and_not_thousands(hosts):
+    request = ask(force_hosts=[], flavor={'vcpus': 1})
+    pipeline = HostPipeline([], [], SETTINGS)
+    results = pipeline.filter_results(hosts, request)
+    [mask] = [r.mask for r in results if r.filter.name == 'aggregates']
+    assert mask.tolist() == [False, True, True]
+    with pytest.raises(errors.NoValidHost) as refused:
+        pipeline.select(
+            Overlay(hosts), ask(project_id='p', availability_zone='z'),
+            random.Random(1),
+        )  # fmt: skip
+    text = str(refused.value)
+    assert f'aggregate-7 ({number(7)})' in text
+    assert len(text) < 400
+    assert refused.value.to_dict()['facts']['query'].endswith(
+        f'({MANY - 20:,} more)&required=!COMPUTE_STATUS_DISABLED'
+    )
+
+
+def test_a_query_of_few_aggregates_names_each(hosts):
+    request = ask(project_id='p')
+    settings = Settings(limit_tenants_to_placement_aggregate=True)
+    query = short_query(request, hosts.topology.aggregates, settings)
+    assert query.startswith(f'member_of=in:{number(MANY + 1)}&')
