@@ -78,9 +78,15 @@ class LoadScoring:
         )
         if not weighed.classes:
             return None
-        sizes = _joined([_sizes(one, settings) for one in parts])
+        sizes_of = [_sizes(one.table, settings) for one in parts]
+        sizes = _joined(
+            [
+                known.sizes.take(one.rows, axis=1)
+                for known, one in zip(sizes_of, parts, strict=True)
+            ]
+        )
         used = _joined([_load(use, one, asking.uid) for one in parts])
-        if weighed.all_spread and sizes.min() > 0.0:
+        if weighed.all_spread and all(one.all_sized for one in sizes_of):
             return _all_behind(used, sizes, weighed.factors)
         total: Floats | None = None
         weight = 0.0
@@ -222,17 +228,27 @@ def _stretched(lost: Floats) -> Ints:
     return found
 
 
-def _sizes(sent: NodeRows, settings: Settings) -> Floats:
-    """Return what nodes have of each standard class, float64[3, m]."""
-    table = sent.table
-    ratios = tuple(settings.default_ratio(name) for name in STANDARD_CLASSES)
-    sizes: Floats = table.topology.memoize(
-        ('sizes', ratios),
-        lambda: np.stack(
+class _Sizes(NamedTuple):
+    """What the nodes of a table have of each standard class.
+
+    :ivar sizes: float64[3, n]
+    :ivar all_sized: whether every node has some of each
+    """
+
+    sizes: Floats
+    all_sized: bool
+
+
+def _sizes(table: HostTable, settings: Settings) -> _Sizes:
+    def work() -> _Sizes:
+        sizes = np.stack(
             [table.capacity(name, settings) for name in STANDARD_CLASSES]
-        ),
-    )
-    return sizes.take(sent.rows, axis=1)
+        )
+        return _Sizes(sizes, bool((sizes > 0.0).all()))
+
+    ratios = tuple(settings.default_ratio(name) for name in STANDARD_CLASSES)
+    found: _Sizes = table.topology.memoize(('sizes', ratios), work)
+    return found
 
 
 def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:

@@ -43,6 +43,8 @@ class PodPlaces:
     settings: Settings
     assuming: bool = False
     waiting: bool = False
+    # The pod that was asked about last, and its uid.
+    _last: tuple[Any, str] | None = None
     _numbers: tuple[Mapping[str, int], Rows] | None = None
 
     def asking(self, pod: Any, takes: Usage) -> Asking:
@@ -58,7 +60,9 @@ class PodPlaces:
             raise errors.ServiceBusy(
                 'The pods of the cluster are not listed yet'
             )
-        return Asking(uid_of(pod), takes)
+        if self._last is None or self._last[0] is not pod:
+            self._last = pod, uid_of(pod)
+        return Asking(self._last[1], takes)
 
     def numbers_of(self, rows: Mapping[str, int]) -> Rows:
         """Return the numbers of the nodes of all rows of a table, int64[n].

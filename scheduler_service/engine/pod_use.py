@@ -204,8 +204,9 @@ class PodUse:
         if own is not None:
             amounts = own.usage.load
             at = np.flatnonzero(numbers == own.number)
-            for row, name in zip(found, STANDARD_CLASSES, strict=True):
-                row[at] -= amounts.get(name, 0.0)
+            if len(at):
+                for row, name in zip(found, STANDARD_CLASSES, strict=True):
+                    row[at] -= amounts.get(name, 0.0)
         return found
 
     def _number(self, node: str) -> int:
@@ -234,11 +235,13 @@ class PodUse:
             return
         if until is None and known is not None and known.until is not None:
             self._tell('there' if known.number == number else 'elsewhere')
-        self._drop(pod.uid)
+        if known is None or known[:2] != (number, pod.usage):
+            self._drop(pod.uid)
+            self._add(number, pod.usage, 1.0)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
+        self._assumed.pop(pod.uid, None)
         if until is not None:
             self._assumed[pod.uid] = until
-        self._add(number, pod.usage, 1.0)
 
     def _drop(self, uid: str) -> None:
         self._assumed.pop(uid, None)

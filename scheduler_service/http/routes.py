@@ -208,8 +208,8 @@ class Router:
         except Exception:
             LOG.exception('%s %s failed', request.method, route.name)
             reply = error_reply(errors.SchedulerError('Internal error'))
-        self._health.count('http_requests', f'{route.name} {reply.status}')
-        self._health.served(route.name, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._health.served(route.name, reply.status, seconds)
         if trace is not None:
             trace.end(str(reply.status))
         return reply

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ _PAGE = 500
 _WATCH_S = 30
 # One on which nothing comes for so much longer belongs to a server that hangs.
 _LONGER = 1.33
+# A chunk that took longer was not there yet.
+_WAITED_S = 0.001
+_GATHER_S = 0.02
 
 
 class ApiLost(Exception):
@@ -248,7 +252,7 @@ class Watch:
         rest = b''
         try:
             with _released(self._response):
-                for chunk in self._response.stream(None):
+                for chunk in self._chunks():
                     *lines, rest = (rest + chunk).split(b'\n')
                     for line in lines:
                         if line:
@@ -260,6 +264,23 @@ class Watch:
             ValueError,
         ) as fault:
             raise ApiLost(str(fault)) from None
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield what arrives.
+
+        After one that was waited for others are given time to arrive: reading
+        several at once takes the processor time of waking up for one.
+        """
+        chunks = self._response.stream(None)
+        while True:
+            before = time.monotonic()
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            has_waited = time.monotonic() - before > _WAITED_S
+            yield chunk
+            if has_waited:
+                time.sleep(_GATHER_S)
 
     def close(self) -> None:
         """End it, from any thread."""

@@ -58,6 +58,7 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
     try:
         http = serve_http(
             extender__api_server=f'http://127.0.0.1:{server.server_port}',
+            extender__count_interval=0.0,
             extender__api_token_file=str(token),
         )
 
@@ -91,6 +92,7 @@ def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
         port = hanging.getsockname()[1]
         http = serve_http(
             extender__api_server=f'http://127.0.0.1:{port}',
+            extender__count_interval=0.0,
             extender__api_timeout=60.0,
             http__threads=2,
         )

@@ -118,13 +118,13 @@ def test_buckets_are_cumulative(report):
 
 def test_calls_of_a_verb_are_those_of_its_route(report):
     health = Health()
-    health.count('http_requests', '/extender/filter 200', by=5)
+    health.count('http_requests', '/extender/filter 200', by=4)
     health.count('http_requests', '/extender/filter 503', by=2)
     health.count('http_requests', '/extender/bind 200', by=0)
     health.count('http_requests', '/readyz 503', by=9)
     health.count('extender_verb_errors', 'filter')
-    health.served('/extender/filter', 0.003)
-    health.served('/readyz', 0.003)
+    health.served('/extender/filter', 200, 0.003)
+    health.served('/readyz', 200, 0.003)
     samples = report(health)
     prefix = 'scheduler_service_extender_verb_'
     assert samples[f'{prefix}calls_total{{verb="filter"}}'] == 7

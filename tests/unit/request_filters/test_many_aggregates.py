@@ -45,10 +45,14 @@ def hosts():
         {'id': MANY + 2, 'uuid': number(MANY + 2), 'hosts': ['zoned'],
          'metadata': {'availability_zone': 'z'}},
     ]  # fmt: skip
-    return table({
-        'hosts': [{'host': name} for name in ('reserved', 'owned', 'zoned')],
-        'aggregates': aggregates,
-    })
+    return table(
+        {
+            'hosts': [
+                {'host': name} for name in ('reserved', 'owned', 'zoned')
+            ],
+            'aggregates': aggregates,
+        }
+    )
 
 
 def ask(**request):
