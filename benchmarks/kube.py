@@ -7,7 +7,7 @@ of the pods, which exist before the kube-scheduler starts; processor time is
 that of the extender in the same stretch.
 
 The programs of the control plane lie beside the project: see
-``tests.support.kube``.
+``tests.support.control_plane``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import urllib3
 
 from benchmarks import common
 from benchmarks.kube_serving import process_seconds
-from tests.support import extenders, kube, servers
+from tests.support import control_plane, extenders, kube, servers
 from tests.support.kube import Cluster
 from tests.support.waiting import wait_until
 
@@ -266,11 +266,11 @@ def main() -> None:
     )
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
-    if why := kube.missing():
+    if why := control_plane.missing():
         parser.exit(1, f'{why}\n')
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        with kube.cluster(folder / 'kube') as cluster:
+        with control_plane.cluster(folder / 'kube') as cluster:
             cluster.create_nodes(
                 kube.node(f'node-{number}', {'cpu': '64'})
                 for number in range(args.nodes)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_service.cmd.node_options import node_reader
-from scheduler_service.engine.factory import pod_evaluator
+from scheduler_service.engine.factory import counts_pods, pod_evaluator
 from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
@@ -19,6 +19,7 @@ from scheduler_service.kube.following import Follower
 from scheduler_service.kube.hosts import HostWriter
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.kube.pods import SELECTOR, PodSink
+from scheduler_service.kube.recounting import PodLister, Recounter
 from scheduler_service.store.connection import Store
 
 
@@ -54,11 +55,12 @@ class Following:
         self._parts: list[Any] = []
         self._followers: list[Follower] = []
         self._api: ApiServer | None = None
-        if not group.enabled:
-            return
-        api, health = ApiServer(address_of(conf)), scheduler.health
-        self._api = api
+        health = scheduler.health
         pods = PodSink(self.use, conf.extender.domain)
+        if not group.enabled:
+            self._recount(conf, pods)
+            return
+        api = self._api = ApiServer(address_of(conf))
         self._followers = [
             Follower(api, 'nodes', '', self.nodes, health),
             Follower(api, 'pods', SELECTOR, pods, health),
@@ -70,6 +72,17 @@ class Following:
             holder = f'{name[:200]}/{uuid.uuid4().hex[:8]}'
             writer = HostWriter(store, holder)
             self._parts.append(HostKeeper(self.nodes, writer))
+
+    def _recount(self, conf: Any, pods: PodSink) -> None:
+        """Count pods by lists, where they are bound and not followed."""
+        group = conf.extender
+        if conf.http.bind_port is None or not counts_pods(conf):
+            return
+        lister = PodLister(
+            group.api_server, group.api_token_file, group.api_ca_file
+        )
+        health = self._scheduler.health
+        self._parts = [Recounter(lister, group.count_interval, pods, health)]
 
     def evaluator(self) -> PodEvaluator:
         """Return what judges nodes for pods.

@@ -74,6 +74,10 @@ class InstanceIndex:
             self._delta = {}
             self._base_by_host = self._delta_by_host = None
 
+    def is_same(self, other: InstanceIndex) -> bool:
+        """Whether both say the same; they may say it in different ways."""
+        return self._base is other._base and self._delta == other._delta
+
     def get(self, uuid: str) -> PlacedInstance | None:
         """Return where an instance is, None where it is not known."""
         if uuid in self._delta:

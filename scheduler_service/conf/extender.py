@@ -98,6 +98,7 @@ and all pods would go there.
 Related options:
 
 * ``[kubernetes] enabled``
+* ``count_interval``
 """,
     ),
     cfg.StrOpt(
@@ -147,6 +148,27 @@ Related options:
 * ``api_token_file``
 * ``api_ca_file``
 * ``api_timeout``
+* ``count_interval``
+""",
+    ),
+    cfg.FloatOpt(
+        'count_interval',
+        default=60.0,
+        min=0.0,
+        help="""
+How often pods are listed where they are bound but not followed, in seconds.
+
+With ``api_server`` and without ``[kubernetes] enabled``, a pod counts on its
+node from the moment when this daemon binds it. Lists of all pods that are on
+nodes say which are gone, and what others placed: the daemon needs the verb
+``list`` on ``pods``. 0: pods are not counted.
+
+Related options:
+
+* ``api_server``
+* ``load_weighers``
+* ``[kubernetes] enabled``
+* ``[kubernetes] assume_seconds``
 """,
     ),
     cfg.StrOpt(

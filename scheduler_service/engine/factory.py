@@ -80,6 +80,13 @@ def plan(conf: Any) -> Plan:
     )
 
 
+def counts_pods(conf: Any) -> bool:
+    """Whether something says where the pods of a cluster are."""
+    group = conf.extender
+    recounted = bool(group.api_server) and group.count_interval > 0.0
+    return bool(conf.kubernetes.enabled or recounted)
+
+
 def pod_pipeline(conf: Any) -> PodPipeline:
     """Return what nodes are judged by for pods.
 
@@ -87,7 +94,7 @@ def pod_pipeline(conf: Any) -> PodPipeline:
     """
     group, available = conf.extender, conf.filter_scheduler.available_filters
     by_load = group.load_weighers == 'always' or (
-        conf.kubernetes.enabled and group.load_weighers == 'counted'
+        counts_pods(conf) and group.load_weighers == 'counted'
     )
     filters = _filters(conf, available, group.enabled_filters, 'extender')
     weighers = _weighers(conf, group.weight_classes, 'extender')
@@ -121,7 +128,8 @@ def pod_evaluator(
         by.scoring,
         conf.extender.domain,
         by.pipeline.settings,
-        assuming=conf.kubernetes.enabled,
+        assuming=counts_pods(conf),
+        waiting=conf.kubernetes.enabled,
     )
     return PodEvaluator(by.pipeline, scheduler.snapshot, places, unknown)
 

@@ -113,19 +113,26 @@ class Health:
         """Add to the distribution of how large something is."""
         self._observe('size', what, float(value), SIZES)
 
-    def served(self, route: str, seconds: float) -> None:
-        """Add to the distribution of how long an HTTP request takes."""
-        self._observe('http', route, seconds, BUCKETS)
+    def served(self, route: str, status: int, seconds: float) -> None:
+        """Count an HTTP request, and add to how long these take."""
+        with self._lock:
+            self._counts['http_requests', f'{route} {status}'] += 1
+            self._add('http', route, seconds, BUCKETS)
 
     def _observe(
         self, kind: str, label: str, value: float, bounds: tuple[float, ...]
     ) -> None:
         with self._lock:
-            known = self._distributions.get((kind, label))
-            if known is None:
-                known = Distribution(bounds)
-                self._distributions[kind, label] = known
-            known.add(value)
+            self._add(kind, label, value, bounds)
+
+    def _add(
+        self, kind: str, label: str, value: float, bounds: tuple[float, ...]
+    ) -> None:
+        known = self._distributions.get((kind, label))
+        if known is None:
+            known = Distribution(bounds)
+            self._distributions[kind, label] = known
+        known.add(value)
 
     def counters(self) -> dict[str, Any]:
         """Return counts by name; those with labels as a dict of them.

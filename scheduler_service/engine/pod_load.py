@@ -6,16 +6,18 @@ Stateless but for the options; on tables of the caller.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.extender.usage import Usage
 from scheduler_service.filters.base import figure
+from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
 
 MAX_SCORE = 10
@@ -70,31 +72,37 @@ class LoadScoring:
 
         :param parts: nodes of the call, which are in several tables
         """
+        weighed = _weighed(
+            tuple(self.multipliers.items()),
+            tuple(asking.usage.load[name] for name in STANDARD_CLASSES),
+        )
+        if not weighed.classes:
+            return None
+        sizes_of = [_sizes(one.table, settings) for one in parts]
+        sizes = _joined(
+            [
+                known.sizes.take(one.rows, axis=1)
+                for known, one in zip(sizes_of, parts, strict=True)
+            ]
+        )
+        used = _joined([_load(use, one, asking.uid) for one in parts])
+        if weighed.all_spread and all(one.all_sized for one in sizes_of):
+            return _all_behind(used, sizes, weighed.factors)
         total: Floats | None = None
         weight = 0.0
-        for name, multiplier in self.multipliers.items():
-            asked = asking.usage.load[name]
-            if not multiplier or asked <= 0.0:
-                continue
-            size = _joined(
-                [
-                    one.table.capacity(name, settings).take(one.rows)
-                    for one in parts
-                ]
-            )
-            used = _joined([_used(use, one, asking, name) for one in parts])
-            part = _behind(used, size, multiplier > 0.0)
+        for number, multiplier, amount in weighed.classes:
+            part = _behind(used[number], sizes[number], multiplier > 0.0)
             if part is None:
                 continue
-            part *= abs(multiplier) / asked
+            part *= abs(multiplier) / amount
             total = part if total is None else total + part
             weight += abs(multiplier)
         return None if total is None else total / weight
 
     def scores(
         self, distances: Floats | None, weights: Floats, lead: bool = False
-    ) -> list[int]:
-        """Return scores of 0 to 10; all 0 where nobody differs.
+    ) -> Ints:
+        """Return scores of 0 to 10, int64[m]; all 0 where nobody differs.
 
         :param distances: of :meth:`distances`; None: load does not count
         :param weights: sums of multiplier x normalised weight of the
@@ -104,22 +112,76 @@ class LoadScoring:
             where the pod goes, long before the pod is seen there
         """
         if not len(weights):
-            return []
-        points = MAX_SCORE * (weights.max() - weights)
+            return np.zeros(0, np.int64)
+        points = None
         if distances is not None:
             # Twice as many pods: one point more. So the difference of one
             # pod still counts beside that of a thousand.
-            points += np.log2(distances + 1.0)
+            points = np.log2(distances + 1.0)
+        if points is None or np.count_nonzero(weights):
+            lost = MAX_SCORE * (weights.max() - weights)
+            points = lost if points is None else points + lost
         if self.stretched:
             return _stretched(points)
-        points -= points.min()
+        first = int(points.argmin())
+        least = float(points[first])
         if distances is not None and lead:
-            scores = _points(points, MAX_SCORE - 1)
-            scores[int(points.argmin())] = MAX_SCORE
+            scores = _points(points, least + MAX_SCORE - 1)
+            scores[first] = MAX_SCORE
             return scores
-        if points.max() <= 0.0:
-            return [0] * len(weights)
-        return _points(points, MAX_SCORE)
+        if points.max() <= least:
+            return np.zeros(len(weights), np.int64)
+        return _points(points, least + MAX_SCORE)
+
+
+class _Weighed(NamedTuple):
+    """The classes that count for a pod.
+
+    :ivar classes: number of each, its multiplier, and the amount asked
+    :ivar all_spread: whether all multipliers are above 0
+    :ivar factors: of what a node is behind in each standard class, float64[3]
+    """
+
+    classes: list[tuple[int, float, float]]
+    all_spread: bool
+    factors: Floats
+
+
+@functools.lru_cache(4096)
+def _weighed(
+    multipliers: tuple[tuple[str, float], ...], asked: tuple[float, ...]
+) -> _Weighed:
+    """Return the classes that count.
+
+    :param multipliers: by class
+    :param asked: of each standard class
+    """
+    by_class = dict(multipliers)
+    classes = [
+        (number, by_class[name], amount)
+        for number, (name, amount) in enumerate(
+            zip(STANDARD_CLASSES, asked, strict=True)
+        )
+        if by_class.get(name) and amount > 0.0
+    ]
+    weight = sum(abs(multiplier) for _, multiplier, _ in classes)
+    factors = np.zeros(len(STANDARD_CLASSES))
+    for number, multiplier, amount in classes:
+        factors[number] = multiplier / amount / weight
+    all_spread = all(multiplier > 0.0 for _, multiplier, _ in classes)
+    return _Weighed(classes, all_spread, factors)
+
+
+def _all_behind(used: Floats, sizes: Floats, factors: Floats) -> Floats:
+    """Return what :func:`_behind` says, of all classes at once, float64[m].
+
+    :param used: float64[3, m], as *sizes*; every node has some of each class
+    """
+    shares = used / sizes
+    shares -= np.minimum.reduce(shares, axis=1, keepdims=True)
+    shares *= sizes
+    behind: Floats = factors @ shares
+    return behind
 
 
 def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
@@ -144,24 +206,73 @@ def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
 
 
 def _joined(arrays: list[Floats]) -> Floats:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    """Return arrays [3, m] as one."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
 
 
-def _points(lost: Floats, best: int) -> list[int]:
-    """Return scores from *best* down to 0, rounded down."""
-    scores = np.maximum(best + _ROUNDING - lost, 0.0)
-    found: list[int] = scores.astype(np.int64).tolist()
+def _points(lost: Floats, best: float) -> Ints:
+    """Return what is left of *best*, from 0 on, rounded down."""
+    scores = (best + _ROUNDING) - lost
+    np.maximum(scores, 0.0, out=scores)
+    found: Ints = scores.astype(np.int64)
     return found
 
 
-def _stretched(lost: Floats) -> list[int]:
+def _stretched(lost: Floats) -> Ints:
     """Return scores from 10 down to 0, rounded half up."""
     low, high = lost.min(), lost.max()
     if high <= low:
-        return [0] * len(lost)
+        return np.zeros(len(lost), np.int64)
     scores = MAX_SCORE * (high - lost) / (high - low) + 0.5
-    found: list[int] = scores.astype(np.int64).tolist()
+    found: Ints = scores.astype(np.int64)
     return found
+
+
+class _Sizes(NamedTuple):
+    """What the nodes of a table have of each standard class.
+
+    :ivar sizes: float64[3, n]
+    :ivar all_sized: whether every node has some of each
+    """
+
+    sizes: Floats
+    all_sized: bool
+
+
+def _sizes(table: HostTable, settings: Settings) -> _Sizes:
+    def work() -> _Sizes:
+        sizes = np.stack(
+            [table.capacity(name, settings) for name in STANDARD_CLASSES]
+        )
+        return _Sizes(sizes, bool((sizes > 0.0).all()))
+
+    ratios = tuple(settings.default_ratio(name) for name in STANDARD_CLASSES)
+    found: _Sizes = table.topology.memoize(('sizes', ratios), work)
+    return found
+
+
+def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:
+    """Return what is used of each standard class, float64[3, m].
+
+    By pods but for one, and by others.
+    """
+    used = use.load(sent.numbers, uid)
+    others: Floats | None = sent.table.load.memoize(
+        'use of hosts', lambda: _use_of_hosts(sent.table)
+    )
+    if others is not None:
+        used += others.take(sent.rows, axis=1)
+    return used
+
+
+def _use_of_hosts(table: HostTable) -> Floats | None:
+    """Return what others than pods use, float64[3, n]; None: nothing."""
+    used = np.zeros((len(STANDARD_CLASSES), len(table)))
+    for row, name in zip(used, STANDARD_CLASSES, strict=True):
+        columns = table.resources.get(name)
+        if columns is not None:
+            row += columns.used
+    return used if used.any() else None
 
 
 def _used(use: PodUse, sent: NodeRows, asking: Asking, name: str) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.engine import pod_load
 from scheduler_service.engine.pod_load import Asking, LoadScoring, NodeRows
 from scheduler_service.engine.pod_use import PlacedPod, PodUse
@@ -33,6 +33,8 @@ class PodPlaces:
     :ivar scoring: how much the load of nodes counts
     :ivar assuming: whether to assume where pods go; only where something
         says later where they went
+    :ivar waiting: whether pods that ask for what nobody else counts are
+        refused until all pods were listed once
     """
 
     use: PodUse
@@ -40,6 +42,9 @@ class PodPlaces:
     domain: str
     settings: Settings
     assuming: bool = False
+    waiting: bool = False
+    # The pod that was asked about last, and its uid.
+    _last: tuple[Any, str] | None = None
     _numbers: tuple[Mapping[str, int], Rows] | None = None
 
     def asking(self, pod: Any, takes: Usage) -> Asking:
@@ -51,11 +56,13 @@ class PodPlaces:
             asks for what nobody else counts
         """
         self.use.forget_old()
-        if takes.classes and self.assuming and not self.use.complete:
+        if takes.classes and self.waiting and not self.use.complete:
             raise errors.ServiceBusy(
                 'The pods of the cluster are not listed yet'
             )
-        return Asking(uid_of(pod), takes)
+        if self._last is None or self._last[0] is not pod:
+            self._last = pod, uid_of(pod)
+        return Asking(self._last[1], takes)
 
     def numbers_of(self, rows: Mapping[str, int]) -> Rows:
         """Return the numbers of the nodes of all rows of a table, int64[n].
@@ -82,8 +89,8 @@ class PodPlaces:
 
     def scores(
         self, parts: Sequence[NodeRows], weights: Floats, asking: Asking
-    ) -> list[int]:
-        """Return scores of 0 to 10.
+    ) -> Ints:
+        """Return scores of 0 to 10, int64[m].
 
         :param weights: float64[m], of the nodes of all parts in order
         """

@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.extender.usage import Usage
+from scheduler_service.model import STANDARD_CLASSES
 
 _FIRST_NODES = 1024
 
@@ -66,10 +67,13 @@ class PodUse:
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._room = _FIRST_NODES
-        self._used: dict[str, Floats] = {}
+        self._load: Floats = np.zeros((len(STANDARD_CLASSES), self._room))
+        # By class; those of load are rows of the array above.
+        self._used = dict(zip(STANDARD_CLASSES, self._load, strict=True))
         self._pods: dict[str, _Counted] = {}
         # Those assumed, the oldest first.
         self._assumed: dict[str, float] = {}
+        self._recent: set[str] | None = None
         self._complete = False
         self._stale = False
 
@@ -81,25 +85,40 @@ class PodUse:
     def replace(self, pods: Iterable[PlacedPod]) -> None:
         """Take these pods for all that are on nodes.
 
-        Those that are assumed stay until they would be forgotten anyway.
+        Those that are assumed stay until they would be forgotten anyway, and
+        those that were seen since :meth:`begin_listing` stay as well.
         """
         listed = {one.uid: one for one in pods}
         with self._lock:
+            recent = self._recent or ()
             gone = [
                 uid
                 for uid, known in self._pods.items()
-                if known.until is None and uid not in listed
+                if known.until is None
+                and uid not in listed
+                and uid not in recent
             ]
+            self._recent = None
             for uid in gone:
                 self._drop(uid)
             for one in listed.values():
                 self._put(one, None)
             self._complete, self._stale = True, False
 
+    def begin_listing(self) -> None:
+        """Note which pods are seen until all are listed.
+
+        The list may have been made before.
+        """
+        with self._lock:
+            self._recent = set()
+
     def see(self, pod: PlacedPod) -> None:
         """Count a pod where it was seen, and nowhere else."""
         with self._lock:
             self._put(pod, None)
+            if self._recent is not None:
+                self._recent.add(pod.uid)
 
     def remove(self, uid: str) -> None:
         """Count a pod no more."""
@@ -174,17 +193,40 @@ class PodUse:
             found[numbers == own.number] -= amount
         return found
 
+    def load(self, numbers: Rows, without: str = '') -> Floats:
+        """Return what is used of each standard class, float64[3, m].
+
+        :param without: uid of a pod that is left out
+        """
+        with self._lock:
+            found: Floats = self._load.take(numbers, axis=1)
+            own = self._pods.get(without)
+        if own is not None:
+            amounts = own.usage.load
+            at = np.flatnonzero(numbers == own.number)
+            if len(at):
+                for row, name in zip(found, STANDARD_CLASSES, strict=True):
+                    row[at] -= amounts.get(name, 0.0)
+        return found
+
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
         if number is None:
             number = self._numbers[node] = len(self._numbers)
             if number >= self._room:
-                self._room *= 2
-                for name, array in self._used.items():
-                    wider = np.zeros(self._room)
-                    wider[: len(array)] = array
-                    self._used[name] = wider
+                self._widen()
         return number
+
+    def _widen(self) -> None:
+        """Make room for twice as many nodes."""
+        more = self._room
+        self._room *= 2
+        self._load = np.pad(self._load, ((0, 0), (0, more)))
+        self._used = {
+            name: np.pad(array, (0, more))
+            for name, array in self._used.items()
+        }
+        self._used.update(zip(STANDARD_CLASSES, self._load, strict=True))
 
     def _put(self, pod: PlacedPod, until: float | None) -> None:
         number = self._number(pod.node)
@@ -193,11 +235,13 @@ class PodUse:
             return
         if until is None and known is not None and known.until is not None:
             self._tell('there' if known.number == number else 'elsewhere')
-        self._drop(pod.uid)
+        if known is None or known[:2] != (number, pod.usage):
+            self._drop(pod.uid)
+            self._add(number, pod.usage, 1.0)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
+        self._assumed.pop(pod.uid, None)
         if until is not None:
             self._assumed[pod.uid] = until
-        self._add(number, pod.usage, 1.0)
 
     def _drop(self, uid: str) -> None:
         self._assumed.pop(uid, None)

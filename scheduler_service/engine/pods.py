@@ -17,40 +17,19 @@ import msgspec
 import numpy as np
 
 from scheduler_service import errors
-from scheduler_service.columns.dictionary import Rows
+from scheduler_service.columns.dictionary import Ints, Rows
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import pod_places
 from scheduler_service.engine.pod_load import LoadScoring, NodeRows
 from scheduler_service.engine.pod_places import PodPlaces
+from scheduler_service.engine.pod_rejections import Rejections
 from scheduler_service.engine.pod_requests import Asked, PodRequests
 from scheduler_service.engine.sent_nodes import SentNodes, UnknownNodes
 from scheduler_service.engine.stored_hosts import StoredHosts
 from scheduler_service.extender import wire
 from scheduler_service.extender.score_texts import ScoreTexts
-from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.capacity import CapacityFilter
-from scheduler_service.filters.support.count import CountFilter
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.judgement import Judgement
-
-_MAX_REASON_LENGTH = 1000
-# Reasons are computed for so many nodes that one filter rejects; the others
-# get the last of these.
-_MAX_REASONS = 200
-# Filters that look at load, which changes as pods come and go.
-_MAY_PASS_LATER = frozenset(
-    (
-        'RetryFilter',
-        'MetricsFilter',
-        'ServerGroupAffinityFilter',
-        'ServerGroupAntiAffinityFilter',
-        'GroupAffinityFilter',
-        'GroupAntiAffinityFilter',
-        'DifferentHostFilter',
-        'SameHostFilter',
-        'TypeAffinityFilter',
-    )
-)
 
 
 class Nodes:
@@ -85,8 +64,9 @@ class Nodes:
             return found[1]
         array = None
         with contextlib.suppress(KeyError):
-            listed = [rows[name] for name in self.names]
-            array = np.fromiter(listed, np.int64, len(listed))
+            array = np.fromiter(
+                map(rows.__getitem__, self.names), np.int64, len(self.names)
+            )
         if array is not None and not _distinct(array, len(rows)):
             array = None
         self._found = rows, array
@@ -117,12 +97,12 @@ class Scores(NamedTuple):
     """The result of a prioritize call.
 
     :ivar names: of nodes, each once, in the order they were sent
-    :ivar values: their scores
+    :ivar values: their scores, int64[m]
     :ivar text: all of it in JSON
     """
 
     names: list[str]
-    values: list[int]
+    values: Ints
     text: msgspec.Raw
 
 
@@ -190,8 +170,8 @@ class PodEvaluator:
         :param to_place: whether the pod goes to one of those that pass
         :raises WireError: the pod cannot be read
         """
-        failed: dict[str, str] = {}
-        never: dict[str, str] = {}
+        rejections = Rejections()
+        failed, never = rejections.failed, rejections.never
         with self._lock:
             asked = self._requests.of(pod)
             asking = self._places.asking(pod, asked.usage)
@@ -199,19 +179,18 @@ class PodEvaluator:
             parts, unread = self._parts(asked, nodes)
             failed.update(unread)
             for part in parts:
-                self._filter(part, failed, never)
+                rejections.add(
+                    part.judgement,
+                    part.sent,
+                    part.names,
+                    self._pipeline.settings,
+                )
                 if asking.usage.classes:
                     full = self._places.full(part.sent, part.names, asking)
                     for name, reason in full.items():
                         if name not in never:
                             failed.setdefault(name, reason)
-            passed = nodes.names
-            if failed or never:
-                passed = [
-                    name
-                    for name in passed
-                    if name not in failed and name not in never
-                ]
+            passed = rejections.passed(nodes.names)
             if self._places.assuming and to_place:
                 self._unplaced = pod, Nodes(passed, nodes.document)
         return Verdict(passed, failed, never)
@@ -232,7 +211,8 @@ class PodEvaluator:
         asking = self._places.asking(pod, asked.usage)
         parts, _ = self._parts(asked, nodes)
         if not parts:
-            return _written(nodes.names, [0] * len(nodes.names))
+            zeros = np.zeros(len(nodes.names), np.int64)
+            return _written(nodes.names, zeros)
         weights = [one.judgement.totals(one.sent.rows) for one in parts]
         values = self._places.scores(
             [one.sent for one in parts],
@@ -242,7 +222,7 @@ class PodEvaluator:
         names = parts[0].names
         if len(parts) > 1:
             names = [name for one in parts for name in one.names]
-        self._places.assume(asking, names[values.index(max(values))])
+        self._places.assume(asking, names[int(values.argmax())])
         if names is nodes.names:
             texts = parts[0].texts
             if texts is None:
@@ -250,8 +230,8 @@ class PodEvaluator:
             text = texts.write(parts[0].sent.rows, values)
             return Scores(nodes.names, values, text)
         scores = dict.fromkeys(nodes.names, 0)
-        scores.update(zip(names, values, strict=True))
-        return _written(list(scores), list(scores.values()))
+        scores.update(zip(names, values.tolist(), strict=True))
+        return _written(list(scores), np.array(list(scores.values())))
 
     def _place_the_last(self, instead: str = '') -> None:
         """Assume where the pod goes that was filtered and never scored.
@@ -339,52 +319,9 @@ class PodEvaluator:
             parts.append(_Part(judgement, listed, sent))
         return parts, unread
 
-    def _filter(
-        self, part: _Part, failed: dict[str, str], never: dict[str, str]
-    ) -> None:
-        """Add rejected nodes to *failed* or *never*, by the first filter."""
-        sent = part.sent.rows
-        if part.judgement.passing()[sent].all():
-            return
-        passing = np.ones(len(sent), np.bool_)
-        for host_filter, mask in part.judgement.results():
-            rejected = passing & ~mask[sent]
-            if not rejected.any():
-                continue
-            passing &= ~rejected
-            into = failed if _may_pass_later(host_filter) else never
-            text = host_filter.name
-            for number, index in enumerate(np.flatnonzero(rejected).tolist()):
-                if number < _MAX_REASONS:
-                    text = self._reason(part, host_filter, int(sent[index]))
-                into[part.names[index]] = text
 
-    def _reason(self, part: _Part, host_filter: HostFilter, row: int) -> str:
-        known = part.judgement.reasons
-        text = known.get((host_filter.name, row))
-        if text is None:
-            reason = host_filter.reason(
-                part.sent.table,
-                row,
-                part.judgement.request,
-                self._pipeline.settings,
-            )
-            text = f'{host_filter.name}: {reason}'[:_MAX_REASON_LENGTH]
-            text = text.replace('%', ' percent')
-            known[host_filter.name, row] = text
-        return text
-
-
-def _written(names: list[str], values: list[int]) -> Scores:
-    return Scores(names, values, wire.score_list(names, values))
-
-
-def _may_pass_later(host_filter: HostFilter) -> bool:
-    """Whether a filter looks at load, and evicting pods may help."""
-    return (
-        isinstance(host_filter, CapacityFilter | CountFilter)
-        or host_filter.name in _MAY_PASS_LATER
-    )
+def _written(names: list[str], values: Ints) -> Scores:
+    return Scores(names, values, wire.score_list(names, values.tolist()))
 
 
 def preemption_candidates(

@@ -18,7 +18,8 @@ from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.judgement import Judgement
 
-# A copy that was made in the middle of a change may lack a part of it.
+# A copy that was made in the middle of a change may lack a part of it, so it
+# is compared with another one after this time.
 _OLDEST_S = 1.0
 _MOST = 1024
 
@@ -90,14 +91,16 @@ class StoredHosts:
             snapshot, changes, changes.end, self._pipeline.settings
         )
         known, now = self._known, time.monotonic()
-        if (
-            known is None
-            or now >= known.until
-            or not version.is_same(known.version)
-        ):
-            copy = self._copier.copy(snapshot.hosts)
-            known = self._known = _Known(version, copy, now + _OLDEST_S, {})
-        return known.copy
+        is_same = known is not None and version.is_same(known.version)
+        if known is not None and is_same and now < known.until:
+            return known.copy
+        copy = self._copier.copy(snapshot.hosts)
+        if known is not None and is_same and copy.is_same(known.copy):
+            # What was said of the hosts still holds.
+            known.until = now + _OLDEST_S
+            return known.copy
+        self._known = _Known(version, copy, now + _OLDEST_S, {})
+        return copy
 
     def judgement(self, asked: Asked) -> Judgement:
         """Return what is said for a pod of the table returned last."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.topology import Topology
@@ -27,6 +30,28 @@ class TableCopy:
     table: HostTable
     names: list[str]
     rows: Mapping[str, int]
+
+    def is_same(self, other: TableCopy) -> bool:
+        """Whether nothing is different in another copy of the same table."""
+        ours, theirs = self.table, other.table
+        return (
+            ours.topology is theirs.topology
+            and ours.instances.is_same(theirs.instances)
+            and ours.groups == theirs.groups
+            and all(
+                _are_same(one, theirs.numbers[name])
+                for name, one in ours.numbers.items()
+            )
+            and all(
+                _are_same(one.used, theirs.resources[name].used)
+                for name, one in ours.resources.items()
+            )
+        )
+
+
+def _are_same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    """Whether two columns have the same bytes, so NaN is equal to NaN."""
+    return one.tobytes() == other.tobytes()
 
 
 class TableCopier:

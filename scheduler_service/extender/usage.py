@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from scheduler_service.extender import pod_keys, reading, wire
+from scheduler_service.extender import reading, wire
 from scheduler_service.model import STANDARD_CLASSES
 
 # What a kube-scheduler counts for a container that requests nothing.
@@ -14,7 +14,6 @@ _DEFAULT_MEMORY = Decimal(200 * 2**20)
 _MIB, _GIB = 2**20, 2**30
 # Under this name each pod is counted once.
 PODS = 'pods'
-_MOST_KNOWN = 4096
 
 
 class Usage(NamedTuple):
@@ -66,35 +65,6 @@ def usage_of(pod: Any, domain: str) -> Usage:
     else:
         classes = reading.classes_of(amounts, domain)
     return Usage(load, classes)
-
-
-class UsageReader:
-    """Reads what pods take; those with one key take the same.
-
-    Used by one thread at a time.
-
-    :param domain: of the annotations and resources that are ours
-    """
-
-    def __init__(self, domain: str) -> None:
-        self._domain = domain
-        self._known: dict[str, Usage] = {}
-
-    def of(self, pod: Any) -> Usage:
-        """Return what a pod takes.
-
-        :param pod: a v1 Pod, parsed
-        :raises WireError: it cannot be read
-        """
-        key = pod_keys.key_of(pod, self._domain)
-        if key is None:
-            return usage_of(pod, self._domain)
-        usage = self._known.get(key)
-        if usage is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            usage = self._known[key] = usage_of(pod, self._domain)
-        return usage
 
 
 def _requests(pod: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, cast
 
-from scheduler_service.http import access, tls
+from scheduler_service.http import access
 from scheduler_service.http.limits import NEVER, Limits, owner_of
 from scheduler_service.http.message import Reply, Request
 from scheduler_service.http.parsing import Parsed, RequestParser
@@ -49,7 +49,7 @@ class Settings:
     era: int = 0
 
 
-class Connection(tls.Receiver):
+class Connection(asyncio.Protocol):
     """Has the requests of a connection handled in their order.
 
     :param address: of the client
@@ -140,11 +140,6 @@ class Connection(tls.Receiver):
             self._advance()
         else:
             self._discard(len(data))
-
-    @property
-    def expects_more(self) -> bool:
-        """Whether a request has arrived in part."""
-        return self._parser is not None and self._parser.is_partial
 
     def eof_received(self) -> bool:
         """Answer what arrived completely, then close the connection."""

@@ -19,6 +19,7 @@ from scheduler_service.engine import pods
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.pods import Nodes, PodEvaluator
 from scheduler_service.extender import wire
+from scheduler_service.http import verbs
 from scheduler_service.http.message import Reply, Request
 from scheduler_service.http.routes import Route
 
@@ -149,15 +150,13 @@ class _Verb(abc.ABC):
         return Reply(200, wire.encode(reply))
 
     def _failed(self, text: str) -> Any:
-        self._health.count('extender_verb_errors', self.name)
+        self._health.count(verbs.ERRORS, self.name)
         return self.failed(text)
 
     def count_nodes(self, received: int, returned: int) -> None:
         """Count the nodes of a call."""
         for what, nodes in (('received', received), ('returned', returned)):
-            self._health.count(
-                'extender_verb_nodes', f'{self.name} {what}', nodes
-            )
+            self._health.count(verbs.NODES, f'{self.name} {what}', nodes)
 
     @abc.abstractmethod
     def run(self, text: bytes) -> Any:
@@ -286,6 +285,7 @@ class Bind(_Verb):
             if claimed:
                 self._evaluator.unclaim(uid)
             raise
+        self.count_nodes(1, 1)
         return {'Error': ''}
 
 
@@ -297,21 +297,26 @@ def routes(
     Binds wait for an API server, on threads of their own.
     """
     reader = _Reader()
-    verbs: list[tuple[_Verb, str]] = [
+    served: list[tuple[_Verb, str]] = [
         (Filter(evaluator, health, reader), 'inline'),
         (Prioritize(evaluator, health, reader), 'inline'),
         (Preempt(evaluator, health), 'inline'),
     ]
     if binder is not None:
-        verbs.append((Bind(evaluator, health, binder), 'bind'))
+        served.append((Bind(evaluator, health, binder), 'bind'))
+    for verb, _ in served:
+        # There from the start, so that the first call is an increase.
+        health.count('http_requests', f'{verbs.ROUTE}{verb.name} 200', 0)
+        health.count(verbs.ERRORS, verb.name, 0)
+        verb.count_nodes(0, 0)
     return [
         Route(
-            f'/extender/{verb.name}',
+            f'{verbs.ROUTE}{verb.name}',
             verb.serve,
             threads,
             max_bytes,
             methods=('POST',),
             needs_hosts=threads == 'inline',
         )
-        for verb, threads in verbs
+        for verb, threads in served
     ]

@@ -14,6 +14,7 @@ from prometheus_client import core
 
 from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.http import verbs
 from scheduler_service.http.gauges import GaugeCollector
 
 PREFIX = 'scheduler_service_'
@@ -26,8 +27,9 @@ _LABELS = {
     'extender_calls': ('extender', 'verb', 'outcome'),
     'database_retries': ('reason',),
     'http_requests': ('route', 'status'),
-    'extender_verb_nodes': ('verb', 'direction'),
-    'extender_verb_errors': ('verb',),
+    verbs.CALLS: ('verb',),
+    verbs.NODES: ('verb', 'direction'),
+    verbs.ERRORS: ('verb',),
     'call_heartbeats': ('outcome',),
     'answers_undone': ('outcome',),
     'compute_changes': ('method',),
@@ -43,7 +45,7 @@ _OLD_LABELS = {
 }
 # Counters that are newer than the rename.
 _WITHOUT_OLD_NAME = (
-    'http_requests', 'extender_verb_nodes', 'extender_verb_errors',
+    'http_requests', verbs.CALLS, verbs.NODES, verbs.ERRORS,
     'call_heartbeats', 'answers_undone', 'compute_changes',
     'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
     'placement_claims_forgotten', 'placement_failures', 'refusals',
@@ -62,8 +64,9 @@ _HELP = {
     'refusals': 'Requests that failed, by filter that left no host, and error',
     'extender_calls': 'Calls of extenders, by extender, verb and outcome',
     'http_requests': 'HTTP requests, by route and status',
-    'extender_verb_nodes': 'Nodes of calls by a kube-scheduler, by verb',
-    'extender_verb_errors': 'Calls by a kube-scheduler that failed, by verb',
+    verbs.CALLS: 'Calls by a kube-scheduler, by verb',
+    verbs.NODES: 'Nodes of calls by a kube-scheduler, by verb',
+    verbs.ERRORS: 'Calls by a kube-scheduler that failed, by verb',
     'call_heartbeats': 'Signs of life to callers that wait, by outcome',
     'answers_undone': 'Answers that reached nobody, by what became of claims',
     'compute_changes': 'Casts of compute services, by method',
@@ -108,7 +111,7 @@ class _Collector:
         """Yield every family."""
         status = self._scheduler.status()
         yield from _gauges(status)
-        yield from _counters(status['counters'])
+        yield from _counters(verbs.with_calls(status['counters']))
         yield from _histograms(self._scheduler.health.distributions())
         yield from self._more()
 
@@ -184,7 +187,12 @@ def _histograms(
         'Duration of HTTP requests, from their last byte to their reply',
         labels=['route'],
     )
-    families = [*stages, sizes, requests]
+    calls = core.HistogramMetricFamily(
+        f'{PREFIX}extender_verb_duration_seconds',
+        'Duration of calls by a kube-scheduler, by verb',
+        labels=['verb'],
+    )
+    families = [*stages, sizes, requests, calls]
     for (kind, label), distribution in sorted(distributions.items()):
         buckets, total = _buckets(distribution)
         if kind == 'stage':
@@ -193,6 +201,9 @@ def _histograms(
             continue
         if kind == 'http':
             requests.add_metric([label], buckets, total)
+            verb = verbs.verb_of(label)
+            if verb is not None:
+                calls.add_metric([verb], buckets, total)
             continue
         sizes.add_metric([label], buckets, total)
         families.append(

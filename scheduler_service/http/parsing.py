@@ -145,12 +145,14 @@ class RequestParser:
         """Add a part of the target."""
         self._target += url
         self._head_bytes += len(url)
-        self._check_head(self._head_bytes)
+        if self._head_bytes > _HEADER_BYTES:
+            self._check_head(self._head_bytes)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; trailers are ignored."""
         self._head_bytes += len(name) + len(value)
-        self._check_head(self._head_bytes)
+        if self._head_bytes > _HEADER_BYTES:
+            self._check_head(self._head_bytes)
         if self._request is not None or self.ended:
             return
         name = name.lower()

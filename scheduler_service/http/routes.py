@@ -13,6 +13,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -83,6 +84,7 @@ class Router:
     :param threads: name -> how many threads at most
     :ivar guard: admits clients
     :ivar tracer: makes traces of requests; None: there are none
+    :ivar looks: gives how often the server has looked at its connections
     """
 
     def __init__(
@@ -103,11 +105,14 @@ class Router:
             name: futures.ThreadPoolExecutor(count, f'http-{name}')
             for name, count in threads.items()
         }
-        # Requests to be answered on the server's thread, one at a time.
         self.tracer: tracing.Tracer | None = None
+        self.looks: Callable[[], int] = itertools.count().__next__
+        # Requests to be answered on the server's thread, one at a time.
         self._inline: collections.deque[tuple[Route, Request, Done]] = (
             collections.deque()
         )
+        # After which look at the connections one was answered last.
+        self._answered = -1
         # How many requests a thread of evaluation has or will get.
         self._evaluating = 0
 
@@ -162,6 +167,9 @@ class Router:
                 done(reply)
 
             self._run_elsewhere('evaluate', route, request, evaluated)
+        elif not self._inline and self._answered != self.looks():
+            self._answered = self.looks()
+            done(self._answer(route, request))
         else:
             if not self._inline:
                 asyncio.get_running_loop().call_soon(self._run_inline)
@@ -169,6 +177,7 @@ class Router:
 
     def _run_inline(self) -> None:
         """Answer one request, so that connections are looked at meanwhile."""
+        self._answered = self.looks()
         route, request, done = self._inline.popleft()
         if self._inline:
             asyncio.get_running_loop().call_soon(self._run_inline)
@@ -205,8 +214,8 @@ class Router:
         except Exception:
             LOG.exception('%s %s failed', request.method, route.name)
             reply = error_reply(errors.SchedulerError('Internal error'))
-        self._health.count('http_requests', f'{route.name} {reply.status}')
-        self._health.served(route.name, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._health.served(route.name, reply.status, seconds)
         if trace is not None:
             trace.end(str(reply.status))
         return reply

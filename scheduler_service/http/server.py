@@ -14,6 +14,7 @@ import errno
 import functools
 import logging
 import resource
+import selectors
 import socket
 import ssl
 import threading
@@ -173,7 +174,9 @@ class Server:
         )
         self._listener.setblocking(False)
         self._limit_connections()
-        self._loop = asyncio.new_event_loop()
+        selector = _Selector()
+        self._loop = asyncio.SelectorEventLoop(selector)
+        self._router.looks = lambda: selector.looks
         self._thread = threading.Thread(
             target=self._serve, name='http', daemon=True
         )
@@ -294,6 +297,20 @@ class Server:
             LOG.debug('No connection with %s: %s', connection.owner, fault)
             self._limits.remove(connection)
             sock.close()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Counts how often connections were looked at.
+
+    :ivar looks: how often
+    """
+
+    looks = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        """Wait for connections with something to do."""
+        self.looks += 1
+        return super().select(timeout)
 
 
 def _files_allowed(wanted: int) -> int:

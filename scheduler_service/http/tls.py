@@ -1,7 +1,8 @@
-"""TLS on a connection: the socket itself is encrypted, and never waited for.
+"""TLS on a connection, with one call of the system for each read or write.
 
-asyncio's own transport passes everything through two more buffers, in Python.
-That takes as long as a short request takes altogether.
+An encrypted socket makes two for each record that it reads, and says that
+there is no more by an exception. asyncio's own transport passes everything
+through more buffers, in Python, which takes as long as a short request.
 
 Used by the thread of the HTTP server alone.
 """
@@ -17,9 +18,12 @@ import ssl
 from typing import Any
 
 LOG = logging.getLogger(__name__)
-# Of one TLS record at most; then others get their turn.
+# Read at once; then others get their turn.
+_READ_BYTES = 64 * 1024
+# The most that is in one record.
 _RECORD_BYTES = 16 * 1024
-_RECORDS_AT_ONCE = 16
+# Encrypted at once; the rest of a long reply as soon as the client reads.
+_WRITTEN_BYTES = 256 * 1024
 
 
 def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
@@ -38,90 +42,86 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
     return context
 
 
-class Receiver(asyncio.Protocol):
-    """Is told what arrives."""
+class Session:
+    """One connection's TLS, between two buffers of encrypted bytes.
 
-    @property
-    def expects_more(self) -> bool:
-        """Whether more of what is arriving is likely to be there already."""
-        return False
+    :ivar tls: the state of TLS
+    :ivar received: what was received, and is not decrypted yet
+    :ivar to_send: what is encrypted, and not on its way yet
+    """
+
+    __slots__ = ('received', 'tls', 'to_send')
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.received = ssl.MemoryBIO()
+        self.to_send = ssl.MemoryBIO()
+        self.tls = context.wrap_bio(
+            self.received, self.to_send, server_side=True
+        )
 
 
 async def accept(
-    sock: socket.socket, context: ssl.SSLContext, protocol: Receiver
+    sock: socket.socket, context: ssl.SSLContext, protocol: asyncio.Protocol
 ) -> None:
     """Shake hands, then give a protocol its transport.
 
-    The caller limits the time, by cancelling.
+    The caller limits the time, by cancelling, and closes the socket on
+    failure.
 
-    :param sock: does not block; it belongs to this function from now on
+    :param sock: does not block
     :raises OSError: the client does not speak TLS, or is not trusted
     """
     loop = asyncio.get_running_loop()
-    encrypted = context.wrap_socket(
-        sock, server_side=True, do_handshake_on_connect=False
-    )
-    try:
-        while (wait := _step(encrypted)) is not None:
-            await _ready(loop, encrypted, wait)
-        transport = Transport(loop, encrypted, protocol)
-        protocol.connection_made(transport)
-    except BaseException:
-        encrypted.close()
-        raise
+    session = Session(context)
+    while True:
+        try:
+            session.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(sock, session.to_send.read())
+            received = await loop.sock_recv(sock, _READ_BYTES)
+            if not received:
+                raise ConnectionError('the client ended it') from None
+            session.received.write(received)
+            continue
+        except ssl.SSLError:
+            # The client may read why, if it is quick.
+            with contextlib.suppress(OSError):
+                sock.send(session.to_send.read())
+            raise
+        break
+    await loop.sock_sendall(sock, session.to_send.read())
+    transport = Transport(loop, sock, session, protocol)
+    protocol.connection_made(transport)
     transport.resume_reading()
 
 
-def _step(sock: ssl.SSLSocket) -> str | None:
-    """Shake hands as far as possible; say what to wait for, if anything."""
-    try:
-        sock.do_handshake()
-    except ssl.SSLWantReadError:
-        return 'reader'
-    except ssl.SSLWantWriteError:
-        return 'writer'
-    return None
-
-
-async def _ready(
-    loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, wait: str
-) -> None:
-    """Wait until a socket can be read from, or written to."""
-    found = loop.create_future()
-
-    def done() -> None:
-        if not found.done():
-            found.set_result(None)
-
-    getattr(loop, f'add_{wait}')(sock, done)
-    try:
-        await found
-    finally:
-        getattr(loop, f'remove_{wait}')(sock)
-
-
 class Transport(asyncio.Transport):
-    """Reads and writes an encrypted socket.
+    """Reads and writes a socket by way of a session.
 
     The protocol is told to pause as soon as a client is slow to read.
 
-    :param sock: hands were shaken; it does not block
+    :param sock: does not block; it belongs to the transport from now on
+    :param session: hands were shaken
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: ssl.SSLSocket,
-        protocol: Receiver,
+        sock: socket.socket,
+        session: Session,
+        protocol: asyncio.Protocol,
     ) -> None:
-        super().__init__({'ssl_object': sock})
+        super().__init__({'ssl_object': session.tls})
         self._loop = loop
         self._sock = sock
+        self._session = session
         self._protocol = protocol
         self._reading = False
-        # What could not be written yet. What was tried has to be tried again
-        # as it was.
-        self._unwritten: collections.deque[bytes] = collections.deque()
+        # Not encrypted yet, the oldest first.
+        self._plain: collections.deque[memoryview] = collections.deque()
+        # Encrypted, and not sent yet.
+        self._unsent = b''
+        self._waiting = False
         self._closing = False
         self._closed = False
 
@@ -133,9 +133,13 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         """Give the protocol what arrives."""
-        if not self._reading and not self._closing:
-            self._reading = True
-            self._loop.add_reader(self._sock, self._read)
+        if self._reading or self._closing:
+            return
+        self._reading = True
+        self._loop.add_reader(self._sock, self._read)
+        if self._session.received.pending:
+            # It came with the end of the handshake.
+            self._loop.call_soon(self._decrypt)
 
     def pause_reading(self) -> None:
         """Leave what arrives where it is."""
@@ -144,34 +148,60 @@ class Transport(asyncio.Transport):
             self._loop.remove_reader(self._sock)
 
     def _read(self) -> None:
-        for _ in range(_RECORDS_AT_ONCE):
-            try:
-                data = self._sock.recv(_RECORD_BYTES)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except OSError as fault:
-                self._lose(fault)
-                return
-            if not (self._give(data) and self._reading):
-                return
-            if not self._protocol.expects_more:
-                # Finding nothing costs as much as finding something.
-                return
+        try:
+            received = self._sock.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as fault:
+            self._lose(fault)
+            return
+        if received:
+            self._session.received.write(received)
+            self._decrypt()
+        else:
+            self._end_reading()
 
-    def _give(self, data: bytes) -> bool:
-        """Give the protocol what arrived; false at the end."""
+    def _decrypt(self) -> None:
+        """Give the protocol what was received, all at once."""
+        if not self._reading:
+            return
+        received, read = self._session.received, self._session.tls.read
+        pieces: list[bytes] = []
+        has_ended = False
+        try:
+            while received.pending and not has_ended:
+                pieces.append(read(_RECORD_BYTES))
+                has_ended = not pieces[-1]
+        except ssl.SSLWantReadError:
+            # A record that arrived in part.
+            pass
+        except OSError as fault:
+            self._lose(fault)
+            return
+        if pieces and pieces[0]:
+            self._give(pieces[0] if len(pieces) == 1 else b''.join(pieces))
+        if has_ended:
+            self._end_reading()
+        elif self._session.to_send.pending:
+            # TLS itself has something to say.
+            self._flush()
+
+    def _give(self, data: bytes) -> None:
+        """Give the protocol what arrived; nothing says that it was all."""
         try:
             if data:
                 self._protocol.data_received(data)
-                return True
-            self._protocol.eof_received()
+            else:
+                self._protocol.eof_received()
         except Exception as fault:
             LOG.exception('A connection failed')
             self._lose(fault)
-            return False
-        # Both directions end together.
-        self.close()
-        return False
+
+    def _end_reading(self) -> None:
+        """Answer what arrived; both directions end together."""
+        if not self._closing:
+            self._give(b'')
+            self.close()
 
     # Writing.
 
@@ -179,36 +209,55 @@ class Transport(asyncio.Transport):
         """Send bytes, now or as soon as the client reads."""
         if self._closing:
             return
-        self._unwritten.append(bytes(data))
-        if len(self._unwritten) == 1 and not self._written():
-            self._loop.add_writer(self._sock, self._write)
+        if self._waiting or len(data) > _WRITTEN_BYTES:
+            self._plain.append(memoryview(data))
+        else:
+            self._session.tls.write(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what can be sent now, and wait for the client with the rest."""
+        if self._waiting or self._sent():
+            return
+        self._waiting = True
+        self._loop.add_writer(self._sock, self._go_on)
+        if not self._closing:
             self._protocol.pause_writing()
 
-    def _write(self) -> None:
+    def _go_on(self) -> None:
         """Go on, since the client reads."""
-        if not self._written():
+        if not self._sent() or self._closed:
             return
-        if not self._closed:
-            self._loop.remove_writer(self._sock)
-            if self._closing:
-                self._end()
-            else:
-                self._protocol.resume_writing()
+        self._waiting = False
+        self._loop.remove_writer(self._sock)
+        if self._closing:
+            self._end()
+        else:
+            self._protocol.resume_writing()
 
-    def _written(self) -> bool:
+    def _sent(self) -> bool:
         """Send what can be sent; return whether that was all."""
-        while self._unwritten:
-            data = self._unwritten[0]
-            try:
-                sent = self._sock.send(data)
-            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                return False
-            except OSError as fault:
-                self._lose(fault)
-                return True
-            self._unwritten.popleft()
-            if sent < len(data):
-                self._unwritten.appendleft(data[sent:])
+        try:
+            while self._unsent or self._encrypt():
+                sent = self._sock.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as fault:
+            self._lose(fault)
+        return True
+
+    def _encrypt(self) -> bool:
+        """Take what is to be sent next; return whether there is anything."""
+        session = self._session
+        if self._plain:
+            data = self._plain.popleft()
+            session.tls.write(data[:_WRITTEN_BYTES])
+            if len(data) > _WRITTEN_BYTES:
+                self._plain.appendleft(data[_WRITTEN_BYTES:])
+        if not session.to_send.pending:
+            return False
+        self._unsent = session.to_send.read()
         return True
 
     # The end.
@@ -223,7 +272,7 @@ class Transport(asyncio.Transport):
             return
         self.pause_reading()
         self._closing = True
-        if not self._unwritten:
+        if not self._waiting:
             self._end()
 
     def abort(self) -> None:
@@ -233,7 +282,9 @@ class Transport(asyncio.Transport):
     def _end(self) -> None:
         """Say that nothing follows; the answer is not waited for."""
         with contextlib.suppress(OSError, ValueError):
-            self._sock.unwrap()
+            self._session.tls.unwrap()
+        with contextlib.suppress(OSError):
+            self._sock.send(self._session.to_send.read())
         self._lose(None)
 
     def _lose(self, fault: BaseException | None) -> None:
@@ -241,7 +292,8 @@ class Transport(asyncio.Transport):
             return
         self._closing = self._closed = True
         self._reading = False
-        self._unwritten.clear()
+        self._plain.clear()
+        self._unsent = b''
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
         self._loop.call_soon(self._lost, fault)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ _PAGE = 500
 _WATCH_S = 30
 # One on which nothing comes for so much longer belongs to a server that hangs.
 _LONGER = 1.33
+# A chunk that took longer was not there yet.
+_WAITED_S = 0.001
+_GATHER_S = 0.02
 
 
 class ApiLost(Exception):
@@ -52,21 +56,74 @@ class Address(NamedTuple):
 class Listing(NamedTuple):
     """All objects of a kind at one moment.
 
+    :ivar objects: their JSON
     :ivar version: from which on a watch says what changes
     """
 
-    objects: list[dict[str, Any]]
+    objects: list[msgspec.Raw]
     version: str
 
 
-class Event(msgspec.Struct):
-    """A change of one object; with the type ``BOOKMARK`` only a version."""
+class Event(NamedTuple):
+    """A change of one object; with the type ``BOOKMARK`` only a version.
+
+    :ivar object: its JSON
+    :ivar version: from which on a watch says what changes after it
+    """
 
     type: str
-    object: dict[str, Any]
+    object: msgspec.Raw
+    version: str
 
 
-_read_event = msgspec.json.Decoder(Event).decode
+class _Metadata(msgspec.Struct, gc=False, rename='camel'):
+    resource_version: str = ''
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _Line(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class ListMetadata(msgspec.Struct, rename='camel'):
+    """What belongs to a part of a list.
+
+    :ivar resource_version: from which on a watch says what changes
+    :ivar following: says where the next part begins; empty: this is the last
+    """
+
+    resource_version: str
+    following: str = msgspec.field(default='', name='continue')
+
+
+class Page(msgspec.Struct):
+    """A part of a list.
+
+    :ivar items: objects, in JSON
+    """
+
+    metadata: ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+_read_line = msgspec.json.Decoder(_Line).decode
+_read_object = msgspec.json.Decoder(_Object).decode
+_read_page = msgspec.json.Decoder(Page).decode
+
+
+def read_page(kind: str, body: bytes) -> Page:
+    """Return a part of a list.
+
+    :raises ApiLost: it is none
+    """
+    try:
+        return _read_page(body)
+    except msgspec.DecodeError as fault:
+        raise ApiLost(f'no list of {kind}: {fault}') from None
 
 
 class ApiServer:
@@ -126,29 +183,23 @@ class ApiServer:
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: there were too many changes meanwhile
         """
-        objects: list[dict[str, Any]] = []
+        objects: list[msgspec.Raw] = []
         more: dict[str, Any] = {}
         while True:
             page = self._page(kind, selector, more)
-            objects += page.get('items') or []
-            metadata = page.get('metadata') or {}
-            following = metadata.get('continue')
-            if not following:
-                return Listing(objects, str(metadata['resourceVersion']))
-            more = {'_continue': following}
+            objects += page.items or []
+            metadata = page.metadata
+            if not metadata.following:
+                return Listing(objects, metadata.resource_version)
+            more = {'_continue': metadata.following}
 
-    def _page(
-        self, kind: str, selector: str, more: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _page(self, kind: str, selector: str, more: Mapping[str, Any]) -> Page:
         response = self._open(kind, selector, _LIST_S, limit=_PAGE, **more)
         with _released(response):
             try:
-                page: dict[str, Any] = msgspec.json.decode(response.data)
+                return read_page(kind, response.data)
             except (urllib3.exceptions.HTTPError, OSError) as fault:
                 raise ApiLost(str(fault)) from None
-            except msgspec.DecodeError as fault:
-                raise ApiLost(f'no list of {kind}: {fault}') from None
-        return page
 
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
         """Return what changes from a version on.
@@ -204,13 +255,35 @@ class Watch:
         rest = b''
         try:
             with _released(self._response):
-                for chunk in self._response.stream(None):
+                for chunk in self._chunks():
                     *lines, rest = (rest + chunk).split(b'\n')
                     for line in lines:
                         if line:
-                            yield _checked(_read_event(line))
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as fault:
+                            yield _event(line)
+        except (
+            urllib3.exceptions.HTTPError,
+            msgspec.MsgspecError,
+            OSError,
+            ValueError,
+        ) as fault:
             raise ApiLost(str(fault)) from None
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield what arrives.
+
+        After one that was waited for others are given time to arrive: reading
+        several at once takes the processor time of waking up for one.
+        """
+        chunks = self._response.stream(None)
+        while True:
+            before = time.monotonic()
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            has_waited = time.monotonic() - before > _WAITED_S
+            yield chunk
+            if has_waited:
+                time.sleep(_GATHER_S)
 
     def close(self) -> None:
         """End it, from any thread."""
@@ -218,12 +291,15 @@ class Watch:
             self._response.shutdown()
 
 
-def _checked(event: Event) -> Event:
-    if event.type == 'ERROR':
-        if event.object.get('code') == _GONE:
+def _event(text: bytes) -> Event:
+    line = _read_line(text)
+    if line.type == 'ERROR':
+        fault = msgspec.json.decode(line.object)
+        if fault.get('code') == _GONE:
             raise VersionExpired
-        raise ApiLost(str(event.object.get('message'))[:200])
-    return event
+        raise ApiLost(str(fault.get('message'))[:200])
+    version = _read_object(line.object).metadata.resource_version
+    return Event(line.type, line.object, version)
 
 
 @contextlib.contextmanager

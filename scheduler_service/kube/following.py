@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from scheduler_service.engine.health import Health
 from scheduler_service.extender.wire import WireError
@@ -28,46 +30,32 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class Sink(Protocol):
-    """What becomes of the objects; called by the follower's thread."""
+    """What becomes of objects, in JSON; called by the follower's thread."""
 
-    def replace(self, objects: Sequence[dict[str, Any]]) -> None:
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Take these for all that there are."""
 
-    def put(self, one: dict[str, Any]) -> None:
+    def put(self, one: msgspec.Raw) -> None:
         """Take an object that is new or changed."""
 
-    def remove(self, one: dict[str, Any]) -> None:
+    def remove(self, one: msgspec.Raw) -> None:
         """Take an object that is gone."""
 
     def set_lost(self, lost: bool) -> None:
         """Hear that objects are not followed at the moment, or are again."""
 
 
-class Follower:
-    """Follows the objects of one kind.
+class Retrying:
+    """A thread that calls an API server, again after each failure.
 
-    :param kind: ``nodes`` or ``pods``
-    :param selector: of their fields
+    :param kind: of objects, ``nodes`` or ``pods``
     """
 
-    def __init__(
-        self,
-        api: ApiServer,
-        kind: str,
-        selector: str,
-        sink: Sink,
-        health: Health,
-    ) -> None:
-        self._api = api
-        # Used from the next watch on.
-        self._next: ApiServer | None = None
+    def __init__(self, kind: str, sink: Sink, health: Health) -> None:
         self._kind = kind
-        self._selector = selector
         self._sink = sink
         self._health = health
         self._cause = f'kubernetes {kind}'
-        self._version = ''
-        self._watch: Watch | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f'kube-{kind}', daemon=True
@@ -83,18 +71,9 @@ class Follower:
         :param timeout: seconds to wait for it
         """
         self._stopping.set()
-        watch = self._watch
-        if watch is not None:
-            watch.close()
+        self._interrupt()
         if self._thread.is_alive():
             self._thread.join(timeout)
-
-    def use(self, api: ApiServer) -> None:
-        """Follow by another client: from the next watch on, with a new list.
-
-        A watch lasts 30 seconds.
-        """
-        self._next = api
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -107,14 +86,14 @@ class Follower:
                 continue
             except VersionExpired:
                 self._health.count('kubernetes_relists', self._kind)
-                self._version = ''
+                self._forget()
                 self._stopping.wait(_FIRST_PAUSE_S)
                 continue
             except ApiLost as fault:
                 self._lose(str(fault))
             except Exception as fault:
                 LOG.exception('%s cannot be followed', self._kind)
-                self._version = ''
+                self._forget()
                 self._lose(str(fault))
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -130,6 +109,63 @@ class Follower:
             f'does not answer: {why[:300]}',
             f'{self._kind.capitalize()} of the cluster are followed again',
         )
+
+    def _followed(self) -> None:
+        """Record that objects are followed."""
+        self._sink.set_lost(False)
+        self._health.recover(self._cause)
+
+    def _follow(self) -> None:
+        """Follow objects until that ends.
+
+        :raises ApiLost: the API server does not answer, or refuses
+        :raises VersionExpired: everything has to be listed anew
+        """
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """List everything anew."""
+
+    def _interrupt(self) -> None:
+        """End what the thread waits for."""
+
+
+class Follower(Retrying):
+    """Follows the objects of one kind by a list and watches.
+
+    :param selector: of their fields
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        kind: str,
+        selector: str,
+        sink: Sink,
+        health: Health,
+    ) -> None:
+        super().__init__(kind, sink, health)
+        self._api = api
+        # Used from the next watch on.
+        self._next: ApiServer | None = None
+        self._selector = selector
+        self._version = ''
+        self._watch: Watch | None = None
+
+    def use(self, api: ApiServer) -> None:
+        """Follow by another client: from the next watch on, with a new list.
+
+        A watch lasts 30 seconds.
+        """
+        self._next = api
+
+    def _forget(self) -> None:
+        self._version = ''
+
+    def _interrupt(self) -> None:
+        watch = self._watch
+        if watch is not None:
+            watch.close()
 
     def _follow(self) -> None:
         """List unless that was done, then watch until the watch ends.
@@ -147,8 +183,7 @@ class Follower:
         watch = self._watch = self._api.watch(
             self._kind, self._version, self._selector
         )
-        self._sink.set_lost(False)
-        self._health.recover(self._cause)
+        self._followed()
         if self._stopping.is_set():
             watch.close()
         for event in watch.events():
@@ -165,5 +200,4 @@ class Follower:
                     self._sink.put(one)
             except WireError as fault:
                 LOG.warning('One of the %s is left out: %s', self._kind, fault)
-        version = (one.get('metadata') or {}).get('resourceVersion')
-        self._version = str(version or self._version)
+        self._version = event.version or self._version

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+
+import msgspec
 
 from scheduler_service import errors
 from scheduler_service.extender import wire
@@ -40,31 +41,33 @@ class NodeSink:
         self.on_change: Callable[[], None] = _nobody_needs_to_know
         self.complete = False
 
-    def replace(self, objects: Sequence[dict[str, Any]]) -> None:
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Take these for all nodes."""
         found: dict[str, NodeHost] = {}
         for one in objects:
             try:
-                found[wire.name_of(one)] = self._reader.read(one)
+                node = wire.decode(one)
+                found[wire.name_of(node)] = self._reader.read(node)
             except wire.WireError as fault:
                 LOG.warning('A node is left out: %s', fault)
         self._nodes = found
         self.complete = True
         self.on_change()
 
-    def put(self, one: dict[str, Any]) -> None:
+    def put(self, one: msgspec.Raw) -> None:
         """Take a node that is new or changed.
 
         :raises WireError: it cannot be read
         """
-        name, found = wire.name_of(one), self._reader.read(one)
+        node = wire.decode(one)
+        name, found = wire.name_of(node), self._reader.read(node)
         if self._nodes.get(name) != found:
             self._nodes[name] = found
             self.on_change()
 
-    def remove(self, one: dict[str, Any]) -> None:
+    def remove(self, one: msgspec.Raw) -> None:
         """Forget a node."""
-        if self._nodes.pop(wire.name_of(one), None) is not None:
+        if self._nodes.pop(wire.name_of(wire.decode(one)), None) is not None:
             self.on_change()
 
     def set_lost(self, lost: bool) -> None:

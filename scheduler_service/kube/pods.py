@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
-from scheduler_service.engine.pod_use import PlacedPod, PodUse
+import msgspec
+
+from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.extender import wire
-from scheduler_service.extender.usage import UsageReader
+from scheduler_service.kube.placed import PlacedPodReader, uid_of
 
 LOG = logging.getLogger(__name__)
 # Of all pods those that take something of a node.
@@ -20,38 +21,36 @@ class PodSink:
 
     def __init__(self, use: PodUse, domain: str) -> None:
         self._use = use
-        self._usage = UsageReader(domain)
+        self._reader = PlacedPodReader(domain)
 
-    def replace(self, objects: Sequence[dict[str, Any]]) -> None:
+    def begin_listing(self) -> None:
+        """Hear that what is taken next is listed from now on."""
+        self._use.begin_listing()
+
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Count these and no others."""
         placed = []
         for one in objects:
             try:
-                placed.append(self._placed(one))
+                placed.append(self._reader.read(one))
             except wire.WireError as fault:
                 LOG.warning('A pod is not counted: %s', fault)
         self._use.replace(placed)
 
-    def put(self, one: dict[str, Any]) -> None:
+    def put(self, one: msgspec.Raw) -> None:
         """Count a pod.
 
         :raises WireError: it cannot be read
         """
-        self._use.see(self._placed(one))
+        self._use.see(self._reader.read(one))
 
-    def remove(self, one: dict[str, Any]) -> None:
-        """Count a pod no more."""
-        self._use.remove(_uid(one))
+    def remove(self, one: msgspec.Raw) -> None:
+        """Count a pod no more.
+
+        :raises WireError: it cannot be read
+        """
+        self._use.remove(uid_of(one))
 
     def set_lost(self, lost: bool) -> None:
         """Keep what is assumed while pods are not followed."""
         self._use.set_stale(lost)
-
-    def _placed(self, pod: dict[str, Any]) -> PlacedPod:
-        node = wire.field(wire.field(pod, 'spec', dict), 'nodeName', str)
-        return PlacedPod(_uid(pod), node, self._usage.of(pod))
-
-
-def _uid(pod: dict[str, Any]) -> str:
-    uid: str = wire.field(wire.field(pod, 'metadata', dict), 'uid', str)
-    return uid

@@ -5,8 +5,11 @@ Used by one thread at a time.
 
 from __future__ import annotations
 
+import numpy as np
+
 from scheduler_service.columns import HostTable
-from scheduler_service.columns.dictionary import Floats, Mask, Rows
+from scheduler_service.columns.dictionary import Floats, Ints, Mask, Rows
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import (
     Filtering,
@@ -43,6 +46,7 @@ class Judgement:
         self._terms: list[Term] | None = None
         self._mask: Mask | None = None
         self._results: list[FilterResult] | None = None
+        self._rejecting: tuple[Ints, list[HostFilter]] | None = None
 
     @property
     def request(self) -> Request:
@@ -76,6 +80,24 @@ class Judgement:
         if not _asked_each_time(self._planned()):
             self._results = results
         return results
+
+    def rejecting(self) -> tuple[Ints, list[HostFilter]]:
+        """Return the first filter that rejects each host, int64[n].
+
+        It is the number of one in the list; -1 where none rejects the host.
+
+        :raises FilterFault: a filter failed
+        """
+        if self._rejecting is not None:
+            return self._rejecting
+        results = self.results()
+        first = np.full(len(self._table), -1, np.int64)
+        for number, (_, mask) in enumerate(results):
+            first[(first < 0) & ~mask] = number
+        rejecting = first, [one.filter for one in results]
+        if self._results is not None:
+            self._rejecting = rejecting
+        return rejecting
 
     def totals(self, rows: Rows) -> Floats:
         """Return the weights of some hosts, relative to each other.

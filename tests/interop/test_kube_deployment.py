@@ -22,6 +22,7 @@ import urllib3
 import yaml
 
 from tests.support import (
+    control_plane,
     deployment,
     kube,
     page_commands,
@@ -46,13 +47,13 @@ _LIMIT_S = 60
 @pytest.fixture(scope='module')
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A control plane with roles, and nodes half of which have a trait."""
-    if kube.missing():
-        pytest.skip(kube.missing())
+    if control_plane.missing():
+        pytest.skip(control_plane.missing())
     if deployment.kubectl():
         requirements.missing(deployment.kubectl())
     requirements.need_library('kubernetes')
     folder = tmp_path_factory.mktemp('kube')
-    with kube.cluster(folder, roles=True) as made:
+    with control_plane.cluster(folder, roles=True) as made:
         made.create_nodes(
             kube.node(
                 f'node-{number}',

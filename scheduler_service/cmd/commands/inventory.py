@@ -6,6 +6,7 @@ import pathlib
 import sys
 from typing import Any
 
+import msgspec
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
@@ -98,11 +99,12 @@ def _nodes_of(kubeconfig: str) -> list[Any]:
     from scheduler_service.kube.api import Address, ApiLost, ApiServer
 
     try:
-        return ApiServer(Address(kubeconfig)).list('nodes').objects
+        listed = ApiServer(Address(kubeconfig)).list('nodes').objects
     except ApiLost as fault:
         raise errors.InvalidInventory(
             f'The API server does not answer: {fault}'
         ) from None
+    return [msgspec.json.decode(one) for one in listed]
 
 
 def check(args: Any, conf: Any) -> None:

@@ -58,6 +58,7 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
     try:
         http = serve_http(
             extender__api_server=f'http://127.0.0.1:{server.server_port}',
+            extender__count_interval=0.0,
             extender__api_token_file=str(token),
         )
 
@@ -73,6 +74,13 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
         assert 'already bound' in bind('n2')
         token.write_text('wrong')
         assert 'who are you' in bind('n1')
+        _, text = http.send('GET', '/metrics')
+        for line in (
+            'calls_total{verb="bind"} 4.0',
+            'errors_total{verb="bind"} 2.0',
+            'nodes_total{direction="returned",verb="bind"} 2.0',
+        ):
+            assert f'scheduler_service_extender_verb_{line}' in text, text
     finally:
         server.shutdown()
         server.server_close()
@@ -84,6 +92,7 @@ def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):
         port = hanging.getsockname()[1]
         http = serve_http(
             extender__api_server=f'http://127.0.0.1:{port}',
+            extender__count_interval=0.0,
             extender__api_timeout=60.0,
             http__threads=2,
         )

@@ -59,7 +59,12 @@ def test_http_requests_are_counted_by_route_and_status(serve_http):
         'extender_verb_nodes_total{direction="received",verb="filter"} 2.0',
         'extender_verb_nodes_total{direction="returned",verb="filter"} 1.0',
         'extender_verb_nodes_total{direction="received",verb="prioritize"}',
-        'extender_verb_errors_total{verb="filter"} 1.0',
+        'extender_verb_calls_total{verb="filter"} 3.0',
+        'extender_verb_calls_total{verb="prioritize"} 1.0',
+        'extender_verb_calls_total{verb="preempt"} 0.0',
+        'extender_verb_duration_seconds_count{verb="filter"} 3.0',
+        'extender_verb_errors_total{verb="filter"} 2.0',
+        'extender_verb_errors_total{verb="prioritize"} 0.0',
         'http_connections 1.0',
     ):
         assert f'scheduler_service_{line}' in text, text

@@ -126,6 +126,7 @@ def test_connection_is_refused_when_there_is_none_to_close(serve_http, held):
     api = held.enter_context(socket.create_server(('127.0.0.1', 0)))
     http = serve_http(
         extender__api_server=f'http://127.0.0.1:{api.getsockname()[1]}',
+        extender__count_interval=0.0,
         http__max_connections=1,
     )
     busy = held.enter_context(raw_http.connect(http.port))
@@ -141,6 +142,7 @@ def test_calls_are_served_when_binds_hang(serve_http, held):
     api = held.enter_context(socket.create_server(('127.0.0.1', 0)))
     http = serve_http(
         extender__api_server=f'http://127.0.0.1:{api.getsockname()[1]}',
+        extender__count_interval=0.0,
         http__threads=2,
     )
     for _ in range(4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_service.extender import nodes
@@ -144,17 +145,21 @@ def test_one_of_two_daemons_writes(make_store):
     assert hosts(store) == {}
 
 
+def written(document):
+    return msgspec.Raw(msgspec.json.encode(document))
+
+
 def test_keeper_writes_each_change_and_hands_over(make_store):
     store = make_store()
     sink = NodeSink(READER)
     keeper = HostKeeper(sink, HostWriter(store, 'one'))
     keeper.start()
     try:
-        sink.replace([node('n1'), {'metadata': {}}])
+        sink.replace([written(node('n1')), written({'metadata': {}})])
         wait_until(lambda: [*hosts(store)] == ['n1'], 30)
-        sink.put(node('n2'))
+        sink.put(written(node('n2')))
         wait_until(lambda: len(hosts(store)) == 2, 30)
-        sink.remove(node('n1'))
+        sink.remove(written(node('n1')))
         wait_until(lambda: [*hosts(store)] == ['n2'], 30)
         assert sink.find('n1') is None
     finally:

@@ -16,7 +16,7 @@ import urllib3
 
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store.connection import Store
-from tests.support import kube, processes, requirements
+from tests.support import control_plane, processes, requirements
 from tests.support.databases import migrated_database
 from tests.support.kube import Cluster
 from tests.support.kube_nodes import NODES, SSD, new_node
@@ -41,10 +41,10 @@ def whole_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """A control plane with 1,000 nodes."""
-    if kube.missing():
-        pytest.skip(kube.missing())
+    if control_plane.missing():
+        pytest.skip(control_plane.missing())
     requirements.need_library('kubernetes')
-    with kube.cluster(tmp_path_factory.mktemp('kube')) as made:
+    with control_plane.cluster(tmp_path_factory.mktemp('kube')) as made:
         made.create_nodes(new_node(number) for number in range(NODES))
         yield made
 

@@ -17,7 +17,7 @@ from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
 from scheduler_service.kube.pods import SELECTOR, PodSink
 from scheduler_service.store.connection import Store
-from tests.support import kube
+from tests.support import control_plane, kube
 from tests.support.databases import migrated_database
 from tests.support.kube_nodes import NODES
 from tests.support.stores import load_snapshot
@@ -222,7 +222,7 @@ def test_pods_are_listed_anew_when_a_version_is_too_old(cluster):
         bind(cluster, 'p-b', 'node-1')
         cluster.call('DELETE', '/api/v1/namespaces/default/pods/p-a'
                      '?gracePeriodSeconds=0')  # fmt: skip
-        cluster.restart_api_server()
+        control_plane.restart_api_server(cluster)
         pods.proxy.become(Mode.FORWARD)
         wait_until(pods.relists, 60)
         wait_until(lambda: pods.uids() == [uid_of(cluster, 'p-b')], 30)

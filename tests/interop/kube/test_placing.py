@@ -6,6 +6,7 @@ import collections
 import math
 
 import pytest
+import urllib3
 
 from tests.support import kube
 from tests.support.kube_nodes import (
@@ -27,6 +28,28 @@ def test_no_host_gets_more_than_its_share_of_equal_pods(cluster, start_daemon):
     # A share is less than a pod: its next whole number.
     assert max(went.values()) <= math.ceil(1.1 * 300 / NODES)
     assert sum(went[f'node-{n}'] for n in LARGER) <= len(LARGER)
+
+
+def test_pods_spread_where_they_are_bound_and_not_followed(
+    cluster, start_daemon
+):
+    first = start_daemon().wait_ready()
+    first.process.end()
+    daemon = start_daemon(first, kubernetes__enabled='false').wait_ready()
+    # Pods were listed once: now their use counts.
+    wait_until(lambda: 10 in _scores(daemon, 'node-100', 'node-101'), 60)
+    with cluster.scheduler(kube.entry(daemon.port, bindVerb='bind')):
+        cluster.create_pods(kube.pod(f'bound-{n}') for n in range(100))
+        went = collections.Counter(cluster.wait_bound(100).values())
+    assert max(went.values()) == 1
+
+
+def _scores(daemon, *nodes):
+    """Return the scores of nodes for a pod that is not to be placed."""
+    url = f'http://127.0.0.1:{daemon.port}/extender/prioritize'
+    asked = {'Pod': kube.pod('none'), 'NodeNames': nodes}
+    reply = urllib3.request('POST', url, json=asked, timeout=10)
+    return [one['Score'] for one in reply.json()]
 
 
 @pytest.mark.parametrize('names', [True, False], ids=['names', 'objects'])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from benchmarks import kube_caller, pod_stream
 from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.kube.pods import PodSink
@@ -15,10 +17,11 @@ def test_as_many_pods_stay_as_are_meant_to():
     kinds = kube_caller.shapes()
     for line in pod_stream.events(0, 1500, kinds):
         event = json.loads(line)
+        pod = msgspec.Raw(json.dumps(event['object']).encode())
         if event['type'] == 'ADDED':
-            sink.put(event['object'])
+            sink.put(pod)
         else:
-            sink.remove(event['object'])
+            sink.remove(pod)
     assert use.count() == (1000, 0)
     nodes = [f'node-{number:06d}' for number in range(1000)]
     used = use.used('VCPU', use.numbers_of(nodes))

@@ -58,7 +58,12 @@ class Cluster:
             [OfferedResources()], [], Settings(), check_room=False
         )
         places = PodPlaces(
-            self.use, LoadScoring(EVEN), 'd', Settings(), assuming=True
+            self.use,
+            LoadScoring(EVEN),
+            'd',
+            Settings(),
+            assuming=True,
+            waiting=True,
         )
         self.evaluator = PodEvaluator(
             pipeline,
@@ -155,23 +160,34 @@ def test_score_falls_by_a_point_when_the_distance_doubles():
     weights = np.zeros(6)
     distances = np.array([0.0, 0.0, 1.0, 3.0, 7.0, 5000.0])
     scoring = LoadScoring(EVEN)
-    assert scoring.scores(distances, weights, lead=True) == [10, 9, 8, 7, 6, 0]
-    assert scoring.scores(distances, weights) == [10, 10, 9, 8, 7, 0]
+    assert scoring.scores(distances, weights, lead=True).tolist() == [
+        10,
+        9,
+        8,
+        7,
+        6,
+        0,
+    ]
+    assert scoring.scores(distances, weights).tolist() == [10, 10, 9, 8, 7, 0]
 
 
 def test_scores_are_the_whole_range_when_they_are_stretched():
     distances = np.array([0.0, 1.0, 3.0])
     scoring = LoadScoring(EVEN, stretched=True)
-    assert scoring.scores(distances, np.zeros(3)) == [10, 5, 0]
-    assert scoring.scores(np.zeros(3), np.zeros(3)) == [0, 0, 0]
+    assert scoring.scores(distances, np.zeros(3)).tolist() == [10, 5, 0]
+    assert scoring.scores(np.zeros(3), np.zeros(3)).tolist() == [0, 0, 0]
 
 
 def test_weights_keep_their_distance_when_load_does_not_count():
     scoring = LoadScoring({})
-    assert scoring.scores(None, np.array([1.0, 0.95, 0.0])) == [10, 9, 0]
-    assert scoring.scores(None, np.array([0.02, 0.0])) == [10, 9]
-    assert scoring.scores(None, np.array([1.0, 1.0])) == [0, 0]
-    assert scoring.scores(None, np.array([])) == []
+    assert scoring.scores(None, np.array([1.0, 0.95, 0.0])).tolist() == [
+        10,
+        9,
+        0,
+    ]
+    assert scoring.scores(None, np.array([0.02, 0.0])).tolist() == [10, 9]
+    assert scoring.scores(None, np.array([1.0, 1.0])).tolist() == [0, 0]
+    assert scoring.scores(None, np.array([])).tolist() == []
 
 
 @pytest.mark.parametrize('asked', [True, False])

@@ -81,6 +81,18 @@ def test_listing_replaces_what_was_seen_but_not_what_is_assumed():
     assert not use.is_seen('new')
 
 
+def test_pod_that_was_seen_while_others_were_listed_stays():
+    use = PodUse(5.0)
+    use.see(PlacedPod('before', 'a', USAGE))
+    use.begin_listing()
+    use.see(PlacedPod('meanwhile', 'b', USAGE))
+    use.replace([])
+    assert counted(use, 'a', 'b') == [0, 2]
+    use.begin_listing()
+    use.replace([])
+    assert counted(use, 'b') == [0]
+
+
 def test_own_use_of_a_pod_is_left_out():
     use = PodUse(5.0)
     use.assume(PlacedPod('u', 'a', USAGE))

@@ -7,10 +7,12 @@ from types import MappingProxyType
 
 import pytest
 
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.pod_requests import PodRequests
 from scheduler_service.engine.stored_hosts import StoredHosts
 from scheduler_service.filters.hosts.ram_filter import RamFilter
+from scheduler_service.model import ServerGroup
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table as build_table
@@ -64,6 +66,37 @@ def test_use_is_seen_by_the_next_call(world):
     assert world.ask().passing().tolist() == [False, True]
     world.snapshot.hosts.add_use(0, {'MEMORY_MB': 500}, -1)
     assert world.ask().passing().tolist() == [True, True]
+
+
+def late(world):
+    """Have the copy compared by the next call."""
+    world.stored._known.until = 0.0
+
+
+def test_what_was_said_holds_as_long_as_another_copy_is_the_same(world):
+    first = world.ask()
+    late(world)
+    assert world.ask() is first
+    assert world.stored._known.until > 0.0
+
+
+@pytest.mark.parametrize('part', ['use', 'number', 'instance', 'group'])
+def test_what_was_said_is_forgotten_when_a_part_of_a_change_was_missing(
+    world, part
+):
+    first, hosts = world.ask(), world.snapshot.hosts
+    # As a thread sees it that copies in the middle of a change.
+    if part == 'use':
+        hosts.resources['MEMORY_MB'].used[0] = 900
+    elif part == 'number':
+        hosts.numbers['num_instances'][1] = 3
+    elif part == 'instance':
+        hosts.instances.put('u', PlacedInstance('u', 'a', 'a'))
+    else:
+        hosts.groups['g'] = ServerGroup('g', 'affinity')
+    assert world.ask() is first
+    late(world)
+    assert world.ask() is not first
 
 
 def test_another_snapshot_is_seen_by_the_next_call(world):

@@ -114,3 +114,21 @@ def test_buckets_are_cumulative(report):
     assert samples['scheduler_service_batch_size_bucket{le="64.0"}'] == 1
     assert samples['scheduler_service_batch_size_bucket{le="32.0"}'] == 0
     assert samples['scheduler_size_bucket{le="64.0",what="batch"}'] == 1
+
+
+def test_calls_of_a_verb_are_those_of_its_route(report):
+    health = Health()
+    health.count('http_requests', '/extender/filter 200', by=4)
+    health.count('http_requests', '/extender/filter 503', by=2)
+    health.count('http_requests', '/extender/bind 200', by=0)
+    health.count('http_requests', '/readyz 503', by=9)
+    health.count('extender_verb_errors', 'filter')
+    health.served('/extender/filter', 200, 0.003)
+    health.served('/readyz', 200, 0.003)
+    samples = report(health)
+    prefix = 'scheduler_service_extender_verb_'
+    assert samples[f'{prefix}calls_total{{verb="filter"}}'] == 7
+    assert samples[f'{prefix}calls_total{{verb="bind"}}'] == 0
+    assert samples[f'{prefix}errors_total{{verb="filter"}}'] == 3
+    assert samples[f'{prefix}duration_seconds_count{{verb="filter"}}'] == 1
+    assert not any('readyz' in name for name in samples if prefix in name)

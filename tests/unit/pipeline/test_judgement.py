@@ -53,6 +53,13 @@ def test_judgement_is_that_of_a_single_request(memory):
         ):
             assert ours.filter is theirs.filter
             assert ours.mask.tolist() == theirs.mask.tolist()
+        first, filters = judgement.rejecting()
+        for row, number in enumerate(first.tolist()):
+            rejecting = [
+                one.filter for one in judgement.results() if not one.mask[row]
+            ]
+            found = filters[number] if number >= 0 else None
+            assert found is (rejecting[0] if rejecting else None)
         ranking = chain.weigh_hosts(hosts, hosts.mask_of(rows), request)
         by_row = dict(zip(ranking.rows, ranking.totals, strict=True))
         totals = judgement.totals(rows).tolist()

@@ -1,0 +1,130 @@
+"""Starts and ends a real Kubernetes control plane: see ``tests.support.kube``.
+
+The programs lie beside the project; where they do not, :func:`missing` says
+so, and tests are skipped with that reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import urllib3
+
+from tests.support.kube import NAMESPACE, THREADS, Cluster
+from tests.support.paths import ROOT
+from tests.support.waiting import wait_until
+
+FOLDER = ROOT.parent / 'shared' / 'kube'
+_SCRIPT = FOLDER / 'cluster.sh'
+_START_S = 150
+
+
+def missing() -> str:
+    """Return why there can be no cluster; empty where there can be one."""
+    if not _SCRIPT.exists():
+        return f'the programs of a control plane are not in {FOLDER}'
+    return ''
+
+
+@contextlib.contextmanager
+def cluster(folder: pathlib.Path, roles: bool = False) -> Iterator[Cluster]:
+    """Run a control plane in a folder until the block ends.
+
+    :param roles: whether users may do only what roles say
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = 'RBAC' if roles else 'AlwaysAllow'
+    command = ['bash', str(_SCRIPT), 'start', str(folder)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_START_S,
+        env={'KUBE_AUTHORIZATION': mode, 'PATH': '/usr/bin:/bin'},
+    )  # fmt: skip
+    try:
+        assert done.returncode == 0, done.stderr
+        said = dict(
+            line.split('=', 1) for line in done.stdout.split() if '=' in line
+        )
+        pool = urllib3.PoolManager(
+            ca_certs=said['KUBE_CA'], maxsize=THREADS, timeout=30.0,
+            retries=urllib3.Retry(connect=3, read=0, redirect=0),
+        )  # fmt: skip
+        made = Cluster(
+            folder, said['KUBE_URL'], said['KUBE_CA'], said['KUBE_TOKEN'],
+            said['KUBE_SCHEDULER'], said['KUBECONFIG'], pool,
+        )  # fmt: skip
+        wait_until(lambda: _has_namespace(made), 60)
+        yield made
+        pool.clear()
+    finally:
+        _stop(folder)
+
+
+def restart_api_server(made: Cluster) -> None:
+    """End the API server, and start it again at the same address.
+
+    It knows what there is, and nothing of what was before.
+    """
+    path = made.folder / 'apiserver.pid'
+    pid = int(path.read_text())
+    process = pathlib.Path(f'/proc/{pid}')
+    words = (process / 'cmdline').read_bytes().decode().split('\0')[:-1]
+    folder = str((process / 'cwd').readlink())
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: _has_ended(process), 30)
+    # Started by a shell, as the one before.
+    subprocess.run(
+        ['bash', '-c', '"$@" >>"$0.log" 2>&1 </dev/null & echo $! >"$0"',
+         str(path), *words],
+        cwd=folder, check=True, timeout=30,
+    )  # fmt: skip
+    wait_until(lambda: _is_ready(made), 60)
+
+
+def _stop(folder: pathlib.Path) -> None:
+    """Stop a control plane, and see to it that it ends.
+
+    An API server without its etcd may wait for ever.
+    """
+    pids = [int(path.read_text()) for path in folder.glob('*.pid')]
+    subprocess.run(
+        ['bash', str(_SCRIPT), 'stop', str(folder)], check=True, timeout=60
+    )
+    for pid in pids:
+        process = pathlib.Path(f'/proc/{pid}')
+        try:
+            wait_until(lambda one=process: _has_ended(one), 5)
+        except AssertionError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _has_ended(process: pathlib.Path) -> bool:
+    """Whether a process ended; it may be there until it is waited for."""
+    try:
+        return ') Z ' in (process / 'stat').read_text()
+    except OSError:
+        return True
+
+
+def _is_ready(made: Cluster) -> bool:
+    """Whether the API server says that it is; on new connections."""
+    made.pool.clear()
+    try:
+        reply = made.pool.request(
+            'GET', f'{made.url}/readyz',
+            headers={'Authorization': f'Bearer {made.token}'},
+        )  # fmt: skip
+    except urllib3.exceptions.HTTPError:
+        return False
+    return reply.status == 200
+
+
+def _has_namespace(made: Cluster) -> bool:
+    """Whether pods can be created: the API server makes the namespace."""
+    status, _ = made.send('GET', f'/api/v1/namespaces/{NAMESPACE}')
+    return status == 200
