@@ -28,7 +28,7 @@ _LAST = 0.2
 _LONGEST_S = 1.0
 # What gathers is claimed in our store after this part of a call's usual time,
 # so that it is ready when the call ends.
-_READY = 0.6
+_READY = 0.8
 
 
 class Waiting(Protocol):
