@@ -345,10 +345,7 @@ class HostReader:
 
 
 def _transposed(rows: Sequence[Any], width: int) -> Sequence[Any]:
-    """Return rows as columns.
-
-    :param width: how many columns there are
-    """
+    """Return rows as columns, of which there are *width*."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
