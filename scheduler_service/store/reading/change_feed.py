@@ -94,7 +94,7 @@ def since(
     known = revision if known is None else known
     found = _read(conn, revision, known, limit)
     for _ in range(_MORE_LOOKS):
-        if not _is_interrupted(found):
+        if not is_interrupted(found):
             break
         time.sleep(_LOOK_AGAIN_S)
         found = _read(conn, revision, known, limit)
@@ -108,7 +108,7 @@ def _read(
     return [Change(*row) for row in conn.execute(_SINCE, asked)]
 
 
-def _is_interrupted(found: Sequence[Change]) -> bool:
+def is_interrupted(found: Sequence[Change]) -> bool:
     """Whether a change is missing between the first and the last one."""
     return bool(found) and found[-1].revision - found[0].revision >= len(found)
 
@@ -154,7 +154,7 @@ def _is_pruned(found: Sequence[Change], snapshot: Snapshot) -> bool:
     if not found:
         return False
     first = snapshot.revision + (snapshot.lineage is None)
-    return found[0].revision > first or _is_interrupted(found)
+    return found[0].revision > first or is_interrupted(found)
 
 
 def _check_history(

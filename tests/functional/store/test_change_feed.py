@@ -136,11 +136,15 @@ def test_refresh_loads_everything_when_a_change_is_missing_between(store):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
 def test_reader_misses_no_change_when_eight_write(kind, make_store):
-    """8 writers make 10,000 changes; a reader follows and misses none."""
+    """8 writers make 10,000 changes; a reader follows and misses none.
+
+    Where MariaDB does not show one for a while, it sees that one is missing.
+    """
     store = make_store(kind)
+    _touch(store, 'before')
+    first = load_snapshot(store).revision
     total, writers = 10_000, 8
-    seen: list[str] = []
-    revisions: list[int] = []
+    changes: list[change_feed.Change] = []
     done = threading.Event()
 
     def write(number: int) -> None:
@@ -154,21 +158,9 @@ def test_reader_misses_no_change_when_eight_write(kind, make_store):
 
                 store.write(work, conn)
 
-    def read() -> None:
-        last = 0
-        while True:
-            finished = done.is_set()
-            with store.reading() as conn:
-                found = change_feed.since(conn, last)
-            found = [one for one in found if one.revision > last]
-            for one in found:
-                revisions.append(one.revision)
-                seen.extend(one.record().instances)
-            last = revisions[-1] if revisions else 0
-            if finished and not found:
-                return
-
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(
+        target=lambda: changes.extend(_followed(store, first, done))
+    )
     threads = [
         threading.Thread(target=write, args=(n,)) for n in range(writers)
     ]
@@ -178,5 +170,23 @@ def test_reader_misses_no_change_when_eight_write(kind, make_store):
         thread.join()
     done.set()
     reader.join()
-    assert revisions == list(range(1, total + 1))
-    assert len(set(seen)) == total
+    revisions = [one.revision for one in changes]
+    assert revisions == list(range(first + 1, first + total + 1))
+    seen = {key for one in changes for key in one.record().instances}
+    assert len(seen) == total
+
+
+def _followed(store, last: int, done: threading.Event):
+    """Yield the changes after a revision until no more are made."""
+    while True:
+        finished = done.is_set()
+        with store.reading() as conn:
+            found = change_feed.since(conn, last)
+        if change_feed.is_interrupted(found):
+            continue
+        new = [one for one in found if one.revision > last]
+        yield from new
+        if new:
+            last = new[-1].revision
+        elif finished:
+            return
