@@ -26,8 +26,9 @@ class ClaimChanger:
     def run(self, jobs: Sequence[ClaimsJob]) -> None:
         """Run jobs of which no two name the same instance.
 
-        What may be done already is looked up first, one job at a time, and so
-        is one whose caller may not do what it asks.
+        What may be done already is looked up first, one job at a time. Where
+        one cannot be run with the others, each is run by itself, and one that
+        has to wait for a lock holds nobody else up.
 
         :raises StoreUnavailable: some have no result yet
         """
@@ -35,15 +36,28 @@ class ClaimChanger:
         fresh = [job for job in waiting if not job.redelivered]
         if len(fresh) > 1:
             self._run_together(fresh)
+        blocked: errors.StoreTimeout | None = None
         for job in waiting:
-            if not job.done():
+            if job.done():
+                continue
+            try:
                 self._run_alone(job)
+            except errors.StoreTimeout as error:
+                if blocked is not None:
+                    raise
+                blocked = error
+        if blocked is not None:
+            raise blocked
 
     def _run_together(self, jobs: Sequence[ClaimsJob]) -> None:
         """Run jobs in one transaction; none has an effect if one fails."""
         try:
             results = self._change(jobs)
-        except (errors.Forbidden, db_exception.DBDuplicateEntry):
+        except (
+            errors.Forbidden,
+            errors.StoreTimeout,
+            db_exception.DBDuplicateEntry,
+        ):
             return
         self._snapshots.refresh()
         for job, result in zip(jobs, results, strict=True):

@@ -20,6 +20,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Store
+from scheduler_service.store.timeouts import Timeouts
 from tests.support.databases import DATABASES
 from tests.support.stores import (
     audit_findings,
@@ -187,3 +188,30 @@ def test_releases_are_recorded_with_the_time_at_which_each_was_sent(
         query = sa.select(table.c.instance_uuid, table.c.sent_at)
         found = dict(map(tuple, conn.execute(query)))
     assert found == {held[0]: 1000.5, held[1]: 2000.25, held[2]: None}
+
+
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+def test_one_that_waits_for_a_lock_holds_no_other_up(kind, make_url):
+    """The first of them; it goes on where the lock is given back."""
+    timeouts = Timeouts(lock=1.0)
+    store = Store.connect(make_url(kind), timeouts=timeouts)
+    held = [
+        claim_on(import_two_hosts(store), 0, project_id='owner')
+        for _ in range(3)
+    ]
+    write_claims(store, *held)
+    snapshots = SnapshotCache(store, max_age=60.0)
+    changer = ClaimChanger(snapshots, Outcomes(3600.0, Health()))
+    jobs = [release([one.consumer]) for one in held]
+    table = schema.instances
+    with store.engine.begin() as other:
+        mine = table.c.uuid == held[0].consumer
+        other.execute(sa.select(table).where(mine).with_for_update())
+        with pytest.raises(errors.StoreTimeout):
+            changer.run(jobs)
+    assert [job.done() for job in jobs] == [False, True, True]
+    changer.run(jobs)
+    assert [result(job) for job in jobs] == [[one.consumer] for one in held]
+    assert used_memory(store) == [0, 0]
+    snapshots.drop()
+    store.dispose()
