@@ -357,8 +357,8 @@ def test_nothing_is_left_of_servers_that_came_and_went(cloud, daemon):
               for how in ('no', 'first', 'no', 'always')]  # fmt: skip
     # Two of them while hosts are looked for, or tried.
     delete(cloud, *wanted[:2])
-    for server in wanted[2:]:
-        built(cloud, server)
+    kept = [built(cloud, server) for server in wanted[2:]]
+    assert kept[0]['state'] == 'active', kept
     wait_until(lambda: agrees(cloud), LIMIT_S)
     assert any(cloud.consumers(host) for host in HOSTS)
     delete(cloud, *wanted[2:])
