@@ -29,13 +29,7 @@ def release(
 
     :param check: whether the caller may change them
     """
-    return ClaimsJob(
-        change=_release,
-        check=check,
-        instances=instances,
-        deadline=deadline,
-        message=message,
-    )
+    return _job(_release, instances, deadline, message, check)
 
 
 def confirm(
@@ -48,13 +42,7 @@ def confirm(
 
     Its result is the instances that were not confirmed before.
     """
-    return ClaimsJob(
-        change=_confirm,
-        check=check,
-        instances=instances,
-        deadline=deadline,
-        message=message,
-    )
+    return _job(_confirm, instances, deadline, message, check)
 
 
 def drop_moves(
@@ -67,13 +55,7 @@ def drop_moves(
 
     Its result is the instances that had one.
     """
-    return ClaimsJob(
-        change=_drop_moves,
-        check=check,
-        instances=instances,
-        deadline=deadline,
-        message=message,
-    )
+    return _job(_drop_moves, instances, deadline, message, check)
 
 
 def supersede(
@@ -119,6 +101,22 @@ def undo(
         return unused.undo(writer, instances, key)
 
     return _again(work, instances, message)
+
+
+def _job(
+    change: Callable[[Writer, Sequence[ClaimsJob]], list[Any]],
+    instances: Sequence[str],
+    deadline: float | None,
+    message: DeliveredMessage,
+    check: OwnerCheck | None,
+) -> ClaimsJob:
+    return ClaimsJob(
+        change=change,
+        check=check,
+        instances=instances,
+        deadline=deadline,
+        message=message,
+    )
 
 
 def _again(

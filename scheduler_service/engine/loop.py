@@ -32,7 +32,6 @@ from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
-from scheduler_service.store.connection import Store
 
 LOG = logging.getLogger(__name__)
 J = TypeVar('J', bound=Job)
@@ -60,7 +59,6 @@ class EngineLoop:
 
     def __init__(
         self,
-        store: Store,
         queue: RequestQueue,
         snapshots: SnapshotCache,
         hosts: HostScheduler,
@@ -70,7 +68,6 @@ class EngineLoop:
         outcomes: Outcomes,
         monitor: StoreMonitor,
     ) -> None:
-        self._store = store
         self._monitor = monitor
         self._queue = queue
         self._snapshots = snapshots

@@ -104,7 +104,6 @@ class Scheduler:
             self._snapshots, pools, self.recorder, rng, self.health, outcomes
         )
         self._loop = EngineLoop(
-            store,
             self._queue,
             self._snapshots,
             self._hosts,

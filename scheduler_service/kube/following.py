@@ -6,6 +6,7 @@ API server does not know that place any more.
 
 from __future__ import annotations
 
+import abc
 import logging
 import threading
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ class Sink(Protocol):
         """Hear that objects are not followed at the moment, or are again."""
 
 
-class Retrying:
+class Retrying(abc.ABC):
     """A thread that calls an API server, again after each failure.
 
     :param kind: of objects, ``nodes`` or ``pods``
@@ -115,17 +116,19 @@ class Retrying:
         self._sink.set_lost(False)
         self._health.recover(self._cause)
 
+    @abc.abstractmethod
     def _follow(self) -> None:
         """Follow objects until that ends.
 
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: everything has to be listed anew
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _forget(self) -> None:
         """List everything anew."""
 
+    @abc.abstractmethod
     def _interrupt(self) -> None:
         """End what the thread waits for."""
 

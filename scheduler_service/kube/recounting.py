@@ -97,3 +97,9 @@ class Recounter(Retrying):
         self._pods.replace(self._lister.list(SELECTOR).objects)
         self._followed()
         self._stopping.wait(self._interval)
+
+    def _forget(self) -> None:
+        """Do nothing: each list is of everything."""
+
+    def _interrupt(self) -> None:
+        """Do nothing: a list ends by itself, and the pause with the thread."""

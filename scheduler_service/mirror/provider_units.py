@@ -100,7 +100,8 @@ class ProviderUnits:
         if time.monotonic() - self._read_at < _TURN_S:
             return
         self._read_at = time.monotonic()
-        for uuid in self._unknown[-_AT_ONCE:]:
+        for uuid in self._unknown[: -_AT_ONCE - 1 : -1]:
             if uuid not in self._known:
                 self.put(uuid, self._client.units(uuid))
+            # Not before it was read: where that fails it is read later.
             self._unknown.pop()
