@@ -98,7 +98,7 @@ def _fish(
 def _output(command: Sequence[str], home: pathlib.Path, **more: str) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60,
-        cwd=home, env={**_environment(home), **more},
+        cwd=_folder(home), env={**_environment(home), **more},
     )  # fmt: skip
     assert done.stderr == ''
     return done.stdout
@@ -106,11 +106,24 @@ def _output(command: Sequence[str], home: pathlib.Path, **more: str) -> str:
 
 def _environment(home: pathlib.Path) -> dict[str, str]:
     """Return an environment that has no settings of a user."""
-    (home / 'a.conf').touch()
+    (_folder(home) / 'a.conf').touch()
+    # Newer shells complete nothing for a program that is not there.
+    programs = home / '.programs'
+    programs.mkdir(exist_ok=True)
+    for name in ('scheduler-manage', 'scheduler-status'):
+        (programs / name).touch(0o755)
     return {
-        'PATH': os.environ['PATH'], 'LC_ALL': 'C.UTF-8', 'TERM': 'vt100',
+        'PATH': f'{programs}:{os.environ["PATH"]}',
+        'LC_ALL': 'C.UTF-8', 'TERM': 'vt100',
         'HOME': str(home), 'ZDOTDIR': str(home),
     }  # fmt: skip
+
+
+def _folder(home: pathlib.Path) -> pathlib.Path:
+    """Return the folder in which the shells look for files."""
+    folder = home / 'folder'
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _zsh(
@@ -134,7 +147,7 @@ def _on_a_terminal(command: Sequence[str], home: pathlib.Path) -> str:
     """Run a program on a terminal of its own; return what it showed."""
     ours, its = pty.openpty()
     with subprocess.Popen(
-        command, stdin=its, stdout=its, stderr=its, cwd=home,
+        command, stdin=its, stdout=its, stderr=its, cwd=_folder(home),
         env=_environment(home), start_new_session=True,
     ):  # fmt: skip
         os.close(its)

@@ -87,12 +87,17 @@ def test_options_with_other_names_are_a_warning(check):
     for text in (
         '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
         '[scheduler] inbox_size is named [scheduler] request_queue_size now',
-        '[scheduler] speed is not an option',
+        'a.conf: [scheduler] speed: there is no such option',
         '[DEFAULT] control_exchange = nova does not count',
     ):
         assert text in found[OPTIONS][1]
     for text in ('workers', 'batch', 'transport_url', 'connection'):
         assert text not in found[OPTIONS][1]
+
+
+def test_options_of_a_bus_that_is_not_used_are_known(check):
+    code, found = check(f'{QUORUM}amqp_durable_queues = true\n')
+    assert (code, found[OPTIONS]) == (0, (0, None))
 
 
 @pytest.mark.parametrize(
