@@ -47,6 +47,21 @@ def set_up(conf: Any) -> None:
             )
 
 
+def set_up_command(debug: bool = False) -> None:
+    """Have a command print warnings of ours.
+
+    Libraries print what the command says in one line, some with tracebacks.
+
+    :param debug: print their warnings, too
+    """
+    if logging.getLogger().handlers:
+        # Whoever runs commands in its own process has set it up already.
+        return
+    level = logging.WARNING if debug else logging.CRITICAL
+    logging.basicConfig(format='%(message)s', level=level)
+    logging.getLogger('scheduler_service').setLevel(logging.WARNING)
+
+
 def check(conf: Any) -> None:
     """Check what :func:`change` is going to take.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 
 import kombu
@@ -67,6 +69,22 @@ def test_a_table_is_printed_for_people(tmp_path, ready_sqlite, capsys):
     arguments = ['--config-file', str(path), 'upgrade', 'check']
     assert status.main(arguments) == 0
     assert 'Check: Tables of the database' in capsys.readouterr().out
+
+
+def test_libraries_print_nothing_beside_the_table(tmp_path, ready_sqlite):
+    path = tmp_path / 'a.conf'
+    path.write_text(
+        f'[database]\nconnection = {ready_sqlite}\n'
+        f'[DEFAULT]\ntransport_url = rabbit://a:b@127.0.0.1:{servers.free_port()}/\n'
+    )
+    # Of its own: in this one the tests have set up logging.
+    done = subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.status',
+         '--config-file', path, 'upgrade', 'check'],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, '')
+    assert 'The broker does not answer' in done.stdout
 
 
 def test_tables_that_are_not_there_are_a_failure(check, tmp_path):
