@@ -120,7 +120,7 @@ def tune_gc() -> None:
 
 def _stop(daemon: Daemon, stopping: StopSignal) -> None:
     """Stop in an orderly way; at once when asked a second time."""
-    if stopping.is_set():
+    if stopping.was_set_before():
         # Without a word: the log's lock may be taken.
         os._exit(0)
     stopping.set()

@@ -8,6 +8,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,18 +22,29 @@ class StopSignal:
 
     Unlike an event it may be set by a signal handler: that runs on the main
     thread, which may have the lock of the event that it waits for.
+
+    :param same_s: who sets it again within so many seconds means the same:
+        some programs signal a process, and then the group that it is in
     """
 
-    def __init__(self) -> None:
+    def __init__(self, same_s: float = 0.5) -> None:
+        self._same_s = same_s
         self._set = False
+        self._since = 0.0
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
         """Whether it was set."""
         return self._set
 
+    def was_set_before(self) -> bool:
+        """Whether it was set so long ago that a signal now is a second one."""
+        return self._set and time.monotonic() - self._since > self._same_s
+
     def set(self) -> None:
         """Set it, and wake up the main thread."""
+        if not self._set:
+            self._since = time.monotonic()
         self._set = True
         self._wakeups.put(None)
 
