@@ -26,13 +26,16 @@ signed() {
     key "$1.key"
     openssl req -new -key "$1.key" -subj "/CN=$2" -out "$1.csr"
     openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial \
-        -days "$days" -out "$1.crt" -extfile <(printf '%s\n' "$3") 2>/dev/null
+        -days "$days" -out "$1.crt" -extfile <(printf '%s\n' \
+        basicConstraints=critical,CA:FALSE keyUsage=critical,digitalSignature \
+        subjectKeyIdentifier=hash authorityKeyIdentifier=keyid "${@:3}"
+        ) 2>/dev/null
     rm "$1.csr"
 }
 if [ ! -e ca.key ]; then
     key ca.key
     openssl req -x509 -key ca.key -days "$days" -out ca.crt \
-        -subj /CN=scheduler-service-ca
+        -subj /CN=scheduler-service-ca -addext keyUsage=critical,keyCertSign
 fi
-signed tls "$service" "subjectAltName=$names"
-signed client kube-scheduler 'extendedKeyUsage=clientAuth'
+signed tls "$service" "subjectAltName=$names" extendedKeyUsage=serverAuth
+signed client kube-scheduler extendedKeyUsage=clientAuth

@@ -12,7 +12,7 @@ from urllib import parse
 
 import urllib3
 
-from scheduler_service import errors
+from scheduler_service import errors, trust
 from scheduler_service.extender import wire
 
 _MOST_KEPT = 8
@@ -39,7 +39,10 @@ class Binder:
         self._url = url.rstrip('/')
         self._token_file = token_file
         self._pool = urllib3.PoolManager(
-            ca_certs=ca_file, maxsize=_MOST_KEPT, retries=False
+            ssl_context=trust.of_server(has_ca=ca_file is not None),
+            ca_certs=ca_file,
+            maxsize=_MOST_KEPT,
+            retries=False,
         )
         self._timeout = timeout
 

@@ -17,6 +17,8 @@ import socket
 import ssl
 from typing import Any
 
+from scheduler_service import trust
+
 LOG = logging.getLogger(__name__)
 # Read at once; then others get their turn.
 _READ_BYTES = 64 * 1024
@@ -32,7 +34,7 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
     :param ca: path of the CA of client certificates, which are optional
     :raises OSError: a file cannot be read, or is not valid
     """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = trust.widen(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(cert, key)
     context.set_alpn_protocols(['http/1.1'])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import urllib3
 
-from scheduler_service import errors
+from scheduler_service import errors, trust
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -168,7 +168,7 @@ class ApiServer:
                 f'[kubernetes] the API server cannot be used: {fault}'
             ) from None
         self.identity = _identity(configuration, bool(address.kubeconfig))
-        core = client.CoreV1Api(client.ApiClient(configuration))
+        core = client.CoreV1Api(_client(client.ApiClient, configuration))
         self._calls = {
             'nodes': core.list_node,
             'pods': core.list_pod_for_all_namespaces,
@@ -309,6 +309,20 @@ def _released(response: Any) -> Iterator[None]:
     finally:
         response.close()
         response.release_conn()
+
+
+def _client(kind: Any, configuration: Any) -> Any:
+    """Return a client of the library, with our check of certificates."""
+    # This module tries again, and says so once.
+    configuration.retries = False
+    made = kind(configuration)
+    ca = configuration.ssl_ca_cert or getattr(
+        configuration, 'ca_cert_data', None
+    )
+    made.rest_client.pool_manager.connection_pool_kw['ssl_context'] = (
+        trust.of_server(has_ca=bool(ca), is_verified=configuration.verify_ssl)
+    )
+    return made
 
 
 def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:

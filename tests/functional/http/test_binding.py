@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import socket
 import threading
-from typing import Any
 
 import pytest
 
 from scheduler_service import errors
 from scheduler_service.http.binder import Binder
-from tests.support import extenders
 from tests.support.http_client import HttpClient
+from tests.support.json_server import JsonHandler, JsonServer
 
 
 def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
     """A stand-in for an API server: there is no real one to be had."""
     bound: dict[str, str] = {}
 
-    class Api(extenders.http.server.BaseHTTPRequestHandler):
-        protocol_version = 'HTTP/1.1'
-
+    class Api(JsonHandler):
         def do_POST(self) -> None:
-            size = int(self.headers['Content-Length'])
-            asked = json.loads(self.rfile.read(size))
+            asked = self.asked()
             name = asked['metadata']['name']
             if self.headers['Authorization'] != 'Bearer t':
-                self._say(403, {'message': 'who are you'})
+                self.say(403, {'message': 'who are you'})
             elif name in bound:
-                self._say(409, {'message': 'already bound'})
+                self.say(409, {'message': 'already bound'})
             else:
                 bound[name] = asked['target']['name']
-                self._say(201, {})
+                self.say(201, {})
 
         def do_GET(self) -> None:
             name = self.path.rsplit('/', 1)[-1]
             spec = {'nodeName': bound[name]}
-            self._say(200, {'metadata': {'uid': 'u'}, 'spec': spec})
+            self.say(200, {'metadata': {'uid': 'u'}, 'spec': spec})
 
-        def _say(self, status: int, document: Any) -> None:
-            text = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header('Content-Length', str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *args: Any) -> None:
-            """Say nothing."""
-
-    server = extenders.http.server.ThreadingHTTPServer(('127.0.0.1', 0), Api)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    server = JsonServer(Api)
     token = pathlib.Path(tmp_path / 'token')
     token.write_text('t')
-    try:
+    with server.running():
         http = serve_http(
-            extender__api_server=f'http://127.0.0.1:{server.server_port}',
+            extender__api_server=server.url,
             extender__count_interval=0.0,
             extender__api_token_file=str(token),
         )
@@ -81,10 +64,6 @@ def test_pod_is_bound_once_when_asked_twice(serve_http, tmp_path):
             'nodes_total{direction="returned",verb="bind"} 2.0',
         ):
             assert f'scheduler_service_extender_verb_{line}' in text, text
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_nodes_are_filtered_while_the_api_server_hangs(serve_http):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support import kube
+from tests.support.json_server import JsonHandler, JsonServer
 from tests.support.waiting import wait_until
 
 HOSTS = {
@@ -23,37 +20,28 @@ HOSTS = {
 }  # fmt: skip
 
 
-class Api(http.server.ThreadingHTTPServer):
+class Api(JsonServer):
     """Stands in for an API server: binds pods, and lists those bound.
 
     :ivar pods: name -> pod
     :ivar refuses: whether nobody may list
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(('127.0.0.1', 0), Handler)
+        super().__init__(Handler)
         self.pods: dict[str, Any] = {}
         self.refuses = False
         self.lists = 0
 
-    @property
-    def url(self) -> str:
-        return f'http://127.0.0.1:{self.server_port}'
 
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
+class Handler(JsonHandler):
     server: Api
 
     def do_POST(self) -> None:
-        asked = json.loads(
-            self.rfile.read(int(self.headers['Content-Length']))
-        )
+        asked = self.asked()
         name = asked['metadata']['name']
         self.server.pods[name] = new_pod(name, asked['target']['name'])
-        self._say(201, {})
+        self.say(201, {})
 
     def do_GET(self) -> None:
         assert 'spec.nodeName' in self.path
@@ -62,31 +50,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         names = sorted(self.server.pods)
         at = int(self.path.partition('continue=')[2] or 0)
         more = str(at + 1) if at + 1 < len(names) else ''
-        self._say(403 if self.server.refuses else 200, {
+        self.say(403 if self.server.refuses else 200, {
             'metadata': {'resourceVersion': '5', 'continue': more},
             'items': [self.server.pods[name] for name in names[at : at + 1]],
         })  # fmt: skip
 
-    def _say(self, status: int, document: Any) -> None:
-        text = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header('Content-Length', str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    with Api() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        with contextlib.ExitStack() as stack:
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-            yield server
+    server = Api()
+    with server.running():
+        yield server
 
 
 def new_pod(name: str, node: str = '', **more: Any) -> dict[str, Any]:

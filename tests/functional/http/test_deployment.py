@@ -17,6 +17,7 @@ from scheduler_service.extender import config
 from tests.support import deployment, requirements
 from tests.support.deployment import FOLDER
 from tests.support.http_client import HttpClient
+from tests.support.paths import ROOT
 
 needs_kubectl = pytest.mark.skipif(
     bool(deployment.kubectl()) and not requirements.are_enforced(),
@@ -117,6 +118,30 @@ def made_certificates(folder) -> None:
         ['bash', str(FOLDER / 'certificates.sh'), str(folder), '10.0.0.7'],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('name', 'purpose'), [('tls', 'sslserver'), ('client', 'sslclient')]
+)
+def test_the_certificates_have_what_the_strictest_clients_require(
+    tmp_path, name, purpose
+):
+    # As Python does from 3.13 on, which the image has.
+    made_certificates(tmp_path)
+    subprocess.run(
+        ['openssl', 'verify', '-x509_strict', '-purpose', purpose,
+         '-CAfile', str(tmp_path / 'ca.crt'), str(tmp_path / f'{name}.crt')],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_an_image_is_built_without_what_git_ignores():
+    ignored, left_out = (
+        (ROOT / name).read_text().split('\n')
+        for name in ('.gitignore', '.dockerignore')
+    )
+    expected = [f'**/{one.rstrip("/")}' for one in ignored if one]
+    assert [one for one in left_out if one and one[0] != '#'] == expected
 
 
 def test_only_the_certificate_that_was_made_lets_a_client_in(
