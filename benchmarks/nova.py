@@ -3,8 +3,9 @@
 ``python -m benchmarks.nova --hosts 1000 10000`` fills a compute service's
 databases and a placement service of two workers with hosts, and has nova's
 own client ask each scheduler in turns for hosts for small servers: one caller
-at a time, then 16 at once. Beside them stands a bare client, which makes the
-claims alone. ``--without-nova`` leaves nova-scheduler out.
+at a time, then 16 at once, which take little of the machine's time
+(``benchmarks/nova_caller.py`` says how). Beside them stands a bare client,
+which makes the claims alone. ``--without-nova`` leaves nova-scheduler out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The levels of loggers, as the options say; they change while we run."""
+"""Form of log lines, and levels of loggers, as the options say.
+
+The levels change while we run.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,57 @@ import configparser
 import logging
 from typing import Any
 
-from oslo_log import log
+from oslo_log import formatters, log
 
 from scheduler_service import errors
 
 _PRODUCT = 'scheduler_service'
 
 
+class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
+    """Lines of text that say what is wrong once.
+
+    The library appends the error that is being handled, which most of our
+    messages name in their own words.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line; no error is appended that the message has."""
+        line: str = super().format(record)
+        appended = getattr(record, 'error_summary', '')
+        _, _, error = appended.partition(': ')
+        if record.exc_info or not error or error not in record.getMessage():
+            return line
+        return line.removesuffix(f': {appended}')
+
+
 def set_up(conf: Any) -> None:
     """Set up logging by the options."""
     log.setup(conf, _PRODUCT)
+    if conf.log_config_append:
+        return
+    for handler in logging.getLogger().handlers:
+        if type(handler.formatter) is formatters.ContextFormatter:
+            handler.setFormatter(
+                Formatter(
+                    project=_PRODUCT, datefmt=conf.log_date_format, config=conf
+                )
+            )
+
+
+def set_up_command(debug: bool = False) -> None:
+    """Have a command print warnings of ours.
+
+    Libraries print what the command says in one line, some with tracebacks.
+
+    :param debug: print their warnings, too
+    """
+    if logging.getLogger().handlers:
+        # Whoever runs commands in its own process has set it up already.
+        return
+    level = logging.WARNING if debug else logging.CRITICAL
+    logging.basicConfig(format='%(message)s', level=level)
+    logging.getLogger('scheduler_service').setLevel(logging.WARNING)
 
 
 def check(conf: Any) -> None:

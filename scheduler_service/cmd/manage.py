@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import logging
 import math
 import os
 import sys
@@ -130,19 +129,6 @@ def run(args: Any) -> int:
     return int(found or 0)
 
 
-def _set_up_logging(debug: bool) -> None:
-    """Have warnings of ours printed; with ``--debug`` those of libraries too.
-
-    Libraries print tracebacks of what the command says in one line.
-    """
-    if logging.getLogger().handlers:
-        # Whoever runs commands in its own process has set it up already.
-        return
-    level = logging.WARNING if debug else logging.CRITICAL
-    logging.basicConfig(format='%(message)s', level=level)
-    logging.getLogger('scheduler_service').setLevel(logging.WARNING)
-
-
 def _configuration(args: Any) -> Any:
     """Return the options of the files given on the command line.
 
@@ -150,9 +136,10 @@ def _configuration(args: Any) -> Any:
     """
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
+    from scheduler_service.cmd import log_levels
     from scheduler_service.rpc import transport
 
-    _set_up_logging(args.debug)
+    log_levels.set_up_command(args.debug)
     conf = options.new_config()
     transport.prepare(conf)
     given = [f'--config-file={path}' for path in args.config_file]

@@ -7,7 +7,6 @@ the main thread; the broker is used on a thread that is not waited for.
 from __future__ import annotations
 
 import contextlib
-import pathlib
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from scheduler_service import conf as options
 from scheduler_service import errors, policies
 from scheduler_service.cmd import stores
 from scheduler_service.cmd.threads import run_within
+from scheduler_service.conf import option_names
 from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
@@ -164,13 +164,14 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def _odd_options(self) -> Iterable[str]:
         """Yield a sentence for each option that needs a look."""
+        # Registers options of libraries.
+        transport.for_notifications(self._conf)
         renamed = _renamed()
         for group, name in self._set_options():
-            place = f'[{group}] {name}'
             if (group, name) in renamed:
-                yield f'{place} is named {renamed[group, name]} now'
-            elif not self._is_known(group, name):
-                yield f'{place} is not an option, or not any more'
+                now = renamed[group, name]
+                yield f'[{group}] {name} is named {now} now'
+        yield from option_names.unknown(self._conf)
         exchange = self._conf.scheduler.exchange
         control = self._conf.control_exchange
         if self._is_set('DEFAULT', 'control_exchange') and control != exchange:
@@ -179,29 +180,16 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
                 f'requests any more; [scheduler] exchange is {exchange}'
             )
 
-    def _is_known(self, group: str, name: str) -> bool:
-        """Whether an option exists; sections of others are not ours."""
-        if group == 'DEFAULT':
-            return name in self._conf
-        return group not in self._conf or name in self._conf[group]
-
     def _is_set(self, group: str, name: str) -> bool:
         return (group, name) in self._set_options()
 
     def _set_options(self) -> list[tuple[str, str]]:
         """Return (group, name) of all options in the configuration files."""
-        transport.for_notifications(self._conf)
-        found: dict[tuple[str, str], None] = {}
-        paths = list(self._conf.config_file or ())
-        for folder in self._conf.config_dir or ():
-            paths += sorted(map(str, pathlib.Path(folder).glob('*.conf')))
-        for path in paths:
-            sections: dict[str, dict[str, Any]] = {}
-            cfg.ConfigParser(path, sections).parse()
-            for group, values in sections.items():
-                for name in values:
-                    found[group, name.replace('-', '_')] = None
-        return list(found)
+        files = option_names.paths(self._conf)
+        found = (
+            (group, name) for _, group, name in option_names.entries(files)
+        )
+        return list(dict.fromkeys(found))
 
 
 def _renamed() -> dict[tuple[str, str], str]:

@@ -56,12 +56,12 @@ def unknown(conf: Any) -> list[str]:
     :raises ParseError: a file cannot be parsed
     """
     known = _registered(conf)
-    entries = list(_entries(paths(conf)))
-    if all(name in known.get(group, ()) for _, group, name in entries):
+    found = list(entries(paths(conf)))
+    if all(name in known.get(group, ()) for _, group, name in found):
         return []
     _add_libraries(known)
     told = (
-        (path, _sentence(known, group, name)) for path, group, name in entries
+        (path, _sentence(known, group, name)) for path, group, name in found
     )
     return list(
         dict.fromkeys(f'{path}: {text}' for path, text in told if text)
@@ -98,8 +98,11 @@ def not_text(arguments: Sequence[str], project: str) -> str:
     return ''
 
 
-def _entries(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (file, group, option) of all that files set."""
+def entries(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield (file, group, option) of all that files set.
+
+    :raises ParseError: a file cannot be parsed
+    """
     for path in files:
         sections: dict[str, dict[str, Any]] = {}
         cfg.ConfigParser(path, sections).parse()

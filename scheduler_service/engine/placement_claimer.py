@@ -8,24 +8,24 @@ The engine's thread hands claims over and goes on. Threads of
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-
-import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine.claimers import Refuse
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.placement_journal import PlacementJournal
+from scheduler_service.engine.placement_limits import check_claimable
 from scheduler_service.engine.placement_queue import (
     MOST_AT_ONCE,
+    Call,
     PlacementQueue,
 )
+from scheduler_service.engine.placement_task import ClaimTask
 from scheduler_service.engine.placement_trees import TreeClaims, with_tree
-from scheduler_service.model import Placement, Request
+from scheduler_service.model import Placement
 from scheduler_service.placement import candidates, claims
 from scheduler_service.placement.candidates import Tree
 from scheduler_service.placement.claims import Outcome, Wanted
@@ -40,41 +40,6 @@ _STOP_S = 5.0
 # What was made is recorded after this time at the latest, in seconds.
 _RECORD_S = 0.2
 _GOOD = (Outcome.MADE, Outcome.THERE)
-# Extra specs that the compute service turns into more than an amount of the
-# host's own provider.
-_UNSUPPORTED = re.compile(
-    r'(resources|trait|member_of|in_tree)[^:]+:.*'
-    r'|group_policy|same_subtree.*|accel:.*|hw:pmem|hw:mem_encryption'
-    r'|hw:tpm_.*|member_of|in_tree'
-)
-_PINNED = ('dedicated', 'mixed')
-_PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
-
-
-class _Task(msgspec.Struct, eq=False):
-    """The claims of a job.
-
-    :ivar placements: in the order of *wanted*
-    :ivar hosts: uuid of a provider -> service host
-    :ivar repeated: whether they may be complete already
-    :ivar is_tree: whether the service says which providers give them
-    :ivar since: monotonic time at which it began to wait
-    """
-
-    job: HostJob
-    wanted: list[Wanted]
-    placements: Sequence[Placement]
-    hosts: dict[str, str]
-    repeated: bool
-    is_tree: bool
-    on_done: Callable[[], None]
-    on_failure: Callable[[errors.SchedulerError], None]
-    since: float = msgspec.field(default_factory=time.monotonic)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether its instances have no allocations, as a rule."""
-        return not (self.repeated or self.job.move)
 
 
 class PlacementClaimer:
@@ -101,7 +66,7 @@ class PlacementClaimer:
         self._store = store
         self._health = health
         self._refuse = refuse
-        self._queue: PlacementQueue[_Task] = PlacementQueue()
+        self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
         self.together = self._queue.together
         self.gather_s = self._queue.gather_s
         self._threads = [
@@ -122,20 +87,7 @@ class PlacementClaimer:
         """Have it said when a call ended; see :meth:`gather_s`."""
         self._queue.on_call_end = on_call_end
 
-    def check(self, request: Request) -> None:
-        """Check that a request says itself all that it asks for.
-
-        :raises InvalidRequest: its extra specs ask for more
-        """
-        if request.amounts is not None:
-            return
-        specs = request.flavor.extra_specs
-        for name in specs:
-            if _UNSUPPORTED.fullmatch(name):
-                raise _unsupported(name)
-        for name, value in (*specs.items(), *request.image_properties.items()):
-            if name in _PINNING and value in _PINNED:
-                raise _unsupported(f'{name}={value}')
+    check = staticmethod(check_claimable)
 
     def complete(
         self,
@@ -171,7 +123,7 @@ class PlacementClaimer:
                     tree,
                 )
             )
-        task = _Task(
+        task = ClaimTask(
             job,
             wanted,
             placements,
@@ -215,45 +167,89 @@ class PlacementClaimer:
             try:
                 if not call.tasks:
                     break
-                self._complete(call.tasks, journal)
+                self._complete(call, journal)
             finally:
                 self._queue.done(call)
         journal.close()
 
     def _complete(
-        self, tasks: Sequence[_Task], journal: PlacementJournal
+        self, call: Call[ClaimTask], journal: PlacementJournal
     ) -> None:
-        """Complete tasks together; each by itself where that fails."""
-        plain = []
+        """Complete the tasks of a call, once what they intend is recorded."""
+        plain: list[ClaimTask] = []
+        trees: list[ClaimTask] = []
+        joined = list(call.tasks)
+        while joined:
+            current = self._unexpired(joined)
+            trees += [one for one in current if one.is_tree]
+            plain += self._intend(
+                [one for one in current if not one.is_tree], journal
+            )
+            joined = self._queue.begin(call)
+        for task in trees:
+            self._complete_tree(task, journal)
+        if plain:
+            self._complete_plain(plain, journal, lambda: self._queue.end(call))
+
+    def _unexpired(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
+        """Return the tasks that somebody waits for; fail the others."""
+        kept = []
         for task in tasks:
             if task.job.expired():
                 self._fail(task, errors.TooLate())
-            elif task.is_tree:
-                self._complete_tree(task, journal)
             else:
-                plain.append(task)
-        if plain:
-            self._complete_plain(plain, journal)
+                kept.append(task)
+        return kept
+
+    def _intend(
+        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
+    ) -> list[ClaimTask]:
+        """Record what allocations are to be made; return whose were.
+
+        Each is recorded by itself where that fails for all.
+        """
+        if not tasks:
+            return []
+        try:
+            journal.intend(
+                [one for task in tasks for one in task.wanted],
+                all(task.fresh for task in tasks),
+            )
+        except Exception as fault:
+            if len(tasks) == 1:
+                self._fail(tasks[0], fault)
+                return []
+            return [
+                one for task in tasks for one in self._intend([task], journal)
+            ]
+        return list(tasks)
 
     def _complete_plain(
-        self, tasks: list[_Task], journal: PlacementJournal
+        self,
+        tasks: Sequence[ClaimTask],
+        journal: PlacementJournal,
+        on_made: Callable[[], None],
     ) -> None:
-        """Complete tasks that take amounts of the hosts' own providers."""
+        """Complete tasks that take amounts of the hosts' own providers.
+
+        :param on_made: called once the placement service has answered, so
+            that the next call need not wait for the replies of this one
+        """
         try:
-            wanted = [one for task in tasks for one in task.wanted]
-            journal.intend(wanted, all(task.fresh for task in tasks))
             found = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
-            if len(tasks) > 1:
-                for task in tasks:
-                    self._complete([task], journal)
-            else:
+            if len(tasks) == 1:
                 self._fail(tasks[0], fault)
+            else:
+                for task in tasks:
+                    self._complete_plain([task], journal, _do_nothing)
             return
+        on_made()
+        wanted = [one for task in tasks for one in task.wanted]
         journal.made([one for one in wanted if found[one.consumer] in _GOOD])
         for task in tasks:
             try:
@@ -261,7 +257,9 @@ class PlacementClaimer:
             except Exception as fault:
                 self._fail(task, fault)
 
-    def _complete_tree(self, task: _Task, journal: PlacementJournal) -> None:
+    def _complete_tree(
+        self, task: ClaimTask, journal: PlacementJournal
+    ) -> None:
         """Complete a task of which the service says what gives its amounts."""
         request = task.job.request
         found: dict[str, Outcome] = {}
@@ -283,7 +281,7 @@ class PlacementClaimer:
             self._fail(task, fault)
 
     def _make(
-        self, tasks: Sequence[_Task], journal: PlacementJournal
+        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> dict[str, Outcome]:
         """Return what became of the allocations, by instance."""
         found: dict[str, Outcome] = {}
@@ -305,7 +303,7 @@ class PlacementClaimer:
 
     def _settle(
         self,
-        task: _Task,
+        task: ClaimTask,
         found: dict[str, Outcome],
         journal: PlacementJournal,
     ) -> None:
@@ -341,7 +339,7 @@ class PlacementClaimer:
             )
         )
 
-    def _fail(self, task: _Task, fault: Exception) -> None:
+    def _fail(self, task: ClaimTask, fault: Exception) -> None:
         """Refuse a job, and release its claims.
 
         What may have been made for it is undone by its records, once the
@@ -358,7 +356,7 @@ class PlacementClaimer:
 
     def _undo(
         self,
-        task: _Task,
+        task: ClaimTask,
         wanted: Sequence[Wanted],
         journal: PlacementJournal,
     ) -> None:
@@ -375,7 +373,11 @@ class PlacementClaimer:
         journal.forget([one.consumer for one in task.wanted])
 
 
-def _use_recorded(task: _Task, journal: PlacementJournal) -> None:
+def _do_nothing() -> None:
+    """Do nothing: the call ends with its tasks."""
+
+
+def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
     """Claim what an earlier delivery recorded, which it may have made."""
     for number, one in enumerate(task.wanted):
         document = journal.recorded(one) or {}
@@ -383,11 +385,3 @@ def _use_recorded(task: _Task, journal: PlacementJournal) -> None:
         task.wanted[number] = one._replace(tree=tree)
         placement = task.placements[number]
         placement.selected = with_tree(placement.selected, tree)
-
-
-def _unsupported(what: str) -> errors.InvalidRequest:
-    return errors.InvalidRequest(
-        f'{what} is not supported with claims in the placement service: only '
-        "amounts of the host's own provider are",
-        at=what,
-    )

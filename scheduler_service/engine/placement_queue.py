@@ -4,8 +4,9 @@ The engine's thread puts tasks, the threads of the claimer take those of one
 call at a time. No two calls are at the same provider at once, since such calls
 fail each other. One call for many consumers costs the service less than half
 of one for each, so a second call begins beside the first only where it is
-full, or where the first takes unusually long; and what the engine does next
-may wait for as long as nothing could be done with it. A condition guards all.
+full, or where the first takes unusually long. Until then one thread prepares
+the next call, and what the engine does next may wait for as long as nothing
+could be done with it. A condition guards all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 # How many consumers go in one call.
 MOST_AT_ONCE = 16
@@ -46,14 +47,17 @@ class Waiting(Protocol):
 T = TypeVar('T', bound=Waiting)
 
 
-class Call(NamedTuple, Generic[T]):
+class Call(Generic[T]):
     """The tasks of one call; without any, it is the end.
 
-    :ivar began: monotonic time
+    :ivar is_full: whether there are more than fit
+    :ivar began: monotonic time; None: it did not yet, or ended
     """
 
-    tasks: list[T]
-    began: float
+    def __init__(self) -> None:
+        self.tasks: list[T] = []
+        self.is_full = False
+        self.began: float | None = None
 
 
 class PlacementQueue(Generic[T]):
@@ -68,6 +72,8 @@ class PlacementQueue(Generic[T]):
         self._waiting: deque[T] = deque()
         self._busy: set[str] = set()
         self._pending = 0
+        # Taken, and not begun.
+        self._next: Call[T] | None = None
         # Monotonic times at which the calls began that are under way.
         self._calls: list[float] = []
         self._ended = False
@@ -113,47 +119,84 @@ class PlacementQueue(Generic[T]):
             return 0.0
         # Where some are ready for the next call, those after them wait for
         # its time, too.
-        due_s = self._patience_s if self._waiting else _READY * usual
+        ready = self._waiting or self._next is not None
+        due_s = self._patience_s if ready else _READY * usual
         return max(0.0, calls[-1] + due_s - time.monotonic())
 
     def take(self, idle_s: float | None) -> Call[T] | None:
-        """Wait for the tasks of a call; :meth:`done` has to follow.
+        """Wait for the tasks of a call.
+
+        :meth:`begin` and :meth:`done` have to follow.
 
         :param idle_s: the longest wait; None: any
         :return: None after that time
         """
-        until = None if idle_s is None else time.monotonic() + idle_s
+        call: Call[T] = Call()
         with self._changed:
-            while True:
-                taken = self._free_tasks()
-                call = Call(taken, time.monotonic())
-                if taken or self._stopping:
-                    self._calls = [*self._calls, call.began]
-                if self._ended:
-                    # Not before the next call began, if one does.
-                    self._ended = False
-                    self.on_call_end()
-                if taken or self._stopping:
-                    return call
-                limits = [self._patience(), until and until - time.monotonic()]
-                limit = min((x for x in limits if x is not None), default=None)
-                if limit is not None and limit <= 0:
-                    return None
-                self._changed.wait(limit)
+            self._changed.wait_for(
+                lambda: (
+                    self._stopping or (self._next is None and self._join(call))
+                ),
+                idle_s,
+            )
+            if call.tasks:
+                self._next = call
+            return call if call.tasks or self._stopping else None
+
+    def begin(self, call: Call[T]) -> list[T]:
+        """Wait until it is a call's time, or others join it.
+
+        :return: those that joined: it has to be asked again; without any the
+            call begins
+        """
+        with self._changed:
+            while not self._stopping:
+                joined = self._join(call)
+                if joined:
+                    return joined
+                if not self._is_early(call):
+                    break
+                self._changed.wait(self._patience(call))
+            call.began = time.monotonic()
+            self._calls = [*self._calls, call.began]
+            for task in call.tasks:
+                self._busy.update(task.hosts)
+            self._next = None
+            self._say_end()
+            self._changed.notify_all()
+            return []
+
+    def end(self, call: Call[T]) -> None:
+        """Say that a call ended; its tasks may not be done yet."""
+        with self._changed:
+            self._end(call)
 
     def done(self, call: Call[T]) -> None:
-        """Say that a call ended."""
-        taken_s = time.monotonic() - call.began
+        """Say that the tasks of a call are done."""
         with self._changed:
-            for task in call.tasks:
-                self._busy -= task.hosts.keys()
+            self._end(call)
             self._pending -= len(call.tasks)
-            self._calls = [one for one in self._calls if one != call.began]
-            self._ended = True
-            taken_s = min(taken_s, _LONGEST_S)
-            usual = self._usual_s or taken_s
-            self._usual_s = usual + _LAST * (taken_s - usual)
-            self._changed.notify_all()
+
+    def _end(self, call: Call[T]) -> None:
+        if call.began is None:
+            return
+        taken_s = min(time.monotonic() - call.began, _LONGEST_S)
+        usual = self._usual_s or taken_s
+        self._usual_s = usual + _LAST * (taken_s - usual)
+        self._calls = [one for one in self._calls if one != call.began]
+        call.began = None
+        for task in call.tasks:
+            self._busy -= task.hosts.keys()
+        self._ended = True
+        if self._next is None and not self._waiting:
+            self._say_end()
+        self._changed.notify_all()
+
+    def _say_end(self) -> None:
+        """Say that a call ended: not before the next one began, if any."""
+        if self._ended:
+            self._ended = False
+            self.on_call_end()
 
     def stop(self) -> None:
         """Give out nothing more."""
@@ -165,39 +208,35 @@ class PlacementQueue(Generic[T]):
     def _patience_s(self) -> float:
         return max(_PATIENCE_S, 2 * self._usual_s)
 
-    def _patience(self) -> float | None:
-        """Return for how long a thread may wait; None: until it is woken."""
-        if not self._waiting:
-            return None
-        left = self._waiting[0].since + self._patience_s - time.monotonic()
-        return left if left > 0 else None
+    def _patience(self, call: Call[T]) -> float:
+        """Return for how long a call may still wait for others to end."""
+        since = min(task.since for task in call.tasks)
+        return since + self._patience_s - time.monotonic()
 
-    def _free_tasks(self) -> list[T]:
-        """Take the tasks of one call; none where it is to wait."""
+    def _is_early(self, call: Call[T]) -> bool:
+        """Whether a call is to wait until one that is under way ends."""
+        if call.is_full or not self._calls:
+            return False
+        return self._patience(call) > 0
+
+    def _join(self, call: Call[T]) -> list[T]:
+        """Take what fits into a call; return it."""
         if self._held:
             return []
-        taken: list[T] = []
-        count = 0
-        full = False
+        count = sum(len(task.wanted) for task in call.tasks)
+        joined: list[T] = []
         for task in self._waiting:
-            if taken and count + len(task.wanted) > MOST_AT_ONCE:
-                full = True
+            if count and count + len(task.wanted) > MOST_AT_ONCE:
+                call.is_full = True
                 break
             if self._busy.isdisjoint(task.hosts):
-                taken.append(task)
+                joined.append(task)
                 count += len(task.wanted)
-        if not taken or self._is_early(taken, full or count >= MOST_AT_ONCE):
-            return []
-        for task in taken:
+        call.is_full = call.is_full or count >= MOST_AT_ONCE
+        for task in joined:
             self._waiting.remove(task)
-            self._busy.update(task.hosts)
-        return taken
-
-    def _is_early(self, tasks: Sequence[T], full: bool) -> bool:
-        """Whether more tasks can join until a call that is under way ends."""
-        if full or not self._calls:
-            return False
-        return time.monotonic() - tasks[0].since < self._patience_s
+        call.tasks += joined
+        return joined
 
 
 def _do_nothing() -> None:

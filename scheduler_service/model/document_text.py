@@ -13,7 +13,27 @@ from typing import Any
 import msgspec
 import yaml
 
+from scheduler_service import errors
+
 _JSON_STARTS = (b'{', b'[')
+
+
+def read(
+    text: bytes, source: str, fault: type[errors.SchedulerError]
+) -> tuple[Any, list[str]]:
+    """Return plain values, and a sentence for each key that is there twice.
+
+    :param source: its name in errors, such as a path
+    :param fault: the class of the error if it is neither YAML nor JSON
+    """
+    try:
+        value, twice = parse(text)
+    except (ValueError, RecursionError) as error:
+        raise fault(
+            f'{source}: cannot be read as YAML or JSON: {error}',
+            source=source,
+        ) from None
+    return value, [f'{source}: {one}' for one in twice]
 
 
 def parse(text: bytes) -> tuple[Any, list[str]]:

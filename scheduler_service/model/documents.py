@@ -159,16 +159,9 @@ def read(
     :param source: its name in errors, such as a path
     :param fault: the class of the error if it is neither
     """
-    try:
-        value, twice = document_text.parse(text)
-    except (ValueError, RecursionError) as error:
-        raise fault(
-            f'{source}: cannot be read as YAML or JSON: {error}',
-            source=source,
-        ) from None
+    value, twice = document_text.read(text, source, fault)
     if twice:
-        places = [f'{source}: {one}' for one in twice]
-        raise _all_of(places, fault, source=source)
+        raise _all_of(twice, fault, source=source)
     return value
 
 

@@ -10,8 +10,8 @@ import difflib
 import functools
 import types
 import typing
-from collections.abc import Collection, Iterator
-from typing import Annotated, Any, Union
+from collections.abc import Collection, Iterable, Iterator
+from typing import Annotated, Any, TypeVar, Union
 
 import msgspec
 
@@ -20,14 +20,20 @@ from scheduler_service.model import documents, parse_errors, uniqueness
 from scheduler_service.model.inventory import Inventory
 from scheduler_service.model.parse_errors import join
 
+T = TypeVar('T')
 _UNIONS = (Union, types.UnionType)
 
 
-def of_inventory(document: Any) -> list[str]:
+def of_inventory(
+    document: Any, stored: Collection[str] | None = None
+) -> list[str]:
     """Return a sentence for each thing that is wrong, with its place.
 
     What a part of the document leaves open, such as names that are there
     twice, is checked in the entries that can be parsed.
+
+    :param stored: service hosts that aggregates may name beside those of the
+        document; None: they may name any
     """
     found = [*_of_text(document), *_of(document, Inventory, '')]
     if not isinstance(document, dict):
@@ -42,7 +48,23 @@ def of_inventory(document: Any) -> list[str]:
         for index, one in enumerate(whole):
             found += _of_entity(one, f'{part}[{index}]')
     found += uniqueness.duplicates(parsed)
+    if stored is not None:
+        hosts = _of_entries(document, 'hosts', 'host', str)
+        members = _of_entries(document, 'aggregates', 'hosts', list)
+        found += _missing({*hosts, *stored}, members)
     return list(dict.fromkeys(found))
+
+
+def _of_entries(
+    document: dict[Any, Any], part: str, key: str, kind: type[T]
+) -> list[T]:
+    """Return a value of each entry of a part; an empty one where it is odd."""
+    entries = document.get(part)
+    if not isinstance(entries, list):
+        return []
+    values = (one.get(key) if isinstance(one, dict) else None
+              for one in entries)  # fmt: skip
+    return [one if isinstance(one, kind) else kind() for one in values]
 
 
 def missing_hosts(
@@ -53,17 +75,21 @@ def missing_hosts(
     :param stored: service hosts that are there beside those of the document
     """
     known = {host.host for host in inventory.hosts} | {*stored}
+    return _missing(known, [one.hosts for one in inventory.aggregates])
+
+
+def _missing(
+    known: Collection[str], members: Iterable[Iterable[Any]]
+) -> list[str]:
+    """Return a sentence for each host of aggregates that is not known."""
     names = sorted(known)
-    found = []
-    for place, aggregate in enumerate(inventory.aggregates):
-        for index, host in enumerate(aggregate.hosts):
-            if host not in known:
-                near = _nearest(host, names)
-                found.append(
-                    f'aggregates[{place}].hosts[{index}]: there is no host '
-                    f'{host}{near}'
-                )
-    return found
+    return [
+        f'aggregates[{place}].hosts[{index}]: there is no host '
+        f'{host}{_nearest(host, names)}'
+        for place, hosts in enumerate(members)
+        for index, host in enumerate(hosts)
+        if isinstance(host, str) and host not in known
+    ]
 
 
 def _of_text(document: Any) -> list[str]:

@@ -28,7 +28,7 @@ _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
 # How many replies may wait for one destination; further ones are dropped.
 _MAX_LINE = 100
-_FULL_LINE = f'{_MAX_LINE} replies wait for the same queue'
+_FULL_LINE = f'{_MAX_LINE} replies wait for it already'
 # How many replies that wait for their destinations may keep their messages
 # unacknowledged: these count against the prefetch of the daemon.
 _MAX_UNACKNOWLEDGED = 16
@@ -216,7 +216,7 @@ class ReplyPublisher:
             # What it was in line for is done; its next step failed.
             self._go_on(line)
             line = None
-        why: Any = error
+        why = f'it was missing or full for {_GIVE_UP_S:.0f} s: {error}'
         with self._changed:
             if line is None and key in self._lines:
                 dropped = self._append(self._lines[key], task)
@@ -248,7 +248,7 @@ class ReplyPublisher:
         return dropped
 
     def _settle(
-        self, task: _Waiting, dropped: list[_Waiting], why: Any
+        self, task: _Waiting, dropped: list[_Waiting], why: str
     ) -> None:
         """Drop deliveries, or acknowledge one that waits with many others.
 
@@ -287,13 +287,11 @@ class ReplyPublisher:
         else:
             self._lines.pop(line.key, None)
 
-    def _drop(self, tasks: list[_Waiting], why: Any) -> None:
+    def _drop(self, tasks: list[_Waiting], why: str) -> None:
         for task in tasks:
             LOG.warning(
-                'Dropped a reply, its queue %s was missing or full for %d s: '
-                '%s',
+                'Dropped a reply to queue %s, %s',
                 task.delivery.destination,
-                _GIVE_UP_S,
                 why,
             )
             task.delivery.abandon()

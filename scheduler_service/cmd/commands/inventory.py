@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -15,7 +16,12 @@ from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.cmd.node_options import node_reader
 from scheduler_service.extender import nodes, wire
-from scheduler_service.model import Inventory, documents, problems
+from scheduler_service.model import (
+    Inventory,
+    document_text,
+    documents,
+    problems,
+)
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.faults import first_line
 from scheduler_service.store.reading import inventory_export, loading
@@ -31,14 +37,18 @@ def read(
 
     :param fault: the class of the error if it cannot be read
     """
+    text, source = _text(path, fault)
+    return documents.read(text, source, fault)
+
+
+def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
+    """Return the text of a file, and what errors call it."""
     try:
         if path == '-':
-            text, source = sys.stdin.buffer.read(), 'standard input'
-        else:
-            text, source = pathlib.Path(path).read_bytes(), path
+            return sys.stdin.buffer.read(), 'standard input'
+        return pathlib.Path(path).read_bytes(), path
     except OSError as error:
         raise fault(f'{path}: {error.strerror}', source=path) from None
-    return documents.read(text, source, fault)
 
 
 def import_inventory(args: Any, conf: Any) -> None:
@@ -75,7 +85,7 @@ def _wanted(args: Any, conf: Any) -> Inventory:
     :raises InvalidInventory: it is not valid, or may not replace others
     """
     if args.file:
-        return _checked(args.file)
+        return _checked(args.file, lambda: _stored_hosts(args, conf))
     if args.replace:
         raise errors.InvalidInventory(
             '--replace would remove all that is not a node: it needs a '
@@ -112,7 +122,8 @@ def check(args: Any, conf: Any) -> None:
 
     :raises InvalidInventory: with all that is wrong with it
     """
-    found = _checked(args.file)
+    stored = None if args.allow_missing_hosts else ()
+    found = _checked(args.file, lambda: stored)
     if not args.allow_missing_hosts:
         documents.refuse(problems.missing_hosts(found))
     counts = {
@@ -127,7 +138,7 @@ def diff(args: Any, conf: Any) -> int:
 
     :raises InvalidInventory: with all that is wrong with the document
     """
-    wanted = _checked(args.file)
+    wanted = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
         _check_hosts(args, wanted, conn)
         found = inventory_diff.differences(conn, wanted, args.replace)
@@ -136,17 +147,42 @@ def diff(args: Any, conf: Any) -> int:
     return 1 if found else 0
 
 
-def _checked(path: str) -> Inventory:
+def _checked(
+    path: str, stored_hosts: Callable[[], Collection[str] | None]
+) -> Inventory:
     """Return the document of a file.
 
+    :param stored_hosts: asked for a document that is not valid: see
+        :func:`problems.of_inventory`
     :raises InvalidInventory: with all that is wrong in ``problems``
     """
-    document = read(path)
+    text, source = _text(path, errors.InvalidInventory)
+    document, twice = document_text.read(text, source, errors.InvalidInventory)
     try:
-        return documents.inventory(document)
+        found = documents.inventory(document)
+        documents.refuse(twice)
     except errors.InvalidInventory:
-        documents.refuse(problems.of_inventory(document))
+        more = problems.of_inventory(document, stored_hosts())
+        documents.refuse([*twice, *more])
         raise
+    return found
+
+
+def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
+    """Return the hosts that aggregates may name beside the document's.
+
+    :return: None: any, also where the database cannot be asked; what is
+        wrong with a document is told all the same
+    """
+    if args.allow_missing_hosts:
+        return None
+    if args.replace:
+        return ()
+    try:
+        with open_store(conf) as store, store.reading() as conn:
+            return loading.host_names(conn)
+    except errors.SchedulerError:
+        return None
 
 
 def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:

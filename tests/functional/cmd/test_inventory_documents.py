@@ -16,15 +16,21 @@ hosts:
 - {host: a, memory_mb: lots, vcpus: -1}
 - {host: b, statu: enabled}
 aggregates:
+- {id: 1, hosts: [a, compute-3]}
 - {id: 1, hosts: [a]}
-- {id: 1, hosts: [b]}
+- id: 2
+  hosts: [compute-33]
+  hosts: [compute-33]
 """
 FOUND = [
+    '  {path}: line 9: hosts is there twice',
     '  hosts[0].memory_mb: expected an integer >= 0, got "lots"',
     '  hosts[0].vcpus: expected an integer >= 0, got -1',
     '  hosts[1].statu: unknown key; is status meant?',
     '  aggregates[1].id: 1 is a duplicate of aggregates[0]',
 ]
+STORED = '  aggregates[0].hosts[1]: there is no host compute-3'
+MISSING = '  aggregates[2].hosts[0]: there is no host compute-33'
 
 
 @pytest.fixture
@@ -42,11 +48,30 @@ def write(tmp_path):
 
 @pytest.mark.parametrize('verb', ['check', 'import', 'diff'])
 def test_all_errors_of_a_document_are_printed(run, write, verb):
-    status, out, err = run('inventory', verb, write(WRONG))
+    path = write(WRONG)
+    status, out, err = run('inventory', verb, path)
     assert (status, out) == (1, '')
+    found = [line.format(path=path) for line in FOUND]
+    # A check does not look into the database.
+    if verb == 'check':
+        found += [STORED, MISSING]
+    else:
+        found.append(f'{MISSING}; is compute-3 meant?')
     first, *rest = err.splitlines()
-    assert first == 'InvalidInventory: 4 errors in the document'
-    assert rest == FOUND
+    assert first == f'InvalidInventory: {len(found)} errors in the document'
+    assert rest == found
+
+
+@pytest.mark.parametrize('verb', ['import', 'diff'])
+def test_a_document_is_told_what_is_wrong_without_a_database(
+    run, write, verb, tmp_path
+):
+    path = write(WRONG)
+    config = tmp_path / 'other.conf'
+    config.write_text('[database]\nconnection = sqlite:////no/folder/a\n')
+    _, _, err = run('--config-file', str(config), 'inventory', verb, path)
+    _, *rest = err.splitlines()
+    assert rest == [line.format(path=path) for line in FOUND]
 
 
 @pytest.mark.parametrize('verb', ['check', 'import', 'diff'])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 
 import kombu
@@ -69,6 +71,22 @@ def test_a_table_is_printed_for_people(tmp_path, ready_sqlite, capsys):
     assert 'Check: Tables of the database' in capsys.readouterr().out
 
 
+def test_libraries_print_nothing_beside_the_table(tmp_path, ready_sqlite):
+    path = tmp_path / 'a.conf'
+    path.write_text(
+        f'[database]\nconnection = {ready_sqlite}\n'
+        f'[DEFAULT]\ntransport_url = rabbit://a:b@127.0.0.1:{servers.free_port()}/\n'
+    )
+    # Of its own: in this one the tests have set up logging.
+    done = subprocess.run(
+        [sys.executable, '-m', 'scheduler_service.cmd.status',
+         '--config-file', path, 'upgrade', 'check'],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, '')
+    assert 'The broker does not answer' in done.stdout
+
+
 def test_tables_that_are_not_there_are_a_failure(check, tmp_path):
     code, found = check(database=new_database(f'sqlite:///{tmp_path}/'))
     assert code == 2
@@ -87,12 +105,17 @@ def test_options_with_other_names_are_a_warning(check):
     for text in (
         '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
         '[scheduler] inbox_size is named [scheduler] request_queue_size now',
-        '[scheduler] speed is not an option',
+        'a.conf: [scheduler] speed: there is no such option',
         '[DEFAULT] control_exchange = nova does not count',
     ):
         assert text in found[OPTIONS][1]
     for text in ('workers', 'batch', 'transport_url', 'connection'):
         assert text not in found[OPTIONS][1]
+
+
+def test_options_of_a_bus_that_is_not_used_are_known(check):
+    code, found = check(f'{QUORUM}amqp_durable_queues = true\n')
+    assert (code, found[OPTIONS]) == (0, (0, None))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,22 @@ def test_systemd_unit_waits_for_ready_and_gives_time_to_stop():
     assert int(service['TimeoutStopSec']) > 30
 
 
+def test_folders_have_the_mode_that_the_unit_and_tmpfiles_give_them():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(ROOT / 'etc' / 'scheduler-service.service')
+    # systemd sets the mode anew at each start of the unit.
+    kept = {
+        key: unit['Service'].get(f'{key}Mode')
+        for key in unit['Service']
+        if key.endswith('Directory')
+    }
+    lines = (ROOT / 'etc/tmpfiles.d/scheduler-service.conf').read_text()
+    modes = {line.split()[2] for line in lines.splitlines() if line[0] == 'd'}
+    assert len(kept) == 5
+    assert set(kept.values()) == modes == {'0750'}
+
+
 def test_the_drop_in_makes_the_unit_reload_by_notification():
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str

@@ -9,59 +9,71 @@ import sys
 import pytest
 
 from scheduler_service.cmd import completion, manage, parser, service, status
+from tests.support import shells
 
 PLACES = completion.places(parser.build())
-CHECKS = completion.places(status.parser())
+# Where the package installs the script of a program, by shell.
+PATHS = {
+    'bash': 'bash-completion/completions/{}',
+    'zsh': 'zsh/site-functions/_{}',
+    'fish': 'fish/vendor_completions.d/{}.fish',
+}
+# Line -> what is offered at its end, in any order; in the folder is a.conf.
+OFFERED = {
+    'scheduler-manage in': 'inventory',
+    'scheduler-manage db ': 'check purge sync version',
+    'scheduler-manage host list --so': '--sort',
+    'scheduler-manage --config-file a.conf host dra': 'drain',
+    'scheduler-manage pool delete host ': '',
+    # Values of options.
+    'scheduler-manage claim list --state c': 'claimed confirmed',
+    'scheduler-manage host list -f ': 'table json yaml csv value',
+    'scheduler-manage host list --format=': 'table json yaml csv value',
+    'scheduler-manage host list --format=c': 'csv',
+    'scheduler-manage host list --sort ': '',
+    # They are no commands, even where one is called so.
+    'scheduler-manage --config-file db hos': 'host',
+    'scheduler-manage --config-file=db hos': 'host',
+    # Files.
+    'scheduler-manage --config-file ': 'a.conf',
+    'scheduler-manage --config-file=a': 'a.conf',
+    'scheduler-manage inventory import a': 'a.conf',
+    'scheduler-manage select --request ': 'a.conf',
+    'scheduler-manage capacity --flavor ': 'a.conf',
+    # What a command itself may be told.
+    'scheduler-manage completion ': 'bash zsh fish',
+    'scheduler-manage --config-file a.conf completion z': 'zsh',
+    # Another program.
+    'scheduler-status up': 'upgrade',
+    'scheduler-status --config-file a.conf upgrade ': 'check',
+    'scheduler-status upgrade check --j': '--json',
+}
 
 
-def bash(line):
-    """Return what bash offers at the end of a line."""
-    words = line.split(' ')
-    places = PLACES if words[0] == 'scheduler-manage' else CHECKS
-    script = completion.script(words[0], places, 'bash')
-    ask = (
-        f'{script}\n'
-        f'COMP_WORDS=({" ".join(word or chr(34) * 2 for word in words)})\n'
-        f'COMP_CWORD={len(words) - 1}\n'
-        f'_{words[0].replace("-", "_")}\n'
-        'printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ['bash', '-c', ask], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ''
-    return done.stdout.split()
+@pytest.fixture(scope='module')
+def share(tmp_path_factory):
+    """A folder with the scripts, as the package has it."""
+    folder = tmp_path_factory.mktemp('share')
+    for built in (parser.build(), status.parser()):
+        found = completion.places(built)
+        for shell, path in PATHS.items():
+            script = folder / path.format(built.prog)
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(completion.script(built.prog, found, shell))
+    return folder
 
 
-def test_bash_offers_nouns_verbs_and_options():
-    assert 'inventory' in bash('scheduler-manage in')
-    assert sorted(bash('scheduler-manage db ')[:3]) == [
-        'check',
-        'sync',
-        'version',
-    ]
-    assert bash('scheduler-manage host list --so') == ['--sort']
-    assert bash('scheduler-manage --config-file a.conf host dra') == ['drain']
-
-
-def test_bash_offers_the_values_of_an_option():
-    assert bash('scheduler-manage claim list --state c') == [
-        'claimed',
-        'confirmed',
-    ]
-    assert bash('scheduler-manage host list -f ') == [
-        'table',
-        'json',
-        'yaml',
-        'csv',
-        'value',
-    ]
-
-
-def test_bash_completes_the_checks_of_an_upgrade():
-    assert bash('scheduler-status up') == ['upgrade']
-    assert bash('scheduler-status --config-file a.conf upgrade ')[0] == 'check'
-    assert bash('scheduler-status upgrade check --j') == ['--json']
+@pytest.mark.parametrize('shell', completion.SHELLS)
+def test_shells_offer_what_may_stand_at_the_end_of_a_line(shell, share):
+    answers = shells.offered(shell, share, list(OFFERED))
+    # Some offer the options of a command beside its words.
+    found = {
+        line: {word for word in words if line[-1] != ' ' or word[0] != '-'}
+        for line, words in zip(OFFERED, answers, strict=True)
+    }
+    assert found == {
+        line: set(words.split()) for line, words in OFFERED.items()
+    }
 
 
 @pytest.mark.parametrize('shell', completion.SHELLS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -47,3 +48,46 @@ def test_a_log_configuration_that_cannot_be_read_is_refused(tmp_path, text):
     with pytest.raises(errors.ConfigurationError) as caught:
         log_levels.check(new_conf(log_config_append=str(path)))
     assert 'log_config_append' in caught.value.args[0]
+
+
+@pytest.mark.parametrize(
+    ('message', 'line'),
+    [
+        ('Refused: {}', 'Refused: no such thing'),
+        ('Refused', 'Refused: scheduler_service.errors.ConfigurationError: '
+         'no such thing'),
+    ],
+)  # fmt: skip
+def test_a_line_names_the_error_once(message, line):
+    conf = new_conf(logging_default_format_string='%(message)s')
+    formatter = log_levels.Formatter(config=conf)
+    try:
+        raise errors.ConfigurationError('no such thing')
+    except errors.ConfigurationError as fault:
+        made = _record(message.format(fault))
+        assert formatter.format(made) == line
+
+
+def test_a_traceback_is_kept():
+    formatter = log_levels.Formatter(config=new_conf())
+    try:
+        raise errors.ConfigurationError('no such thing')
+    except errors.ConfigurationError as fault:
+        made = _record(f'Refused: {fault}', sys.exc_info())
+    assert 'Traceback' in formatter.format(made)
+
+
+def test_lines_of_text_get_this_form_and_others_do_not(monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), 'handlers', [])
+    log_levels.set_up(new_conf())
+    (handler,) = logging.getLogger().handlers
+    assert isinstance(handler.formatter, log_levels.Formatter)
+    log_levels.set_up(new_conf(use_json=True))
+    (handler,) = logging.getLogger().handlers
+    assert not isinstance(handler.formatter, log_levels.Formatter)
+
+
+def _record(message, exc_info=None):
+    return logging.LogRecord(
+        'one.of', logging.ERROR, 'a.py', 1, message, (), exc_info
+    )

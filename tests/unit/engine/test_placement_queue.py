@@ -39,6 +39,21 @@ def put(queue, some):
         queue.put(task)
 
 
+def begin(queue):
+    """Begin the next call, which waits for no other; return it."""
+    call = queue.take(0.0)
+    assert queue.begin(call) == []
+    return call
+
+
+@pytest.fixture
+def waiting(queue):
+    """Begins a call in a thread; returns the future of what joins it."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda call: thread.submit(queue.begin, call)
+        queue.stop()
+
+
 def test_what_waits_goes_together(queue):
     some = tasks(3)
     put(queue, some)
@@ -58,46 +73,80 @@ def test_one_that_is_larger_than_a_call_goes_alone(queue):
     small = Task('a', age=60)
     large = Task(*(f'r{number}' for number in range(MOST_AT_ONCE + 1)))
     put(queue, [small, large, Task('b')])
-    assert queue.take(0.0).tasks == [small]
-    assert queue.take(0.0).tasks == [large]
+    assert begin(queue).tasks == [small]
+    assert begin(queue).tasks == [large]
 
 
 def test_no_two_calls_are_at_the_same_provider(queue):
     first, other, same = Task('a'), Task('b', age=60), Task('a', age=60)
     put(queue, [first])
-    call = queue.take(0.0)
+    call = begin(queue)
     put(queue, [same, other])
-    assert queue.take(0.0).tasks == [other]
+    assert begin(queue).tasks == [other]
     assert queue.take(0.0) is None
     queue.done(call)
-    assert queue.take(0.0).tasks == [same]
+    assert begin(queue).tasks == [same]
 
 
-def test_others_join_until_a_call_ends(queue):
+def test_others_join_until_a_call_ends(queue, waiting):
     put(queue, [Task('a')])
-    call = queue.take(0.0)
+    call = begin(queue)
     second, third = Task('b'), Task('c')
     put(queue, [second])
-    assert queue.take(0.0) is None
+    following = queue.take(0.0)
+    assert following.tasks == [second]
+    joined = waiting(following)
+    assert not joined.done()
     put(queue, [third])
+    assert joined.result(30) == [third]
+    assert following.tasks == [second, third]
+    begun = waiting(following)
+    queue.end(call)
+    assert begun.result(30) == []
+
+
+def test_only_one_call_is_prepared(queue):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    put(queue, [Task('b')])
+    assert queue.take(0.0) is not None
+    put(queue, [Task('c')])
+    assert queue.take(0.0) is None
     queue.done(call)
-    assert queue.take(0.0).tasks == [second, third]
+    assert queue.take(0.0) is None
+
+
+def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    same = Task('a')
+    put(queue, [same])
+    queue.end(call)
+    assert queue.has_pending
+    following = begin(queue)
+    assert following.tasks == [same]
+    queue.done(call)
+    # It frees nothing that is in the call after it.
+    put(queue, [Task('a', age=60)])
+    assert queue.take(0.0) is None
+    queue.done(following)
+    assert begin(queue).tasks
 
 
 def test_a_full_call_waits_for_no_other(queue):
     put(queue, [Task('a')])
-    queue.take(0.0)
+    begin(queue)
     some = tasks(MOST_AT_ONCE)
     put(queue, some)
-    assert queue.take(0.0).tasks == some
+    assert begin(queue).tasks == some
 
 
 def test_one_that_waited_long_waits_for_no_other(queue):
     put(queue, [Task('a')])
-    queue.take(0.0)
+    begin(queue)
     old = Task('b', age=2 * placement_queue._PATIENCE_S)
     put(queue, [old])
-    assert queue.take(0.0).tasks == [old]
+    assert begin(queue).tasks == [old]
 
 
 def test_none_of_a_batch_goes_before_all_are_there(queue):
@@ -143,31 +192,36 @@ def clock(monkeypatch):
 def test_requests_gather_only_beside_a_call(queue, clock):
     assert queue.gather_s(1) == 0
     put(queue, [Task('a')])
-    call = queue.take(0.0)
+    call = begin(queue)
     # It is not known how long calls take.
     assert queue.gather_s(1) == 0
     clock.now += 1
     queue.done(call)
     assert queue.gather_s(1) == 0
     put(queue, [Task('a')])
-    call = queue.take(0.0)
+    call = begin(queue)
     assert 0 < queue.gather_s(1) < 1
     assert queue.gather_s(MOST_AT_ONCE) == 0
     # Those after it would go in a later call than this one.
     alone = queue.gather_s(1)
     put(queue, [Task('b')])
     assert queue.gather_s(1) > alone
+    # Also where that one is being prepared.
+    following = queue.take(0.0)
+    assert queue.gather_s(1) > alone
     queue.done(call)
+    assert queue.begin(following) == []
+    queue.done(following)
     assert queue.gather_s(1) == 0
 
 
 def test_a_call_that_hung_is_not_usual(queue, clock):
     put(queue, [Task('a')])
-    call = queue.take(0.0)
+    call = begin(queue)
     clock.now += 3600
     queue.done(call)
     put(queue, [Task('a')])
-    queue.take(0.0)
+    begin(queue)
     assert 0 < queue.gather_s(1) <= 1
 
 
@@ -175,13 +229,15 @@ def test_the_end_of_a_call_is_said_once_the_next_began(queue):
     seen = []
     queue.on_call_end = lambda: seen.append(len(queue._calls))
     put(queue, [Task('a')])
-    call = queue.take(0.0)
-    seen.clear()
+    call = begin(queue)
     put(queue, [Task('b')])
     queue.done(call)
     assert seen == []
-    queue.take(0.0)
+    call = begin(queue)
     assert seen == [1]
+    # Without a next one there is nothing to wait for.
+    queue.done(call)
+    assert seen == [1, 0]
 
 
 def test_threads_end(queue):
@@ -206,6 +262,8 @@ def test_every_task_is_done_once_with_many_threads(queue):
 
     def work():
         while (call := queue.take(None)).tasks:
+            while queue.begin(call):
+                time.sleep(0)
             mine = {one for task in call.tasks for one in task.hosts}
             clash = not at_work.isdisjoint(mine)
             at_work.update(mine)

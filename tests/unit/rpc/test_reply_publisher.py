@@ -134,6 +134,20 @@ def test_one_reply_is_tried_when_many_wait_for_a_queue(publisher):
     assert all(one.attempts == 1 for one in waiting)
 
 
+def test_one_more_than_fit_into_a_line_is_abandoned(publisher, caplog):
+    failures = [missing_queue() for _ in range(1000)]
+    first = Recorded(*failures, destination='full')
+    publisher.put(first)
+    wait_until(lambda: first.attempts)
+    more = [Recorded(destination='full') for _ in range(102)]
+    for one in more:
+        publisher.put(one)
+    # The first of them is in its thread's hands, or in line with the others.
+    assert more[-1].abandoned.wait(10)
+    assert 'to queue full, 100 replies wait for it already' in caplog.text
+    assert not more[0].abandoned.is_set()
+
+
 class TwoSteps(Recorded):
     """A delivery with a step for one destination, then one for another."""
 
