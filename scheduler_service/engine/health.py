@@ -105,6 +105,15 @@ class Health:
         with self._lock:
             self._counts[name, label] += by
 
+    def count_each(self, name: str, labelled: Mapping[str, int]) -> None:
+        """Count what happened with several labels.
+
+        :param labelled: label -> how often
+        """
+        with self._lock:
+            for label, by in labelled.items():
+                self._counts[name, label] += by
+
     def time(self, stage: str, seconds: float) -> None:
         """Add to the distribution of how long a stage of a request takes."""
         self._observe('stage', stage, seconds, BUCKETS)

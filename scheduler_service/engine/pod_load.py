@@ -74,7 +74,7 @@ class LoadScoring:
         """
         weighed = _weighed(
             tuple(self.multipliers.items()),
-            tuple(asking.usage.load[name] for name in STANDARD_CLASSES),
+            tuple(map(asking.usage.load.__getitem__, STANDARD_CLASSES)),
         )
         if not weighed.classes:
             return None
@@ -100,27 +100,32 @@ class LoadScoring:
         return None if total is None else total / weight
 
     def scores(
-        self, distances: Floats | None, weights: Floats, lead: bool = False
+        self,
+        distances: Floats | None,
+        weights: Floats | None,
+        lead: bool = False,
     ) -> Ints:
         """Return scores of 0 to 10, int64[m]; all 0 where nobody differs.
 
         :param distances: of :meth:`distances`; None: load does not count
         :param weights: sums of multiplier x normalised weight of the
-            weighers that do not look at load
+            weighers that do not look at load; None: these say nothing of
+            any node, which *distances* then do
         :param lead: whether one node is to be ahead of those that are equal
             to it: a kube-scheduler takes it then, and so it is known at once
             where the pod goes, long before the pod is seen there
         """
-        if not len(weights):
+        if weights is not None and not len(weights):
             return np.zeros(0, np.int64)
         points = None
         if distances is not None:
             # Twice as many pods: one point more. So the difference of one
             # pod still counts beside that of a thousand.
             points = np.log2(distances + 1.0)
-        if points is None or np.count_nonzero(weights):
+        if weights is not None and (points is None or weights.any()):
             lost = MAX_SCORE * (weights.max() - weights)
             points = lost if points is None else points + lost
+        assert points is not None
         if self.stretched:
             return _stretched(points)
         first = int(points.argmin())
@@ -130,7 +135,7 @@ class LoadScoring:
             scores[first] = MAX_SCORE
             return scores
         if points.max() <= least:
-            return np.zeros(len(weights), np.int64)
+            return np.zeros(len(points), np.int64)
         return _points(points, least + MAX_SCORE)
 
 
@@ -246,8 +251,14 @@ def _sizes(table: HostTable, settings: Settings) -> _Sizes:
         )
         return _Sizes(sizes, bool((sizes > 0.0).all()))
 
-    ratios = tuple(settings.default_ratio(name) for name in STANDARD_CLASSES)
-    found: _Sizes = table.topology.memoize(('sizes', ratios), work)
+    # All of the settings that it follows from.
+    key = (
+        'sizes',
+        settings.cpu_allocation_ratio,
+        settings.ram_allocation_ratio,
+        settings.disk_allocation_ratio,
+    )
+    found: _Sizes = table.topology.memoize(key, work)
     return found
 
 

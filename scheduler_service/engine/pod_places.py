@@ -88,18 +88,30 @@ class PodPlaces:
         }
 
     def scores(
-        self, parts: Sequence[NodeRows], weights: Floats, asking: Asking
+        self,
+        parts: Sequence[NodeRows],
+        weights: Sequence[Floats | None],
+        asking: Asking,
     ) -> Ints:
         """Return scores of 0 to 10, int64[m].
 
-        :param weights: float64[m], of the nodes of all parts in order
+        :param weights: of each part's nodes; None: all of them are 0
         """
         distances = None
         if self.use.complete or not self.assuming:
             distances = self.scoring.distances(
                 self.use, parts, asking, self.settings
             )
-        return self.scoring.scores(distances, weights, self.assuming)
+        total = None
+        if distances is None or any(one is not None for one in weights):
+            zeros = [np.zeros(len(one.rows)) for one in parts]
+            total = np.concatenate(
+                [
+                    nothing if weight is None else weight
+                    for weight, nothing in zip(weights, zeros, strict=True)
+                ]
+            )
+        return self.scoring.scores(distances, total, self.assuming)
 
     def assume(self, asking: Asking, node: str) -> None:
         """Assume that the pod goes to a node."""

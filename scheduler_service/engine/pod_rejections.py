@@ -61,7 +61,7 @@ class Rejections:
         :param names: of the nodes
         :raises FilterFault: a filter failed
         """
-        if judgement.passing()[sent.rows].all():
+        if judgement.do_pass(sent.rows):
             return
         first, filters = judgement.rejecting()
         numbers = first.take(sent.rows)

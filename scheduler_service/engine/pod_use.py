@@ -7,6 +7,7 @@ go that it was asked about, until they are seen.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -73,6 +74,8 @@ class PodUse:
         self._pods: dict[str, _Counted] = {}
         # Those assumed, the oldest first.
         self._assumed: dict[str, float] = {}
+        # Before this time none of them is to be forgotten.
+        self._due = math.inf
         self._recent: set[str] | None = None
         self._complete = False
         self._stale = False
@@ -148,12 +151,16 @@ class PodUse:
     def forget_old(self) -> None:
         """Take back what was assumed too long ago."""
         now = self._clock()
+        if now < self._due:
+            return
         with self._lock:
             if self._stale:
                 return
+            self._due = math.inf
             while self._assumed:
                 uid, until = next(iter(self._assumed.items()))
                 if until > now:
+                    self._due = until
                     break
                 self._drop(uid)
                 self._tell('expired')
@@ -242,6 +249,7 @@ class PodUse:
         self._assumed.pop(pod.uid, None)
         if until is not None:
             self._assumed[pod.uid] = until
+            self._due = min(self._due, until)
 
     def _drop(self, uid: str) -> None:
         self._assumed.pop(uid, None)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from scheduler_service.columns import HostTable
@@ -25,11 +26,13 @@ class TableCopy:
 
     :ivar names: node name of each row, as extenders know it
     :ivar rows: node name -> row
+    :ivar packed_rows: the same, each row as the bytes of an int64
     """
 
     table: HostTable
     names: list[str]
     rows: Mapping[str, int]
+    packed_rows: Mapping[str, bytes]
 
     def is_same(self, other: TableCopy) -> bool:
         """Whether nothing is different in another copy of the same table."""
@@ -85,7 +88,10 @@ class TableCopier:
                 topology = Topology(table.topology.aggregates)
                 names = objects.node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
-                first = TableCopy(table.copy(topology), names, rows)
+                packed = {
+                    name: np.int64(row).tobytes() for name, row in rows.items()
+                }
+                first = TableCopy(table.copy(topology), names, rows, packed)
                 self._last = table.topology, first
                 return first
             first = self._last[1]

@@ -6,7 +6,6 @@ their names. Stateless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 # What ``reading`` reads, by where it is; spelled otherwise it is valid, too.
@@ -67,15 +66,16 @@ def _parts(document: Any, names: tuple[str, ...]) -> list[Any]:
                 raise _Unusual
         if len(seen) < _MOST_SEEN:
             seen.update(document)
-    return [document.get(name) for name in names]
+    return list(map(document.get, names))
 
 
 def _with(domain: str, values: Any) -> list[tuple[str, Any]]:
     if values is None:
         return []
-    if not isinstance(values, Mapping):
+    if not isinstance(values, dict):
         raise _Unusual
-    return [item for item in values.items() if f'{domain}/' in item[0]]
+    ours = f'{domain}/'
+    return [item for item in values.items() if ours in item[0]]
 
 
 def _containers(listed: Any) -> list[list[Any]]:

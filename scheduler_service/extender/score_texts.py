@@ -56,7 +56,7 @@ class ScoreTexts:
             axis=1,
         )
         # Without the last comma.
-        return msgspec.Raw(b'[%s]' % texts.tobytes()[:-1])
+        return msgspec.Raw(b'[%s]' % texts.ravel().data[:-1])
 
 
 def _matrix(texts: Sequence[bytes], width: int) -> np.ndarray:

@@ -96,13 +96,13 @@ def field(document: Any, name: str, kind: type[Any]) -> Any:
         and objects
     :raises WireError: it is of another kind
     """
-    if not isinstance(document, Mapping):
+    if type(document) is not dict and not isinstance(document, Mapping):
         raise WireError(f'expected an object with {name}')
-    lower = name.lower()
+    lower, length = name.lower(), len(name)
     result = None
     for key, value in document.items():
         # Compared first: most documents have the usual spelling.
-        if key != name and key.lower() != lower:
+        if key != name and (len(key) != length or key.lower() != lower):
             continue
         if value is not None and not _is(value, kind):
             raise WireError(

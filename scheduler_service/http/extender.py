@@ -133,6 +133,8 @@ class _Verb(abc.ABC):
     def __init__(self, evaluator: PodEvaluator, health: Health) -> None:
         self._evaluator = evaluator
         self._health = health
+        self._received = f'{self.name} received'
+        self._returned = f'{self.name} returned'
 
     def serve(self, request: Request, text: bytes) -> Reply:
         """Run the verb, and answer errors in the form of the verb.
@@ -155,8 +157,8 @@ class _Verb(abc.ABC):
 
     def count_nodes(self, received: int, returned: int) -> None:
         """Count the nodes of a call."""
-        for what, nodes in (('received', received), ('returned', returned)):
-            self._health.count(verbs.NODES, f'{self.name} {what}', nodes)
+        labelled = {self._received: received, self._returned: returned}
+        self._health.count_each(verbs.NODES, labelled)
 
     @abc.abstractmethod
     def run(self, text: bytes) -> Any:

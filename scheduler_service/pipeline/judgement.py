@@ -45,6 +45,8 @@ class Judgement:
         self._steps: list[Step] | None = None
         self._terms: list[Term] | None = None
         self._mask: Mask | None = None
+        # Whether every host of the table passes; only where that is known.
+        self._all_pass = False
         self._results: list[FilterResult] | None = None
         self._rejecting: tuple[Ints, list[HostFilter]] | None = None
 
@@ -67,7 +69,17 @@ class Judgement:
         ).mask
         if not _asked_each_time(steps):
             self._mask = mask
+            self._all_pass = bool(mask.all())
         return mask
+
+    def do_pass(self, rows: Rows) -> bool:
+        """Return whether all of some hosts pass every filter.
+
+        :param rows: int64[m]
+        :raises FilterFault: a filter failed
+        """
+        mask = self.passing()
+        return self._all_pass or bool(np.logical_and.reduce(mask.take(rows)))
 
     def results(self) -> list[FilterResult]:
         """Return what each filter says of every host.
@@ -99,14 +111,18 @@ class Judgement:
             self._rejecting = rejecting
         return rejecting
 
-    def totals(self, rows: Rows) -> Floats:
+    def totals(self, rows: Rows) -> Floats | None:
         """Return the weights of some hosts, relative to each other.
+
+        None if no weigher has anything to say about the request.
 
         :param rows: int64[m], in any order; the result is in the same
         :raises FilterFault: a weigher failed
         """
         if self._terms is None:
             self._terms = self._weighing.plan(self._table, self._request)
+        if not self._terms:
+            return None
         return self._weighing.rank_rows(
             self._table, rows, self._request, self._terms
         ).totals

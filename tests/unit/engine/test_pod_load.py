@@ -52,6 +52,7 @@ class Cluster:
         ]  # fmt: skip
         self.names = [one.host for one in hosts]
         table = build_table(list(enumerate(hosts)))
+        self.snapshot = Snapshot(table, {}, 1)
         self.use = PodUse(60.0)
         self.use.replace([])
         pipeline = HostPipeline(
@@ -67,7 +68,7 @@ class Cluster:
         )
         self.evaluator = PodEvaluator(
             pipeline,
-            lambda: Snapshot(table, {}, 1),
+            lambda: self.snapshot,
             places,
             UnknownNodes(NodeReader('d', {}, ())),
         )
@@ -188,6 +189,32 @@ def test_weights_keep_their_distance_when_load_does_not_count():
     assert scoring.scores(None, np.array([0.02, 0.0])).tolist() == [10, 9]
     assert scoring.scores(None, np.array([1.0, 1.0])).tolist() == [0, 0]
     assert scoring.scores(None, np.array([])).tolist() == []
+
+
+def test_same_nodes_are_judged_anew_for_another_pod_or_table():
+    cluster = Cluster([65536, 65536], fpgas=[1])
+    plain, wanting = new_pod(1), new_pod(2)
+    requests = wanting['spec']['containers'][0]['resources']['requests']
+    requests['example.com/fpga'] = '1'
+    nodes = Nodes(['n0', 'n1'])
+
+    def passed(pod: Any) -> list[str]:
+        return cluster.evaluator.filter(pod, nodes, to_place=False).passed
+
+    assert passed(plain) == ['n0', 'n1']
+    assert passed(wanting) == ['n0']
+    assert passed(plain) == ['n0', 'n1']
+    cluster.snapshot = Cluster([65536, 65536], fpgas=[0, 1]).snapshot
+    assert passed(wanting) == ['n1']
+    assert passed(wanting) == ['n1']
+
+
+def test_weighers_that_say_nothing_leave_the_scores_to_load():
+    distances = np.array([0.0, 1.0, 3.0])
+    scoring = LoadScoring(EVEN)
+    assert scoring.scores(distances, None).tolist() == (
+        scoring.scores(distances, np.zeros(3)).tolist()
+    )
 
 
 @pytest.mark.parametrize('asked', [True, False])

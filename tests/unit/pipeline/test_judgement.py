@@ -67,6 +67,17 @@ def test_judgement_is_that_of_a_single_request(memory):
         assert len(set(totals)) > 1
 
 
+def test_some_hosts_pass_where_all_of_them_do():
+    hosts, request = table({'hosts': HOSTS}), documents.request({'flavor': {}})
+    judgement = pipeline().judge(hosts, request)
+    assert judgement.do_pass(np.array([2, 4]))
+    assert not judgement.do_pass(np.array([2, 3]))
+    every = HostPipeline([], [], Settings()).judge(hosts, request)
+    assert every.do_pass(np.array([2, 3]))
+    # Without weighers there is nothing to rank by.
+    assert every.totals(np.array([2, 3])) is None
+
+
 def test_filters_that_want_to_be_asked_are_asked_each_time():
     one = Counting()
     judgement = pipeline(one).judge(
