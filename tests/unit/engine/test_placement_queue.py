@@ -133,6 +133,31 @@ def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     assert begin(queue).tasks
 
 
+def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
+    """Each keeps a worker of the service busy."""
+    few = [Task(f'few{number}') for number in range(4)]
+    some = [Task(f'some{number}') for number in range(5)]
+    more = [Task(f'more{number}') for number in range(5)]
+    put(queue, [Task('a')])
+    call = begin(queue)
+    put(queue, few)
+    following = queue.take(0.0)
+    joined = waiting(following)
+    put(queue, [Task('b')])
+    assert [one.hosts for one in joined.result(30)] == [{'b': 'host-b'}]
+    assert queue.begin(following) == []
+    put(queue, some)
+    assert begin(queue).tasks == some
+    # No more of them than three.
+    put(queue, more)
+    fourth = queue.take(0.0)
+    begun = waiting(fourth)
+    assert not begun.done()
+    assert queue.gather_s(15) > 0
+    queue.done(call)
+    assert begun.result(30) == []
+
+
 def test_a_full_call_waits_for_no_other(queue):
     put(queue, [Task('a')])
     begin(queue)
@@ -201,7 +226,7 @@ def test_requests_gather_only_beside_a_call(queue, clock):
     put(queue, [Task('a')])
     call = begin(queue)
     assert 0 < queue.gather_s(1) < 1
-    assert queue.gather_s(MOST_AT_ONCE) == 0
+    assert queue.gather_s(placement_queue._ENOUGH) == 0
     # Those after it would go in a later call than this one.
     alone = queue.gather_s(1)
     put(queue, [Task('b')])
