@@ -59,7 +59,11 @@ def test_a_log_configuration_that_cannot_be_read_is_refused(tmp_path, text):
     ],
 )  # fmt: skip
 def test_a_line_names_the_error_once(message, line):
-    conf = new_conf(logging_default_format_string='%(message)s')
+    # With a request's context, and without one.
+    conf = new_conf(
+        logging_default_format_string='%(message)s',
+        logging_context_format_string='%(message)s',
+    )
     formatter = log_levels.Formatter(config=conf)
     try:
         raise errors.ConfigurationError('no such thing')
