@@ -107,14 +107,17 @@ def covering(mutant: Mutant, tests: Tests) -> list[str]:
     """Return tests that execute a mutant's line, in the order to run them.
 
     Those of the module's own test file first, then those that execute the
-    fewest lines beside it; as many as fit into the budget.
+    fewest lines beside it; as many as fit into the budget. Of a test file
+    named after the module all are run that use it: what is kept of an earlier
+    test, such as a parsed document, is not executed again.
     """
     mirror = f'test_{pathlib.Path(mutant.path).stem}.py'
     found = []
     for name, test in tests.items():
         lines = test['lines'].get(mutant.path, ())  # type: ignore[attr-defined]
-        if test['passed'] and not set(mutant.lines).isdisjoint(lines):
-            own = mirror in name
+        own = mirror in name
+        executes = (own and lines) or not set(mutant.lines).isdisjoint(lines)
+        if test['passed'] and executes:
             total = sum(map(len, test['lines'].values()))  # type: ignore[attr-defined]
             found.append((not own, total, test['seconds'], name))
     chosen, spent = [], 0.0

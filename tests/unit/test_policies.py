@@ -6,6 +6,7 @@ import itertools
 import os
 
 import pytest
+from oslo_config import cfg
 
 from scheduler_service import errors, policies
 from tests.support.services import new_conf
@@ -127,6 +128,14 @@ def test_rules_change_when_the_file_does(make, file, monkeypatch):
     assert enforcer.allows('ping', {}, {'roles': ['admin']})
 
 
+def test_the_file_is_not_looked_at_for_every_verdict(make, file, monkeypatch):
+    monkeypatch.setattr(policies, '_RELOAD_S', 3600.0)
+    enforcer = make('"ping": "role:member"')
+    assert enforcer.allows('ping', {}, OWNER)
+    write(file, '"ping": "role:other"')
+    assert enforcer.allows('ping', {}, OWNER)
+
+
 def test_rules_stay_when_the_file_becomes_unreadable(
     make, file, monkeypatch, caplog
 ):
@@ -160,3 +169,37 @@ def test_names_that_nothing_asks_for_are_listed(make, caplog):
     enforcer = make('"pign": "@"\n"ours": "role:o"\n"ping": "rule:ours"')
     assert enforcer.unknown_rules() == ['pign']
     assert 'pign' in caplog.text
+
+
+@pytest.fixture
+def tool_conf(monkeypatch):
+    """The options that oslo.policy's tools read, of this test alone."""
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[], default_config_dirs=[])
+    monkeypatch.setattr(policies.cfg, 'CONF', conf)
+    return conf
+
+
+def test_tools_check_the_file_that_the_daemon_reads(
+    tool_conf, tmp_path, monkeypatch
+):
+    policy = tmp_path / 'rules.yaml'
+    policy.write_text(f'{RULE}: "role:operator"\n')
+    config = tmp_path / 'scheduler-service.conf'
+    config.write_text(f'[oslo_policy]\npolicy_file = {policy}\n')
+    monkeypatch.setattr(
+        'sys.argv', ['oslopolicy-validator', f'--config-file={config}']
+    )
+    enforcer = policies.enforcer_of_tools()
+    enforcer.load_rules()
+    assert {*enforcer.file_rules} == {RULE}
+    assert {rule.name for rule in policies.RULES} <= {*enforcer.rules}
+
+
+def test_tools_keep_the_files_of_their_own_command_line(tool_conf, tmp_path):
+    config = tmp_path / 'tool.conf'
+    config.write_text('[oslo_policy]\npolicy_file = absent.yaml\n')
+    tool_conf(['--config-file', str(config)])
+    enforcer = policies.enforcer_of_tools()
+    assert tool_conf.oslo_policy.policy_file == 'absent.yaml'
+    assert {*enforcer.registered_rules} == {one.name for one in policies.RULES}

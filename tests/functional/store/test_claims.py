@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from scheduler_service.columns.metadata import least_number
 from scheduler_service.store import claims, schema
-from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Writer
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -35,6 +35,21 @@ def test_claim_is_lost_when_the_host_is_full(store):
     with pytest.raises(claims.ClaimLost):
         write_claims(store, new_claim(snapshot, 1))
     assert used_amounts(store)['MEMORY_MB'] == 4096
+
+
+def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    delivered = {'key': 'message/0', 'redelivered': True}
+    write_claims(store, new_claim(snapshot, 100, **delivered))
+    with store.reading() as conn:
+        (outcome,) = outcomes.find(conn, 'message/0')
+    assert outcome.kind == outcomes.CLAIMED
+    # Without instances of its own, each daemon makes up others.
+    before = used_amounts(store)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, new_claim(snapshot, 100, **delivered))
+    assert used_amounts(store) == before
 
 
 def test_nothing_is_written_when_one_claim_of_a_batch_is_lost(store):

@@ -41,6 +41,16 @@ def test_it_has_no_opinion_without_a_query(hints):
     assert not has_opinion(JsonFilter(), HOSTS, request)
 
 
+def test_a_host_fails_when_any_part_cannot_be_read():
+    document = inventory(
+        a={'stats': {'x': 'text', 'y': 3}},
+        b={'stats': {'x': 3, 'y': 'text'}},
+        c={'stats': {'x': 3, 'y': 3}},
+    )
+    query = ['or', ['<', '$stats.x', 9], ['<', '$stats.y', 9]]
+    assert passing(JsonFilter(), document, hint(query)) == ['c']
+
+
 @pytest.mark.parametrize(
     ('query', 'expected'),
     [

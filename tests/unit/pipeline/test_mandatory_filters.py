@@ -9,6 +9,7 @@ from scheduler_service.filters.hosts.aggregate_ram_filter import (
 )
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.model import documents
+from scheduler_service.pipeline.mandatory_filters import RequestedDestination
 from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -67,3 +68,18 @@ def test_disk_of_a_claim_is_compared_when_the_flavor_has_another(
     document = inventory(a={'local_gb': 10})
     assert passing(DiskFilter(), document, request) == ['a']
     assert passing(Resources([DiskFilter()]), document, request) == expected
+
+
+@pytest.mark.parametrize(
+    ('destination', 'hosts'),
+    [
+        ({'cell': 'x'}, ['a']),
+        ({'cell': 'x', 'allow_cross_cell_move': True}, ['a', 'b', 'c']),
+        ({'allow_cross_cell_move': False}, ['a', 'b', 'c']),
+        ({'host': 'b', 'cell': 'x'}, ['b']),
+    ],
+)
+def test_a_cell_is_insisted_on_unless_a_move_may_leave_it(destination, hosts):
+    document = inventory(a={'cell_uuid': 'x'}, b={'cell_uuid': 'y'}, c={})
+    request = {'requested_destination': destination}
+    assert passing(RequestedDestination(), document, request) == hosts
