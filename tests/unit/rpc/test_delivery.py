@@ -91,6 +91,16 @@ def test_try_send_now_leaves_the_message_where_it_was_not_sent():
     assert steps == ['try_reply']
 
 
+def test_try_send_now_leaves_the_message_where_sending_fails():
+    class Failing(DirectMessage):
+        def try_reply(self, reply=None, failure=None):
+            raise RuntimeError('no such queue')
+
+    steps: list[str] = []
+    assert not Delivery(Failing(steps), 1, None).try_send_now()
+    assert steps == []
+
+
 @pytest.mark.parametrize('on_reply', [None, lambda *_: None])
 def test_try_send_now_sends_nothing_that_may_wait(on_reply):
     steps: list[str] = []
