@@ -42,6 +42,21 @@ def test_claim_is_confirmed_when_its_own_host_reports_it(store):
         assert claim_queries.show(conn, one.consumer)['state'] == 'confirmed'
 
 
+def test_other_daemons_are_told_of_what_is_confirmed(store):
+    snapshot = import_two_hosts(store)
+    one, other = (claim_on(snapshot, 0) for _ in range(2))
+    write_claims(store, one, other)
+    seen = {one.consumer: 'compute-1'}
+
+    def touched(writer):
+        lifecycle.confirm(writer, seen)
+        return [*writer.touched.instances]
+
+    assert store.write(touched) == [one.consumer]
+    # Again there is nothing to tell.
+    assert store.write(touched) == []
+
+
 def test_a_move_holds_both_places_until_it_is_confirmed(store):
     snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 0)
@@ -118,6 +133,9 @@ def test_claims_expire_when_nobody_confirmed_them(store):
     )
     seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
+    with store.reading() as conn:
+        assert not expiry.any_to_expire(conn, 60)
+        assert expiry.any_to_expire(conn, -60)
     assert store.write(lambda w: expiry.expire(w, 60)) == {
         'claims': 0, 'moves': 0,
     }  # fmt: skip
