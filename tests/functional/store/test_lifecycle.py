@@ -71,7 +71,13 @@ def test_a_move_holds_both_places_until_it_is_confirmed(store):
     assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
     with pytest.raises(claims.ClaimLost):
         write_claims(store, moving)
-    store.write(lambda w: lifecycle.confirm(w, {one.consumer: 'compute-2'}))
+
+    def touched(writer):
+        lifecycle.confirm(writer, {one.consumer: 'compute-2'})
+        return {*writer.touched.load}
+
+    # Daemons are told of both hosts.
+    assert store.write(touched) == set(snapshot.hosts.ids.tolist())
     assert used_memory(store) == [0, 1024]
     with store.reading() as conn:
         shown = claim_queries.show(conn, one.consumer)
