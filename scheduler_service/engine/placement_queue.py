@@ -181,6 +181,10 @@ class PlacementQueue(Generic[T]):
     def done(self, call: Call[T]) -> None:
         """Say that the tasks of a call are done."""
         with self._changed:
+            if self._next is call:
+                # It failed before it began: others are prepared after it.
+                self._next = None
+                self._changed.notify_all()
             self._end(call)
             self._pending -= len(call.tasks)
 

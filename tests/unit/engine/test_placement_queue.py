@@ -116,6 +116,15 @@ def test_only_one_call_is_prepared(queue):
     assert queue.take(0.0) is None
 
 
+def test_a_call_that_fails_before_it_begins_holds_nothing_up(queue):
+    put(queue, [Task('a')])
+    queue.done(queue.take(0.0))
+    assert not queue.has_pending
+    same = Task('a')
+    put(queue, [same])
+    assert begin(queue).tasks == [same]
+
+
 def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
     put(queue, [Task('a')])
     call = begin(queue)
