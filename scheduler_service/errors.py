@@ -95,6 +95,20 @@ def as_scheduler_error(fault: BaseException) -> SchedulerError:
     return SchedulerError(f'Internal error: {fault}')
 
 
+def without_traceback(error: SchedulerError) -> SchedulerError:
+    """Return an error that is kept, without what it was raised in.
+
+    The frames of a traceback hold the request and all that came with it. A
+    request that holds its error would be a reference cycle, and stay in
+    memory until the garbage collector's rare full collection.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
 class InvalidRequest(SchedulerError):
     """The request is not valid."""
 

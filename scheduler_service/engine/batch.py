@@ -183,7 +183,7 @@ class SchedulingBatch:
         except errors.NoValidHost as error:
             table = self._overlay.table
             if not self._selector.requery_extenders(job, table):
-                self._refused.append((job, error))
+                self._refused.append((job, errors.without_traceback(error)))
         except errors.SchedulerError as error:
             self._replies.refuse(job, error)
         except turns.TurnOver:

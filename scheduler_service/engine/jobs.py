@@ -207,6 +207,8 @@ class Job(msgspec.Struct, eq=False):
         A caller that saw the error must not get a claim when its message is
         redelivered.
         """
+        if isinstance(error, errors.SchedulerError):
+            errors.without_traceback(error)
         if self.done():
             return
         if isinstance(error, _NOT_RECORDED) or not self._record(None, error):
