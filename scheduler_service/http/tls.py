@@ -168,20 +168,21 @@ class Transport(asyncio.Transport):
         if not self._reading:
             return
         received, read = self._session.received, self._session.tls.read
-        pieces: list[bytes] = []
+        data = b''
         has_ended = False
         try:
             while received.pending and not has_ended:
-                pieces.append(read(_RECORD_BYTES))
-                has_ended = not pieces[-1]
+                piece = read(_RECORD_BYTES)
+                has_ended = not piece
+                data += piece
         except ssl.SSLWantReadError:
             # A record that arrived in part.
             pass
         except OSError as fault:
             self._lose(fault)
             return
-        if pieces and pieces[0]:
-            self._give(pieces[0] if len(pieces) == 1 else b''.join(pieces))
+        if data:
+            self._give(data)
         if has_ended:
             self._end_reading()
         elif self._session.to_send.pending:
@@ -213,9 +214,19 @@ class Transport(asyncio.Transport):
             return
         if self._waiting or len(data) > _WRITTEN_BYTES:
             self._plain.append(memoryview(data))
-        else:
-            self._session.tls.write(data)
-        self._flush()
+            self._flush()
+            return
+        session = self._session
+        session.tls.write(data)
+        encrypted = session.to_send.read()
+        # A client nearly always takes all of a reply at once.
+        try:
+            sent = self._sock.send(encrypted)
+        except OSError:
+            sent = 0
+        if sent < len(encrypted):
+            self._unsent = encrypted[sent:]
+            self._flush()
 
     def _flush(self) -> None:
         """Send what can be sent now, and wait for the client with the rest."""
