@@ -100,6 +100,21 @@ def test_an_instance_moves_elsewhere_when_its_own_host_is_the_best(
     assert 'claims_lost' not in service.daemon.scheduler.health.counters()
 
 
+def test_what_a_move_took_is_known_to_the_next_request(start):
+    """It is not tried, and lost, on the host that the move filled."""
+    service, move = start(True, first=1024, other=1024)
+    assert move() == ['other']
+    answer = service.client.select_destinations(
+        CONTEXT, {'flavor': {'vcpus': 1, 'memory_mb': 512}}
+    )
+    assert len(hosts_of(answer)) == 1
+    with pytest.raises(errors.NoValidHost):
+        service.client.select_destinations(
+            CONTEXT, {'flavor': {'vcpus': 1, 'memory_mb': 1200}}
+        )
+    assert 'claims_lost' not in service.daemon.scheduler.health.counters()
+
+
 @pytest.mark.parametrize('claim', [True, False])
 def test_no_host_is_found_when_an_instance_could_stay_only(start, claim):
     _, move = start(claim, first=65536)

@@ -188,13 +188,15 @@ def test_a_message_is_taken_again_when_it_was_returned(listener, publish):
 
 
 def test_nothing_but_ping_is_taken_when_the_driver_pauses(
-    driver, listener, publish
+    driver, listener, publish, channel, topic
 ):
     driver.pause()
     publish('select_destinations')
     publish('ping')
     assert method_of(take(listener)) == 'ping'
     assert poll_some_more(listener) == []
+    # Whatever comes goes to daemons that do not pause.
+    assert channel.queue_declare(topic, passive=True).consumer_count == 0
     driver.resume()
     assert method_of(take(listener)) == 'select_destinations'
 
@@ -207,6 +209,46 @@ def test_a_listener_pauses_when_the_driver_paused_before(driver, topic):
     driver.resume()
     assert not late.paused
     late.cleanup()
+    later = driver.listen(target, 1, None)._poll_style_listener
+    assert not later.paused
+    later.cleanup()
+
+
+def test_driver_is_connected_while_every_listener_is(
+    driver, listener, monkeypatch
+):
+    assert driver.is_connected() is True
+    listener.conn.connection.connection.close()
+    assert driver.is_connected() is False
+    # The poller makes a lost connection again.
+    wait_until(lambda: listener.poll(0.1) or driver.is_connected(), 30)
+    monkeypatch.setattr(rabbit, '_CONNECT_S', 0.0)
+    driver._connecting_since = time.monotonic() - 1.0
+    assert driver.is_connected() is False
+
+
+def test_replies_are_left_to_the_publisher_while_the_connection_is_lost(
+    driver, channel
+):
+    queue = declared(channel)
+    assert driver.try_publish(queue, b'"five"')
+    driver._local.conn.connection.connection.close()
+    assert driver.try_publish(queue, b'"six"') is False
+    driver.publish_reply(queue, b'"six"')
+    assert driver.try_publish(queue, b'"seven"') is True
+    found = [body_of(channel, queue) for _ in range(3)]
+    assert found == ['"five"', '"six"', '"seven"']
+
+
+@pytest.mark.parametrize(
+    ('unacknowledged', 'seconds'),
+    [(0, 0.0), (1, 0.02), (96, 0.02), (97, 0.001), (128, 0.001)],
+)
+def test_acknowledgements_wait_less_when_the_prefetch_is_nearly_used_up(
+    listener, unacknowledged, seconds
+):
+    listener._unacknowledged = unacknowledged
+    assert listener._ack_wait_s == seconds
 
 
 def test_reply_is_in_its_queue_when_it_was_published_at_once(driver, channel):

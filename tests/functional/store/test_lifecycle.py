@@ -57,6 +57,40 @@ def test_other_daemons_are_told_of_what_is_confirmed(store):
     assert store.write(touched) == []
 
 
+@pytest.mark.parametrize('amounts', [{}, {'MEMORY_MB': 64}])
+def test_other_daemons_are_told_of_what_is_released(store, amounts):
+    """The host has an instance less, also where it used nothing."""
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 1, amounts=amounts)
+    write_claims(store, one)
+    told: list[str] = []
+    before = load_snapshot(store)
+
+    def touched(writer):
+        lifecycle.cancel(writer, {one.consumer: None})
+        return {*writer.touched.load}
+
+    assert store.write(touched) == {one.host_id}
+    with store.reading() as conn:
+        after = change_feed.refresh(conn, before, {}, told.extend)
+    assert told == [one.consumer]
+    assert_same_snapshot(after, load_snapshot(store))
+
+
+def test_reported_instance_stays_on_its_host_while_it_moves(store):
+    """Where it is not known by a claim yet, both hosts count it."""
+    snapshot = import_two_hosts(store)
+    reported = str(uuid.uuid4())
+    import_inventory(store, {'instances': [
+        {'uuid': reported, 'host': 'compute-1'},
+    ]})  # fmt: skip
+    moving = claim_on(snapshot, 1, consumer=reported, known=True, move=True)
+    write_claims(store, moving)
+    placed = load_snapshot(store).hosts.instances.get(reported)
+    assert placed is not None
+    assert (placed.host, placed.bound_for) == ('compute-1', 'compute-2')
+
+
 def test_a_move_holds_both_places_until_it_is_confirmed(store):
     snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 0)

@@ -114,6 +114,8 @@ def test_an_empty_query_is_true(query):
     [
         pytest.param(['<', '$free_ram_mb', '2000'], id='number with text'),
         pytest.param(['xor', 1], id='unknown operator'),
+        pytest.param(['and', ['xor', 1]], id='unknown operator inside'),
+        pytest.param(['or', ['=', 1, 1], ['xor', 1]], id='one not needed'),
         pytest.param(['!=', 1, 2], id='no operator for unequal'),
         pytest.param([['=', 1, 1]], id='no operator'),
         pytest.param(['in', '$free_ram_mb', [512]], id='list is a query'),

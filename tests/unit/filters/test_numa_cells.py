@@ -53,3 +53,53 @@ def test_dedicated_cpus_fit_when_enough_threads_of_cores_are_free(
     document = inventory(a={'numa_topology': {'cells': [cell]}})
     hosts = passing(NUMATopologyFilter(), document, request)
     assert hosts == (['a'] if passes else [])
+
+
+@pytest.mark.parametrize(
+    ('used', 'asked', 'passes'),
+    [
+        (None, '2048', True),
+        (0, '2048', True),
+        (128, '2048', True),
+        (129, '2048', False),
+        (256, '2048', False),
+        (129, 'large', False),
+        (128, 'large', True),
+        (256, 'any', True),
+        (256, 'small', True),
+    ],
+)
+def test_pages_hold_the_memory_when_enough_are_not_used(used, asked, passes):
+    """256 MB are 128 pages of 2 MiB."""
+    large = {'size_kb': 2048, 'total': 256}
+    if used is not None:
+        large['used'] = used
+    small = {'size_kb': 4, 'total': 65536, 'used': 0}
+    cell = {'cpuset': [0, 1], 'memory': 1024, 'mempages': [small, large]}
+    request = {
+        'flavor': {
+            'vcpus': 1,
+            'memory_mb': 256,
+            'extra_specs': {'hw:mem_page_size': asked},
+        }
+    }
+    document = inventory(a={'numa_topology': {'cells': [cell]}})
+    hosts = passing(NUMATopologyFilter(), document, request)
+    assert hosts == (['a'] if passes else [])
+
+
+def test_pages_of_one_kilobyte_are_pages():
+    cell = {
+        'cpuset': [0],
+        'memory': 64,
+        'mempages': [{'size_kb': 1, 'total': 65536}],
+    }
+    request = {
+        'flavor': {
+            'vcpus': 1,
+            'memory_mb': 64,
+            'extra_specs': {'hw:mem_page_size': '1'},
+        }
+    }
+    document = inventory(a={'numa_topology': {'cells': [cell]}})
+    assert passing(NUMATopologyFilter(), document, request) == ['a']

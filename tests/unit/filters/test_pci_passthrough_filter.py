@@ -14,6 +14,8 @@ ALIASES = (
     '{"name": "nic", "vendor_id": "8086"}',
     '{"name": "x710", "vendor_id": "8086", "product_id": "1572"}',
     '{"name": "whole", "vendor_id": "8086", "device_type": "type-PF"}',
+    '{"name": "any", "vendor_id": "8086", "device_type": ""}',
+    '{"name": "nobody", "vendor_id": ""}',
 )
 SETTINGS = {'pci_aliases': ALIASES}
 
@@ -53,6 +55,9 @@ def passes(document, alias):
         # All at once: a device is given only one time.
         ('x710:2,nic:1', True),
         ('x710:2, nic:2', False),
+        # Without a type, devices of any type; other fields are taken as is.
+        ('any:3', True),
+        ('nobody:1', False),
     ],
 )
 def test_free_devices_of_all_pools_have_to_suffice(alias, expected):

@@ -71,6 +71,27 @@ def test_a_repeated_delivery_goes_on_with_the_step_that_failed():
     assert serialized == [1]
 
 
+def test_destination_is_the_reply_queue_once_the_result_is_passed_on():
+    class OnReply:
+        destination = 'elsewhere'
+
+        def __call__(self, result, error) -> None:
+            pass
+
+    message = Message([], fails=True)
+    message.reply_q = 'reply_one'
+    assert Delivery(message, 1, None).destination == 'reply_one'
+    delivery = Delivery(message, 1, None, OnReply())
+    assert delivery.destination == 'elsewhere'
+    with pytest.raises(RuntimeError):
+        delivery()
+    assert delivery.destination == 'reply_one'
+
+
+def test_destination_is_not_known_when_the_message_names_no_queue():
+    assert Delivery(Message([]), 1, None).destination is None
+
+
 def test_an_error_is_sent_as_the_bus_takes_it():
     error = errors.NoValidHost()
     message = Message([])
@@ -147,6 +168,14 @@ def answer(count: int) -> HostsAnswer:
             for n in range(count)
         ],
     )
+
+
+def test_a_message_is_acknowledged_once_when_its_reply_comes_later():
+    steps: list[str] = []
+    delivery = Delivery(Message(steps), 1, None)
+    delivery.acknowledge()
+    delivery()
+    assert steps == ['acknowledge', 'reply']
 
 
 def test_an_abandoned_message_is_acknowledged_without_a_reply():
