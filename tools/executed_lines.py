@@ -2,6 +2,7 @@
 
 ``LINES_FILES`` names the files, ``LINES_FOLDER`` where each process writes
 what its tests executed. The test that runs gets what all threads execute.
+What functions keep of earlier tests is forgotten before each.
 """
 
 from __future__ import annotations
@@ -47,9 +48,19 @@ def pytest_sessionstart() -> None:
     sys.settrace(_trace)
 
 
+def _clear_caches() -> None:
+    """Have functions that keep their results execute their lines again."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith('scheduler_service'):
+            for value in list(vars(module).values()):
+                if hasattr(value, 'cache_clear'):
+                    value.cache_clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: Any) -> Any:
     """Collect the lines of one test, with its fixtures."""
+    _clear_caches()
     _current.clear()
     _tests[item.nodeid] = {'seconds': 0.0, 'passed': True}
     done = yield

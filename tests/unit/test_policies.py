@@ -91,6 +91,7 @@ def test_is_admin_has_to_be_true(make):
     enforcer = make()
     assert enforcer.allows('ping', {}, {'roles': [], 'is_admin': True})
     assert not enforcer.allows('ping', {}, {'roles': [], 'is_admin': False})
+    assert not enforcer.allows('ping', {}, {'roles': []})
 
 
 def test_callers_with_other_roles_share_a_verdict(make):

@@ -65,6 +65,14 @@ def join(
     return True
 
 
+def project_of_group(conn: Connection, group: str) -> str | None:
+    """Return the project of a group; None: it has none, or does not exist."""
+    table = schema.server_groups
+    query = sa.select(table.c.project_id).where(table.c.uuid == group)
+    project_id: str | None = conn.execute(query).scalar()
+    return project_id
+
+
 def remove_members(writer: Writer, instances: Sequence[str]) -> None:
     """Remove instances from the groups that they are members of."""
     found = writer.conn.execute(_GROUPS_OF, {'keys': instances})

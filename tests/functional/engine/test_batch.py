@@ -11,10 +11,12 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import claiming, host_scheduler
+from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from tests.support.documents import CONTEXT
+from tests.support.services import hosts_of
 from tests.support.stores import DEFAULT_RATIOS
 
 # Only PostgreSQL claims one portion while the next one is selected.
@@ -177,6 +179,26 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
     placed = [one['result']['placements'] for one in answers]
     assert placed[70] == placed[5]
     assert sorted(claimed) == sorted(set(uuids))
+
+
+def test_requests_that_claim_nothing_take_no_room_from_each_other(
+    make_service,
+):
+    """They come while the first one is decided, so they share a batch."""
+    service = make_service()
+    asked = documents.request({'flavor': {'memory_mb': 8192}})
+    answers = [
+        service.daemon.scheduler.select_destinations(asked, claim=False)
+        for _ in range(100)
+    ]
+    hosts = {one.result(30).placements[0].selected.host for one in answers}
+    placed = service.client.select_destinations(
+        CONTEXT, {'flavor': {'memory_mb': 8192}}
+    )
+    assert hosts & set(hosts_of(placed))
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
+        assert held.scalar_one() == 1
 
 
 def test_a_request_is_answered_when_the_database_is_away_for_a_while(

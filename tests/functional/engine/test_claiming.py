@@ -7,7 +7,8 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from tests.support.documents import CONTEXT, SMALL
+from scheduler_service.store.writing import admin
+from tests.support.documents import CONTEXT, OWNER, SMALL, STRANGER
 from tests.support.services import hosts_of
 from tests.support.stores import load_snapshot
 
@@ -36,6 +37,45 @@ def test_instances_stay_in_place_when_others_are_asked_for_with_them(
             "SELECT sum(used) FROM inventories WHERE resource_class = 'VCPU'"
         )
         assert used.scalar_one() == 3
+
+
+def test_an_instance_of_another_project_is_neither_shown_nor_moved(
+    make_service,
+):
+    """Nor would it be claimed where it is no member of a group."""
+    service = make_service()
+    one = str(uuid.uuid4())
+    asked = {'flavor': SMALL, 'instance_uuids': [one]}
+    service.client.select_destinations(OWNER, {**asked, 'project_id': 'p'})
+    for move in (False, True):
+        with pytest.raises(errors.Forbidden, match=one):
+            service.client.select_destinations(
+                STRANGER, {**asked, 'project_id': 'q'}, move=move
+            )
+
+
+def test_a_group_of_another_project_is_not_joined(make_service):
+    """Not even one that was stored since the hosts were read."""
+    service = make_service()
+    group = admin.ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
+    service.store.write(lambda writer: admin.create_group(writer, group))
+    asked = {'flavor': SMALL, 'instance_group': group.uuid}
+    for _ in range(2):
+        with pytest.raises(errors.Forbidden, match=group.uuid):
+            service.client.select_destinations(
+                STRANGER, {**asked, 'project_id': 'q'}
+            )
+        service.client.select_destinations(OWNER, {**asked, 'project_id': 'p'})
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql('SELECT * FROM server_group_members')
+        assert len(held.all()) == 2
+
+
+def test_a_group_that_nobody_stored_is_open_to_all(make_service):
+    asked = {'flavor': SMALL, 'instance_group': str(uuid.uuid4())}
+    make_service().client.select_destinations(
+        STRANGER, {**asked, 'project_id': 'q'}
+    )
 
 
 def test_a_claim_keeps_the_properties_of_its_image(make_service):

@@ -138,6 +138,20 @@ def test_claims_that_were_made_long_ago_are_found(store):
     assert unmarked(-60) == []
 
 
+def test_the_age_of_what_was_made_counts(store):
+    claim = claimed(store)
+    host = stored_host(store, claim.host).uuid
+    store.write(
+        lambda w: placement_records.mark_made(
+            w.conn, [claim.consumer], {host}, age=600
+        )
+    )
+    with store.reading() as conn:
+        found = placement_records.unconfirmed(conn, 300, 10)
+        assert [one.instance_uuid for one in found] == [claim.consumer]
+        assert placement_records.unconfirmed(conn, 900, 10) == []
+
+
 def test_new_records_are_written_at_once_or_not_at_all(store):
     claim = claim_on(import_two_hosts(store), 0)
     host = stored_host(store, claim.host).uuid

@@ -43,3 +43,35 @@ def test_placements_are_taken_back_when_a_transaction_fails():
     assert overlay.table.number('num_instances').tolist() == [1]
     assert overlay.table.instances.get('gone') is None
     assert overlay.table.instances.get('kept') is not None
+
+
+def test_those_that_were_assumed_last_are_taken_back():
+    """What was assumed before them stays, with the builds in its turn."""
+    hosts = [{'host': name, 'vcpus': 8} for name in 'ab']
+    overlay = Overlay(table({'hosts': hosts}))
+
+    def placed(*names: str) -> list[PlacedInstance]:
+        return [PlacedInstance(name, 'a', 'a') for name in names]
+
+    def figures() -> tuple[list[int], ...]:
+        found = overlay.table
+        return (
+            found.resources['VCPU'].used.tolist(),
+            found.number('num_instances').tolist(),
+            found.number('num_io_ops').tolist(),
+        )
+
+    with overlay.transaction():
+        overlay.assume_many([0, 1, 0], {'VCPU': 1}, placed('u', 'v', 'w'))
+        overlay.assume(1, {'VCPU': 3}, *placed('x'))
+        overlay.assume_many([0], {'VCPU': 2}, placed('y'))
+        assert figures() == ([4, 4], [3, 2], [3, 2])
+        overlay.forget_last(2)
+        assert figures() == ([2, 1], [2, 1], [2, 1])
+    assert figures() == ([2, 1], [2, 1], [0, 0])
+    assert overlay.table.instances.get('x') is None
+    assert overlay.table.instances.get('w') is not None
+    overlay.commit(2)
+    overlay.forget()
+    assert figures() == ([1, 1], [1, 1], [0, 0])
+    assert overlay.table.instances.get('w') is None

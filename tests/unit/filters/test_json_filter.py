@@ -35,6 +35,20 @@ def test_a_query_chooses_among_hosts():
     assert passing(JsonFilter(), document, hint(query)) == ['a']
 
 
+def test_a_query_reads_the_service_of_a_host():
+    document = inventory(
+        a={},
+        b={'status': 'disabled', 'disabled_reason': 'memory'},
+        c={'status': 'disabled', 'disabled_reason': 'disk'},
+    )
+    for query, expected in (
+        (['=', '$service.disabled', False], ['a']),
+        (['=', '$service.disabled', True], ['b', 'c']),
+        (['=', '$service.disabled_reason', 'disk'], ['c']),
+    ):
+        assert passing(JsonFilter(), document, hint(query)) == expected
+
+
 @pytest.mark.parametrize('hints', [{}, {'query': ''}, {'query': None}])
 def test_it_has_no_opinion_without_a_query(hints):
     request = {'scheduler_hints': hints}

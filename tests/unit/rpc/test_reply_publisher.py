@@ -306,6 +306,17 @@ def test_health_is_degraded_when_a_delivery_hangs(
     assert health.degraded == []
 
 
+def test_health_is_not_degraded_when_a_delivery_has_just_begun(
+    health, publisher
+):
+    delivery = Blocked()
+    publisher.put(delivery)
+    assert delivery.begun.wait(10)
+    publisher.check_health()
+    assert health.degraded == []
+    delivery.released.set()
+
+
 def test_a_line_is_tried_in_time_whichever_thread_hangs(publisher):
     for number in range(6):
         delivery = Recorded(missing_queue(), destination=f'queue-{number}')

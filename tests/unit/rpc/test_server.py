@@ -19,8 +19,14 @@ from scheduler_service.rpc.redelivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.rpc.server import Dispatcher, Pending, new_server
 from scheduler_service.store.connection import Store
+from scheduler_service.tracing import Tracer
+from tests.support.collector import collector
 from tests.support.services import new_conf
 from tests.support.waiting import wait_until
+
+SAMPLED = {
+    'traceparent': '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+}
 
 
 class Endpoint:
@@ -32,9 +38,11 @@ class Endpoint:
         self.asked: list[str] = []
         self.futures: dict[str, Future[str]] = {}
         self.undone: list[str] = []
+        self.contexts: list[dict[str, str]] = []
 
     def ask(self, ctxt, args, incoming):
         name = args['name']
+        self.contexts.append(ctxt)
         self.futures[name] = ReplyFuture()
         self.asked.append(name)
         return Pending(self.futures[name], undo=self.undone.append)
@@ -43,7 +51,7 @@ class Endpoint:
 class Bus:
     """A server, and what is sent to it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tracer: Tracer | None = None) -> None:
         health = Health()
         self.endpoint = Endpoint()
         self._name = uuid.uuid4().hex
@@ -60,6 +68,7 @@ class Bus:
             self._worker,
             CallMonitor(health),
         )
+        self._server.tracer = tracer
 
     def __enter__(self):
         self._publisher.start()
@@ -77,10 +86,19 @@ class Bus:
         self._publisher.stop(5)
         self._bus.cleanup()
 
-    def send(self, name, redelivered=False, timeout=None):
+    def send(self, name, redelivered=False, timeout=None, context=()):
         """Send a message of a name; return the queue that its reply is for."""
+        message = {'method': 'ask', 'args': {'name': name}}
+        return self.send_message(
+            message, name, redelivered, timeout, dict(context)
+        )
+
+    def send_message(
+        self, message, name='', redelivered=False, timeout=None, context=None
+    ):
+        """Send any message; return the queue that its reply is for."""
         replies = queue.Queue()
-        text = jsonutils.dumps([{}, {'method': 'ask', 'args': {'name': name}}])
+        text = jsonutils.dumps([context or {}, message])
         sent = inproc.Envelope(name, text, replies, redelivered, timeout)
         inproc.broker(f'{self._name}/').put('e/t', sent)
         return replies
@@ -95,6 +113,16 @@ class Bus:
 def bus(store):
     with Bus(store) as made:
         yield made
+
+
+@pytest.fixture
+def traced(store):
+    """Give a bus with a tracer, and the collector of its spans."""
+    with collector() as spans:
+        tracer = Tracer(spans.endpoint, 0.0, 'server')
+        with Bus(store, tracer) as made:
+            yield made, spans
+        tracer.close()
 
 
 @pytest.fixture
@@ -149,3 +177,92 @@ def test_result_is_undone_when_the_caller_has_left(bus):
     _, failure = replies.get(timeout=30)
     assert 'TooLate' in failure
     assert bus.endpoint.undone == ['claim']
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        pytest.param('ask', id='a text'),
+        pytest.param({'method': 'other', 'args': {}}, id='no such method'),
+        pytest.param({'method': None}, id='no method'),
+        pytest.param(
+            {'method': 'ask', 'namespace': 'a', 'args': {'name': 'a'}},
+            id='a namespace',
+        ),
+        pytest.param(
+            {'method': 'ask', 'version': '2.0', 'args': {'name': 'a'}},
+            id='another major version',
+        ),
+        pytest.param(
+            {'method': 'ask', 'version': '1.1', 'args': {'name': 'a'}},
+            id='a newer version',
+        ),
+        pytest.param(
+            {'method': 'ask', 'version': 'x', 'args': {'name': 'a'}},
+            id='no version',
+        ),
+    ],
+)
+def test_what_is_no_request_is_refused_and_not_passed_on(bus, message):
+    _, failure = bus.send_message(message).get(timeout=30)
+    assert 'InvalidRequest' in failure
+    assert bus.endpoint.asked == []
+
+
+def test_trace_has_the_reply_as_its_last_stage(traced):
+    bus, spans = traced
+    replies = bus.send('a', context=SAMPLED)
+    bus.wait_for('a')
+    # The request takes much longer than its reply.
+    time.sleep(0.5)
+    bus.endpoint.futures['a'].set_result('done')
+    replies.get(timeout=30)
+    found = spans.wait_for('ask', 'reply')
+    whole, reply = found['ask'], found['reply']
+    assert whole.attributes['scheduler.outcome'] == 'answered'
+    assert reply.parent == whole.id
+    assert whole.end - whole.start >= 0.5e9
+    assert reply.start - whole.start >= 0.4e9
+    assert whole.start <= reply.start <= reply.end <= whole.end + 1e6
+
+
+def test_what_a_message_causes_has_its_trace_as_parent(traced):
+    bus, spans = traced
+    replies = bus.send('a', context=SAMPLED)
+    bus.wait_for('a')
+    bus.endpoint.futures['a'].set_result('done')
+    replies.get(timeout=30)
+    whole = spans.wait_for('ask')['ask']
+    passed_on = bus.endpoint.contexts[0]['traceparent'].split('-')
+    assert passed_on[1:3] == [whole.trace, whole.id]
+    assert whole.parent == SAMPLED['traceparent'].split('-')[2]
+
+
+def test_trace_of_a_request_that_is_returned_says_so(traced):
+    bus, spans = traced
+    replies = bus.send('a', context=SAMPLED)
+    bus.wait_for('a')
+    bus.endpoint.futures['a'].set_exception(RequestReturned())
+    bus.wait_for('a', 'a')
+    bus.endpoint.futures['a'].set_result('again')
+    replies.get(timeout=30)
+    wait_until(lambda: len(spans.named('ask')) == 2, 40)
+    outcomes = [
+        one.attributes['scheduler.outcome'] for one in spans.named('ask')
+    ]
+    assert outcomes == ['returned', 'answered']
+
+
+def test_message_that_is_no_request_has_a_trace_too(traced):
+    bus, spans = traced
+    bus.send_message('text', context=SAMPLED).get(timeout=30)
+    found = spans.wait_for('None')['None']
+    assert found.attributes['scheduler.outcome'] == 'InvalidRequest'
+
+
+def test_unexpected_fault_is_answered_without_its_text(bus):
+    """The endpoint takes what it is asked from the arguments."""
+    _, failure = bus.send_message({'method': 'ask', 'args': {}}).get(
+        timeout=30
+    )
+    assert 'Internal error: KeyError' in failure
