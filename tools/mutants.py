@@ -1,6 +1,9 @@
 """Makes mutants of a module: its source with one small change.
 
-Stateless. Annotations, docstrings, log lines and texts of errors stay.
+Stateless. Annotations, docstrings, log lines and texts of errors stay, and so
+do changes that nothing can tell apart: a named size or time is replaced by 0
+and not by one more, a comparison of times is turned round and not moved by an
+instant, and keywords that declare a class or a thread are left alone.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn,
     ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt,
+}  # fmt: skip
+# Names of times in comparisons.
+_TIME = re.compile(r'monotonic\(\)|\btime\(\)|\bnow\b|_at\b|deadline\b')
+_DECLARING = frozenset(('daemon', 'frozen', 'kw_only', 'eq'))
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -60,8 +69,12 @@ def of(path: str, source: str) -> Iterator[Mutant]:
     tree = ast.parse(source)
     lines = source.splitlines(keepends=True)
     statements = _statements(tree)
+    named = {id(value) for value in _named_numbers(tree)}
     changes = {
-        change: None for node in _code(tree) for change in _changes(node)
+        change: None
+        for node in _code(tree)
+        for change in _changes(node)
+        if id(node) not in named or change.text == '0'
     }
     for change in sorted(changes):
         before = _text(lines, change)
@@ -75,6 +88,18 @@ def of(path: str, source: str) -> Iterator[Mutant]:
             line = change.start[0]
             around = statements.get(line, range(1, len(lines) + 1))
             yield Mutant(path, line, short[:150], mutated, around)
+
+
+def _named_numbers(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the numbers above 1 that the module gives a name."""
+    for node in tree.body:
+        value = getattr(node, 'value', None)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and (
+            isinstance(value, ast.Constant)
+            and isinstance(value.value, int | float)
+            and value.value > 1
+        ):
+            yield value
 
 
 def _statements(tree: ast.Module) -> dict[int, range]:
@@ -100,6 +125,8 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
             continue
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or _is_text(child):
+                continue
+            if isinstance(child, ast.keyword) and child.arg in _DECLARING:
                 continue
             yield child
             yield from _code(child)
@@ -133,7 +160,10 @@ def _changes(node: ast.AST) -> Iterator[_Change]:
 def _expression_texts(node: ast.AST) -> Iterator[str]:
     """Yield what replaces an expression."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        other = _COMPARISONS[type(node.ops[0])]()
+        others = _COMPARISONS
+        if type(node.ops[0]) in _OPPOSITES and _TIME.search(ast.unparse(node)):
+            others = _OPPOSITES
+        other = others[type(node.ops[0])]()
         yield _expression(ast.Compare(node.left, [other], node.comparators))
     elif isinstance(node, ast.BoolOp):
         other_op = ast.Or() if isinstance(node.op, ast.And) else ast.And()

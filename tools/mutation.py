@@ -10,6 +10,7 @@ execute its line, the most specific ones first, until one fails.
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
 import concurrent.futures
 import contextlib
@@ -103,22 +104,50 @@ def measure(path: pathlib.Path, processes: int, tests: Sequence[str]) -> None:
     path.write_text(json.dumps(found))
 
 
+def importers(path: str) -> list[str]:
+    """Return the files, of those that are mutated, that import one."""
+    module = path.removesuffix('.py').replace('/', '.')
+    package, _, name = module.rpartition('.')
+
+    def imports(node: ast.AST) -> bool:
+        if not isinstance(node, ast.ImportFrom):
+            return False
+        names = [one.name for one in node.names]
+        return node.module == module or (
+            node.module == package and name in names
+        )
+
+    return [
+        other
+        for other in files()
+        if any(map(imports, ast.walk(ast.parse((ROOT / other).read_text()))))
+    ]
+
+
 def covering(mutant: Mutant, tests: Tests) -> list[str]:
     """Return tests that execute a mutant's line, in the order to run them.
 
     Those of the module's own test file first, then those that execute the
     fewest lines beside it; as many as fit into the budget. Of a test file
     named after the module all are run that use it: what is kept of an earlier
-    test, such as a parsed document, is not executed again.
+    test, such as a parsed document, is not executed again. What is executed
+    by the import alone, such as a statement in SQL, is used by the tests that
+    execute a module that imports it.
     """
     mirror = f'test_{pathlib.Path(mutant.path).stem}.py'
+    users = importers(mutant.path) if mutant.lines.start == 1 else []
     found = []
     for name, test in tests.items():
-        lines = test['lines'].get(mutant.path, ())  # type: ignore[attr-defined]
+        executed: dict[str, list[int]] = test['lines']  # type: ignore[assignment]
+        lines = executed.get(mutant.path, ())
         own = mirror in name
-        executes = (own and lines) or not set(mutant.lines).isdisjoint(lines)
+        executes = (
+            (own and lines)
+            or not set(mutant.lines).isdisjoint(lines)
+            or any(executed.get(user) for user in users)
+        )
         if test['passed'] and executes:
-            total = sum(map(len, test['lines'].values()))  # type: ignore[attr-defined]
+            total = sum(map(len, executed.values()))
             found.append((not own, total, test['seconds'], name))
     chosen, spent = [], 0.0
     for _, _, seconds, name in sorted(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 
 import pytest
 from oslo_config import cfg
@@ -102,6 +103,21 @@ def test_callers_with_other_roles_share_a_verdict(make):
     assert len(enforcer._verdicts) == 1
 
 
+@pytest.mark.parametrize('order', [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_verdict_about_an_owner_is_not_one_about_others(make, order):
+    enforcer = make()
+    callers = [
+        ({'project_id': 'p', 'roles': ['member']}, True),
+        ({'project_id': 'q', 'roles': ['member']}, False),
+        ({'project_id': None, 'roles': ['member']}, False),
+    ]
+    for number in order:
+        caller, allowed = callers[number]
+        assert enforcer.allows(RULE, {'project_id': 'p'}, caller) is allowed
+        nobodys = {'project_id': None}
+        assert not enforcer.allows(RULE, nobodys, caller)
+
+
 def test_a_rule_on_users_tells_them_apart(make):
     enforcer = make('"release": "user_id:u or role:%(role)s"')
     assert enforcer.allows(RULE, {}, OWNER)
@@ -135,6 +151,22 @@ def test_the_file_is_not_looked_at_for_every_verdict(make, file, monkeypatch):
     assert enforcer.allows('ping', {}, OWNER)
     write(file, '"ping": "role:other"')
     assert enforcer.allows('ping', {}, OWNER)
+
+
+def test_the_files_are_looked_at_once_in_a_while(make, monkeypatch):
+    monkeypatch.setattr(policies, '_RELOAD_S', 0.5)
+    enforcer, looked = make(), []
+    monkeypatch.setattr(enforcer, '_read', lambda: looked.append(1))
+
+    def ask() -> int:
+        for _ in range(3):
+            enforcer.allows('ping', {}, OWNER)
+        return len(looked)
+
+    assert ask() == 0
+    time.sleep(0.6)
+    assert ask() == 1
+    assert ask() == 1
 
 
 @pytest.mark.parametrize(
@@ -210,6 +242,17 @@ def test_tools_check_the_file_that_the_daemon_reads(
     enforcer.load_rules()
     assert {*enforcer.file_rules} == {RULE}
     assert {rule.name for rule in policies.RULES} <= {*enforcer.rules}
+
+
+def test_tools_find_a_file_beside_the_configuration(tool_conf, tmp_path):
+    """They themselves would look for it in their working directory."""
+    (tmp_path / 'rules.yaml').write_text(f'{RULE}: "role:operator"\n')
+    config = tmp_path / 'scheduler-service.conf'
+    config.write_text('[oslo_policy]\npolicy_file = rules.yaml\n')
+    tool_conf(['--config-file', str(config)])
+    policies.enforcer_of_tools()
+    found = tool_conf.oslo_policy.policy_file
+    assert found == str(tmp_path / 'rules.yaml')
 
 
 def test_tools_keep_the_files_of_their_own_command_line(tool_conf, tmp_path):

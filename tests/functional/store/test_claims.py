@@ -50,6 +50,10 @@ def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
     with pytest.raises(claims.ClaimLost):
         write_claims(store, new_claim(snapshot, 100, **delivered))
     assert used_amounts(store) == before
+    # What was locked against releases is no release.
+    with store.reading() as conn:
+        locked = conn.exec_driver_sql('SELECT count(*) FROM releases')
+        assert locked.scalar_one() == 0
 
 
 def test_nothing_is_written_when_one_claim_of_a_batch_is_lost(store):

@@ -1,4 +1,4 @@
-"""Whose server groups a request may join."""
+"""Whose instances and server groups a caller may act on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine import ownership
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.model import documents
@@ -41,3 +42,37 @@ def test_a_group_of_the_same_project_or_of_none_is(project_id):
 
 def test_an_interface_without_callers_checks_nothing():
     check('theirs', None)
+
+
+@pytest.mark.parametrize(
+    ('project_id', 'allowed'), [('ours', True), ('theirs', False)]
+)
+def test_an_instance_that_is_placed_is_its_projects(project_id, allowed):
+    request = documents.request({'flavor': {}})
+    job = types.SimpleNamespace(caller=member_of('ours'), request=request)
+    placed = PlacedInstance('u', 'a', 'a', project_id=project_id)
+
+    def check_it():
+        ownership.check_select(job, {'u': placed}, {}.get)
+
+    if allowed:
+        check_it()
+    else:
+        with pytest.raises(errors.Forbidden, match='instance u'):
+            check_it()
+
+
+def test_claims_are_changed_by_their_project_alone():
+    check = ownership.check_of(member_of('ours'), 'release')
+    assert check is not None
+    check({'u': 'ours'})
+    with pytest.raises(errors.Forbidden, match='instance v'):
+        check({'u': 'ours', 'v': 'theirs'})
+
+
+@pytest.mark.parametrize('roles', [['admin'], ['service']])
+def test_there_is_nothing_to_check_for_who_acts_for_all(roles):
+    caller = RequestContext.of(new_conf(), {'roles': roles})
+    assert ownership.check_of(caller, 'release') is None
+    assert ownership.check_of(None, 'release') is None
+    check('theirs', caller)

@@ -48,3 +48,8 @@ def test_caller_acts_on_its_own_project_alone_when_not_on_all():
         with pytest.raises(errors.Forbidden) as caught:
             caller.authorize_project('release', project, 'it')
         assert caught.value.facts == {'rule': 'release', 'on': 'it'}
+
+
+def test_caller_belongs_to_the_project_of_its_credentials():
+    assert RequestContext.of(new_conf(), OWNER).project_id == 'p'
+    assert RequestContext.of(new_conf(), {}).project_id is None

@@ -10,7 +10,10 @@ from scheduler_service import errors
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
-from scheduler_service.filters.support import numa_cells
+from scheduler_service.filters.support import numa, numa_cells
+from scheduler_service.model import documents
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
 from tests.support.plugins import has_opinion, inventory, passing, reason
 
 SETTINGS = {'cpu_allocation_ratio': 2.0, 'ram_allocation_ratio': 1.0}
@@ -257,3 +260,32 @@ def test_a_topology_that_the_request_states_goes_before_the_flavor(
 ):
     asked = {**request(numa_nodes='64'), 'numa_topology': topology}
     assert passes(host(cell(pcpuset=[0, 1, 2, 3])), asked) is expected
+
+
+def test_a_reversed_range_names_no_cpu():
+    """As the compute service reads it."""
+    specs = {'numa_mem.0': '512', 'numa_nodes': '1'}
+    one = request(2, 512, **specs, **{'numa_cpus.0': '1-2,3-2'})
+    guest = numa.guest_topology(documents.request(one))
+    assert guest is not None
+    assert guest[0] == (numa.GuestCell(2, 512),)
+
+
+def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
+    document = inventory(
+        own={'numa_topology': {
+            'cells': [cell()], 'cpu_allocation_ratio': 3.0}},
+        none={'numa_topology': {'cells': [cell()]},
+              'cpu_allocation_ratio': 4.0},
+    )  # fmt: skip
+    hosts = table(document)
+    settings = Settings(**SETTINGS)
+    wanted = documents.request(request(numa_nodes='1'))
+    own, none = (
+        NUMATopologyFilter().numa_limits(hosts, row, wanted, settings)
+        for row in (0, 1)
+    )
+    assert own == {'cpu_allocation_ratio': 3.0, 'ram_allocation_ratio': 1.0}
+    assert none['cpu_allocation_ratio'] == 4.0
+    plain = documents.request(request())
+    assert NUMATopologyFilter().numa_limits(hosts, 0, plain, settings) == {}

@@ -25,6 +25,8 @@ def test_a_method_is_forbidden_at_once(enforcer, context, rule):
     with pytest.raises(errors.Forbidden) as caught:
         authorization.caller(enforcer, context, rule)
     assert caught.value.facts == {'rule': rule}
+    has_no_project = 'names no project' in str(caught.value)
+    assert has_no_project is (context is NOBODY)
 
 
 @pytest.mark.parametrize(

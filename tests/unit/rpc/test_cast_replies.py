@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from scheduler_service import errors
-from scheduler_service.rpc.cast_replies import CastReplySender
+from scheduler_service.rpc import transport
+from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from tests.support.services import new_conf
 
 CONTEXT = {'user_id': 'u'}
 
@@ -77,3 +81,15 @@ def test_failure_is_logged_when_a_notification_is_not_published(caplog):
     with caplog.at_level(logging.WARNING):
         callback(Notifier(OSError('no broker')), {})({'request_id': 'r'}, None)
     assert 'no broker' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('drivers', 'made'),
+    [([], False), (['noop'], False), (['noop', 'log'], True)],
+)
+def test_there_is_a_notifier_when_a_driver_is_configured(drivers, made):
+    conf = new_conf(oslo_messaging_notifications__driver=drivers)
+    bus = transport.for_server(conf, 'inproc://notifier/')
+    notifier = new_notifier(conf, bus, 'server')
+    assert (notifier is not None) is made
+    bus.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+import types
 import uuid
 from concurrent.futures import Future
 
@@ -102,6 +103,10 @@ class Bus:
         sent = inproc.Envelope(name, text, replies, redelivered, timeout)
         inproc.broker(f'{self._name}/').put('e/t', sent)
         return replies
+
+    def watch_with(self, watch):
+        """Have messages watched by a function instead."""
+        self._server._monitor = types.SimpleNamespace(watch=watch)
 
     def wait_for(self, *names):
         """Wait until the endpoint was asked these names and no others."""
@@ -207,6 +212,18 @@ def test_what_is_no_request_is_refused_and_not_passed_on(bus, message):
     _, failure = bus.send_message(message).get(timeout=30)
     assert 'InvalidRequest' in failure
     assert bus.endpoint.asked == []
+
+
+def test_each_message_is_watched_for_its_heartbeats(bus):
+    watched = []
+    bus.watch_with(watched.append)
+    for redelivered in (False, True):
+        name = str(redelivered)
+        replies = bus.send(name, redelivered=redelivered)
+        wait_until(lambda name=name: name in bus.endpoint.futures, 30)
+        bus.endpoint.futures[name].set_result('done')
+        replies.get(timeout=30)
+    assert [one.redelivered for one in watched] == [False, True]
 
 
 def test_trace_has_the_reply_as_its_last_stage(traced):

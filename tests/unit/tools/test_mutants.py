@@ -18,6 +18,10 @@ import mutants
     ('body', 'expected'),
     [
         ('return a < b', {'return (a <= b)', 'return None'}),
+        # An instant cannot be told apart, but before from after.
+        ('x = time.monotonic() > a', {'x = (time.monotonic() <= a)'}),
+        ('x = a.sent_at <= b', {'x = (a.sent_at > b)'}),
+        ('x = Thread(a, daemon=True)', set()),
         ('return a and b', {'return (a or b)', 'return None'}),
         ('return not a', {'return (a)', 'return None'}),
         ('f(a)', {'pass'}),
@@ -40,6 +44,11 @@ def test_changes_of_a_statement(body, expected):
         for mutant in mutants.of('f.py', source)
     }
     assert found == expected
+
+
+def test_a_named_number_is_replaced_by_nought_and_not_by_one_more():
+    made = mutants.of('f.py', '_LIMIT = 100\n')
+    assert [mutant.source for mutant in made] == ['_LIMIT = 0\n']
 
 
 def test_every_mutant_of_a_module_is_python_and_differs():

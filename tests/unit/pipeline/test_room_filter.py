@@ -1,0 +1,195 @@
+"""Room for every class of a claim: total, reserved, ratio, use and units."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.filters.hosts.aggregate_core_filter import (
+    AggregateCoreFilter,
+)
+from scheduler_service.filters.hosts.ram_filter import RamFilter
+from scheduler_service.model import documents
+from scheduler_service.pipeline.room_filter import Resources
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+from tests.support.plugins import aggregate, inventory, passing, reason
+
+RATIOS = {
+    'cpu_allocation_ratio': 2.0,
+    'ram_allocation_ratio': 1.5,
+    'disk_allocation_ratio': 1.0,
+}
+FPGA = 'CUSTOM_FPGA'
+
+
+def asks(**amounts):
+    """Return a request for amounts of classes."""
+    specs = {f'resources:{name}': str(of) for name, of in amounts.items()}
+    return {'flavor': {'extra_specs': specs}}
+
+
+def offers(**fields):
+    """Return a host that offers FPGAs."""
+    return {'resources': {FPGA: fields}}
+
+
+def left(document, request, *filters):
+    return passing(Resources(filters), document, request, **RATIOS)
+
+
+@pytest.mark.parametrize(
+    ('host', 'amounts', 'fits'),
+    [
+        ({'vcpus': 4, 'vcpus_used': 5}, {'VCPU': 3}, True),
+        ({'vcpus': 4, 'vcpus_used': 5}, {'VCPU': 4}, False),
+        # Nothing was collected yet.
+        ({'vcpus': 0, 'vcpus_used': 0}, {'VCPU': 4}, True),
+        ({'memory_mb': 0}, {'MEMORY_MB': 1}, False),
+        ({'memory_mb': 100, 'memory_mb_used': 50}, {'MEMORY_MB': 100}, True),
+        ({'memory_mb': 100, 'memory_mb_used': 51}, {'MEMORY_MB': 100}, False),
+        ({'local_gb': 10, 'local_gb_used': 4}, {'DISK_GB': 6}, True),
+        ({'local_gb': 10, 'local_gb_used': 4}, {'DISK_GB': 7}, False),
+        # What the hypervisor says is free goes before.
+        (
+            {'local_gb': 10, 'local_gb_used': 4, 'disk_available_least': 3},
+            {'DISK_GB': 3},
+            True,
+        ),
+        (
+            {'local_gb': 10, 'local_gb_used': 4, 'disk_available_least': 3},
+            {'DISK_GB': 4},
+            False,
+        ),
+        (offers(total=4, used=1), {FPGA: 3}, True),
+        (offers(total=4, used=1), {FPGA: 4}, False),
+        (offers(total=4, reserved=2), {FPGA: 2}, True),
+        (offers(total=4, reserved=2), {FPGA: 3}, False),
+        (offers(total=4, reserved=2, allocation_ratio=2.0), {FPGA: 4}, True),
+        (offers(total=4, reserved=2, allocation_ratio=2.0), {FPGA: 5}, False),
+        (offers(total=9, min_unit=2), {FPGA: 1}, False),
+        (offers(total=9, min_unit=2), {FPGA: 2}, True),
+        (offers(total=9, max_unit=4), {FPGA: 4}, True),
+        (offers(total=9, max_unit=4), {FPGA: 5}, False),
+        (offers(total=9, step_size=3), {FPGA: 6}, True),
+        (offers(total=9, step_size=3), {FPGA: 4}, False),
+        (offers(total=0), {FPGA: 1}, False),
+        # Nobody offers the class.
+        ({}, {FPGA: 1}, False),
+    ],
+)
+def test_a_host_passes_when_it_has_room_for_all(host, amounts, fits):
+    document = inventory(a=host)
+    assert left(document, asks(**amounts)) == (['a'] if fits else [])
+
+
+def test_a_class_that_only_others_offer_is_not_there():
+    document = inventory(a={'vcpus': 1}, b=offers(total=1))
+    request = asks(**{FPGA: 1})
+    assert left(document, request) == ['b']
+    sentence = reason(Resources(), document, request, **RATIOS)
+    assert sentence == f'1 {FPGA} asked, not offered in such units'
+
+
+@pytest.mark.parametrize(
+    ('host', 'amounts', 'sentence'),
+    [
+        (
+            {'vcpus': 4, 'vcpus_used': 5, 'memory_mb': 100},
+            {'VCPU': 4, 'MEMORY_MB': 150},
+            '4 VCPU asked, lacks 1',
+        ),
+        (
+            {'vcpus': 4, 'vcpus_used': 8, 'memory_mb': 100},
+            {'VCPU': 1, 'MEMORY_MB': 151},
+            '1 VCPU asked, lacks 1; 151 MEMORY_MB asked, lacks 1',
+        ),
+        (
+            {'vcpus': 4, 'memory_mb': 100},
+            {'VCPU': 4, 'MEMORY_MB': 151},
+            '151 MEMORY_MB asked, lacks 1',
+        ),
+        (offers(total=0), {FPGA: 1}, f'1 {FPGA} asked, lacks 1'),
+        (
+            {'local_gb': 2000, 'disk_available_least': 900},
+            {'DISK_GB': 1000},
+            '1000 DISK_GB asked, lacks 100',
+        ),
+        (
+            offers(total=9, used=9, min_unit=2),
+            {FPGA: 2},
+            f'2 {FPGA} asked, lacks 2',
+        ),
+        (
+            offers(total=9, used=8, step_size=3),
+            {FPGA: 1},
+            f'1 {FPGA} asked, not offered in such units',
+        ),
+        (
+            {},
+            {FPGA: 1},
+            f'1 {FPGA} asked, not offered in such units',
+        ),
+    ],
+)
+def test_each_class_without_room_is_named_with_what_lacks(
+    host, amounts, sentence
+):
+    document = inventory(a=host)
+    found = reason(Resources(), document, asks(**amounts), **RATIOS)
+    assert sorted(found.split('; ')) == sorted(sentence.split('; '))
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'amounts', 'expected'),
+    [
+        # A class that nobody offers has no nearest miss.
+        ([{'memory_mb': 100}], {FPGA: 1, 'MEMORY_MB': 151}, 'MEMORY_MB'),
+        ([{'memory_mb': 100}], {FPGA: 1}, None),
+        # Of two that keep as many hosts out, the first.
+        ([{'memory_mb': 1, 'vcpus': 1}], {'VCPU': 3, 'MEMORY_MB': 9}, 'VCPU'),
+        (
+            [{'memory_mb': 1, 'vcpus': 1}, {'memory_mb': 1, 'vcpus': 9}],
+            {'VCPU': 3, 'MEMORY_MB': 9},
+            'MEMORY_MB',
+        ),
+    ],
+)
+def test_the_class_that_keeps_most_hosts_out_is_missed(
+    hosts, amounts, expected
+):
+    document = inventory(**{f'h{n}': one for n, one in enumerate(hosts)})
+    request = documents.request(asks(**amounts)).with_ids()
+    found = Resources().miss(table(document), request, Settings(**RATIOS))
+    assert (found and found[1]) == expected
+
+
+def left_of_forced(document, flavor, *filters):
+    """Return which hosts have room where they are forced."""
+    request = documents.request({'flavor': flavor, 'force_hosts': ['a', 'b']})
+    hosts = table(document)
+    mask = Resources(filters).mask(
+        hosts, request.with_ids(), Settings(**RATIOS)
+    )
+    return [hosts.node_at(row) for row in mask.nonzero()[0]]
+
+
+def test_a_class_is_left_to_a_filter_that_compares_it():
+    """Unless hosts are forced, since filters do not run then."""
+    document = inventory(a={'memory_mb': 100, 'memory_mb_used': 100})
+    flavor = {'memory_mb': 100}
+    assert left(document, {'flavor': flavor}) == []
+    assert left(document, {'flavor': flavor}, RamFilter()) == ['a']
+    assert left_of_forced(document, flavor, RamFilter()) == []
+
+
+def test_the_ratio_of_an_aggregate_is_taken_where_its_filter_is_configured():
+    document = inventory(
+        a={'vcpus': 4},
+        b={'vcpus': 4},
+        aggregates=(aggregate('a', cpu_allocation_ratio='3.0'),),
+    )
+    flavor, of_aggregates = {'vcpus': 12}, AggregateCoreFilter()
+    assert left_of_forced(document, flavor) == []
+    assert left_of_forced(document, flavor, of_aggregates) == ['a']
+    filters = RamFilter(), of_aggregates
+    assert left_of_forced(document, flavor, *filters) == ['a']
