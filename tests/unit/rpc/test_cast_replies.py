@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import types
 
 import pytest
 
@@ -93,3 +94,18 @@ def test_there_is_a_notifier_when_a_driver_is_configured(drivers, made):
     notifier = new_notifier(conf, bus, 'server')
     assert (notifier is not None) is made
     bus.cleanup()
+
+
+@pytest.mark.parametrize(
+    ('names', 'destination'),
+    [(('e', 't', 's'), 'e/t/s'), ((None, 't', None), '/t/')],
+)
+def test_destination_is_where_the_message_wants_its_reply(names, destination):
+    exchange, topic, server = names
+    wanted = types.SimpleNamespace(
+        exchange=exchange, topic=topic, server=server, method='done'
+    )
+    sender = CastReplySender(None)
+    made = sender.callback_for(CONTEXT, 'ping', {}, reply_to=wanted)
+    assert made is not None
+    assert made.destination == destination

@@ -126,3 +126,11 @@ def test_work_ends_when_the_worker_stops(worker):
     thread.join(10)
     assert not thread.is_alive()
     assert not second.is_set()
+
+
+def test_message_of_a_bus_that_knows_no_unwanted_ones_is_dispatched(worker):
+    message, dispatched = Message('a'), threading.Event()
+    del message.unwanted
+    worker.put(message, lambda one: dispatched.set())
+    assert dispatched.wait(30)
+    assert not message.requeued.is_set()
