@@ -84,6 +84,34 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
         assert audit.audit(conn, DEFAULT_RATIOS).findings == []
 
 
+@BOTH
+@pytest.mark.parametrize('beaten', [1, 2, 3])
+def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
+    make_service, monkeypatch, database, beaten
+):
+    service = make_service(database=database, scheduler__batch_size=500)
+    real, calls = claims.send, []
+
+    def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
+        calls.append(len(prepared.claims))
+        if len(calls) == beaten:
+            rival(service.store, prepared.claims[0])
+        return real(store, conn, prepared, *more)
+
+    monkeypatch.setattr(claiming.claims, 'send', begin)
+    asked = {'select_destinations': {'flavor': {'memory_mb': 1}}}
+    answers = service.client.schedule_many(CONTEXT, [asked] * 250)
+    placed = {
+        one['result']['placements'][0]['instance_uuid'] for one in answers
+    }
+    assert len(placed) == 250
+    with service.store.reading() as conn:
+        held = conn.exec_driver_sql(
+            'SELECT consumer_uuid FROM allocations WHERE amount = 1'
+        )
+        assert set(held.scalars()) == placed
+
+
 def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
     """All that came with it get their places, and each of them once."""
     service = make_service(scheduler__batch_size=200)

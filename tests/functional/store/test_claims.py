@@ -56,6 +56,22 @@ def test_one_delivery_of_a_request_claims_when_two_daemons_have_it(store):
         assert locked.scalar_one() == 0
 
 
+@pytest.mark.parametrize('kind', [outcomes.ALL, outcomes.MOVE])
+def test_a_redelivered_request_claims_nothing_when_a_release_came(store, kind):
+    """It was sent before the release, for all that is known."""
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    consumer = str(uuid.uuid4())
+    store.write(lambda w: outcomes.record_releases(w, {consumer: None}, kind))
+    delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, new_claim(snapshot, 100, **delivered))
+    with store.reading() as conn:
+        (release,) = outcomes.releases(conn, [consumer])
+    seen = {**delivered, 'releases_seen': release.released_at}
+    write_claims(store, new_claim(snapshot, 100, **seen))
+
+
 def test_nothing_is_written_when_one_claim_of_a_batch_is_lost(store):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)

@@ -289,3 +289,26 @@ def test_limits_are_the_ratios_that_the_cells_were_fitted_within():
     assert none['cpu_allocation_ratio'] == 4.0
     plain = documents.request(request())
     assert NUMATopologyFilter().numa_limits(hosts, 0, plain, settings) == {}
+
+
+@pytest.mark.parametrize(
+    ('text', 'kib'),
+    [('4', '4'), ('2MB', '2048'), ('2 m', '2048'), ('1GiB', '1048576'),
+     ('2048kB', '2048'), ('large', 'large')],
+)  # fmt: skip
+def test_page_sizes_are_counted_in_kib(text, kib):
+    one = request(numa_nodes='1', mem_page_size=text)
+    guest = numa.guest_topology(documents.request(one))
+    assert guest is not None
+    assert guest.page_size == kib
+
+
+@pytest.mark.parametrize(
+    ('siblings', 'expected'), [([[0, 1], [2, 3]], True), ([], False)]
+)
+def test_threads_that_are_required_are_looked_for(siblings, expected):
+    one = request(
+        numa_nodes='1', cpu_policy='dedicated', cpu_thread_policy='require'
+    )
+    document = host(cell(siblings=siblings, pinned_cpus=[]))
+    assert passes(document, one) is expected
