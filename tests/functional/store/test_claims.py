@@ -11,7 +11,11 @@ import sqlalchemy as sa
 
 from scheduler_service.columns.metadata import least_number
 from scheduler_service.store import claims, schema
-from scheduler_service.store.claims import lifecycle, outcomes
+from scheduler_service.store.claims import (
+    claim_queries,
+    lifecycle,
+    outcomes,
+)
 from scheduler_service.store.connection import Writer
 from tests.support.stores import (
     DEFAULT_RATIOS,
@@ -194,6 +198,28 @@ def test_claim_is_lost_when_a_known_instance_was_claimed_meanwhile(store):
     assert used_amounts(store)['MEMORY_MB'] == 1025
 
 
+def test_both_hosts_are_read_again_when_a_known_instance_is_claimed(store):
+    """It was reported by the one, and is claimed for the other."""
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    (reported,) = {one['host'] for one in FULL_INVENTORY['instances']}
+    rows = {
+        host: int(snapshot.hosts.ids[snapshot.hosts.rows_of_host(host)[0]])
+        for host in (reported, 'Compute-1')
+    }
+    assert len(rows) == 2
+    claim = new_claim(
+        snapshot, 1, consumer=INSTANCE, known=True,
+        host_id=rows['Compute-1'], host='Compute-1', amounts={'VCPU': 1},
+    )  # fmt: skip
+
+    def work(writer):
+        claims.claim_all(writer, [claim], DEFAULT_RATIOS)
+        return set(writer.touched.load)
+
+    assert store.write(work) == {*rows.values()}
+
+
 def test_claim_replaces_the_row_when_the_instance_is_known(store):
     import_inventory(store, FULL_INVENTORY)
     write_claims(
@@ -323,3 +349,24 @@ def test_a_host_is_not_overcommitted_when_20_threads_claim(store):
         thread.join()
     assert len(won) == 3072 // 200
     assert used_amounts(store)['MEMORY_MB'] == 1024 + 200 * len(won)
+
+
+def test_a_claim_is_shown_with_its_project_and_request(store):
+    import_inventory(store, FULL_INVENTORY)
+    one = new_claim(
+        load_snapshot(store), 100, project_id='p', request_id='req-9'
+    )
+    write_claims(store, one)
+    with store.reading() as conn:
+        shown = claim_queries.show(conn, one.consumer)
+    assert shown.pop('created_at')
+    assert shown == {
+        'uuid': one.consumer,
+        'state': 'claimed',
+        'host': 'compute-1',
+        'node': 'compute-1',
+        'moves_to': None,
+        'project_id': 'p',
+        'request_id': 'req-9',
+        'allocations': {'compute-1': {'MEMORY_MB': 100, 'VCPU': 1}},
+    }

@@ -138,6 +138,31 @@ def test_claims_that_were_made_long_ago_are_found(store):
     assert unmarked(-60) == []
 
 
+def test_a_record_is_replaced_and_seen_until_it_is_marked(store):
+    claim = claimed(store)
+    host = stored_host(store, claim.host).uuid
+
+    def seen() -> tuple[bool, Any]:
+        with store.reading() as conn:
+            return (
+                placement_records.has_unmarked(conn),
+                placement_records.recorded(conn, claim.consumer, host),
+            )
+
+    assert seen() == (True, AMOUNTS)
+    other = {'VCPU': 2}
+    store.write(
+        lambda w: placement_records.replace(
+            w.conn, claim.consumer, host, other
+        )
+    )
+    assert seen() == (True, other)
+    store.write(
+        lambda w: placement_records.mark_made(w.conn, [claim.consumer], {host})
+    )
+    assert seen() == (False, other)
+
+
 def test_the_age_of_what_was_made_counts(store):
     claim = claimed(store)
     host = stored_host(store, claim.host).uuid

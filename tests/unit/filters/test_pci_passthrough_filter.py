@@ -50,6 +50,8 @@ def passes(document, alias):
         ('nic:3', True),
         ('nic:4', False),
         ('nic', True),
+        ('x710:2,nic', True),
+        ('x710:2,nic,nic', False),
         ('x710:2', True),
         ('x710:3', False),
         # All at once: a device is given only one time.
