@@ -72,6 +72,8 @@ def test_a_redelivered_request_claims_nothing_when_a_release_came(store, kind):
         write_claims(store, new_claim(snapshot, 100, **delivered))
     with store.reading() as conn:
         (release,) = outcomes.releases(conn, [consumer])
+    assert (release.instance, release.kind) == (consumer, kind)
+    assert 0.0 <= release.age < 60.0
     seen = {**delivered, 'releases_seen': release.released_at}
     write_claims(store, new_claim(snapshot, 100, **seen))
 
@@ -370,3 +372,27 @@ def test_a_claim_is_shown_with_its_project_and_request(store):
         'request_id': 'req-9',
         'allocations': {'compute-1': {'MEMORY_MB': 100, 'VCPU': 1}},
     }
+
+
+def test_a_move_is_shown_and_read_again_when_it_is_dropped(store):
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    other = new_claim(snapshot, 100)
+    to = int(snapshot.hosts.ids[snapshot.hosts.rows_of_host('Compute-1')[0]])
+    move = new_claim(
+        snapshot, 1, consumer=INSTANCE, known=True, move=True,
+        host_id=to, host='Compute-1', amounts={'VCPU': 1},
+    )  # fmt: skip
+    write_claims(store, other, move)
+    with store.reading() as conn:
+        moves_to = [
+            claim_queries.show(conn, uuid)['moves_to']
+            for uuid in (INSTANCE, other.consumer)
+        ]
+    assert moves_to == ['Compute-1', None]
+
+    def drop(writer):
+        dropped = lifecycle.drop_moves(writer, [INSTANCE, other.consumer])
+        return dropped, writer.touched.instances, {*writer.touched.load}
+
+    assert store.write(drop) == ([INSTANCE], [INSTANCE], {to})
