@@ -137,7 +137,9 @@ class Extender:
         self.port = self._server.server_address[1]
         scheme = 'http' if context is None else 'https'
         self.url = f'{scheme}://127.0.0.1:{self.port}/ext'
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,)
+        )
 
     def verbs(self) -> list[str]:
         """Return the verbs that were called, in order."""

@@ -62,6 +62,7 @@ class Bus:
     def stop(self) -> None:
         for server in self._servers:
             server.stop()
+        for server in self._servers:
             server.wait()
 
 
