@@ -14,6 +14,7 @@ import ast
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -104,6 +105,7 @@ def measure(path: pathlib.Path, processes: int, tests: Sequence[str]) -> None:
     path.write_text(json.dumps(found))
 
 
+@functools.cache
 def importers(path: str) -> list[str]:
     """Return the files, of those that are mutated, that import one."""
     module = path.removesuffix('.py').replace('/', '.')

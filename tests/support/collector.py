@@ -84,7 +84,9 @@ def collector() -> Iterator[Collector]:
 
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={'poll_interval': 0.02}
+    )
     thread.start()
     found.endpoint = f'http://127.0.0.1:{server.server_address[1]}'
     try:

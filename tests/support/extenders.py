@@ -138,7 +138,7 @@ class Extender:
         scheme = 'http' if context is None else 'https'
         self.url = f'{scheme}://127.0.0.1:{self.port}/ext'
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,)
+            target=self._server.serve_forever, kwargs={'poll_interval': 0.02}
         )
 
     def verbs(self) -> list[str]:

@@ -48,7 +48,9 @@ class JsonServer(http.server.ThreadingHTTPServer):
     def running(self) -> Iterator[None]:
         """Serve for as long as the block runs."""
         with self:
-            thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+            thread = threading.Thread(
+                target=self.serve_forever, kwargs={'poll_interval': 0.02}
+            )
             thread.start()
             try:
                 yield

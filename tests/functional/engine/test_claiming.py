@@ -42,7 +42,6 @@ def test_instances_stay_in_place_when_others_are_asked_for_with_them(
 def test_an_instance_of_another_project_is_neither_shown_nor_moved(
     make_service,
 ):
-    """Nor would it be claimed where it is no member of a group."""
     service = make_service()
     one = str(uuid.uuid4())
     asked = {'flavor': SMALL, 'instance_uuids': [one]}

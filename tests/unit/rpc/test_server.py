@@ -277,8 +277,8 @@ def test_message_that_is_no_request_has_a_trace_too(traced):
     assert found.attributes['scheduler.outcome'] == 'InvalidRequest'
 
 
-def test_unexpected_fault_is_answered_without_its_text(bus):
-    """The endpoint takes what it is asked from the arguments."""
+def test_unexpected_fault_is_answered_by_its_kind(bus):
+    """The endpoint raises it where the arguments have no name."""
     _, failure = bus.send_message({'method': 'ask', 'args': {}}).get(
         timeout=30
     )
