@@ -144,6 +144,7 @@ def _claim(one: ScheduledJob, assigned: Assignment) -> claims.Claim:
         placement=_encode(assigned.placement).decode(),
         known=known,
         group=request.instance_group,
+        group_unread=request.instance_group not in one.table.groups,
         move=known and one.job.move,
         key=one.job.key,
         redelivered=one.job.contested,

@@ -6,8 +6,9 @@ this is checked there. Stateless; runs on the engine's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from scheduler_service.columns import HostTable
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.request_context import RequestContext
@@ -31,28 +32,26 @@ def check_of(caller: RequestContext | None, rule: str) -> OwnerCheck | None:
 
 
 def check_select(
-    job: HostJob,
-    present: Mapping[str, PlacedInstance],
-    project_of_group: Callable[[str], str | None],
+    job: HostJob, present: Mapping[str, PlacedInstance], table: HostTable
 ) -> None:
     """Check a job that names instances or a group that exist already.
 
     A group without a project is open to all projects.
 
     :param present: its instances that the snapshot has
-    :param project_of_group: gives the project of a group; None: it has none,
-        or there is no such group
     :raises Forbidden: one belongs to another project
     """
-    caller, group = job.caller, job.request.instance_group
-    rule = 'select_destinations'
-    if caller is None or caller.acts_on_all(rule):
+    caller, request = job.caller, job.request
+    if caller is None:
         return
+    rule = 'select_destinations'
     for placed in present.values():
         caller.authorize_project(
             rule, placed.project_id, f'instance {placed.uuid}'
         )
-    if group:
-        project_id = project_of_group(group)
-        if project_id:
-            caller.authorize_project(rule, project_id, f'server group {group}')
+    if request.instance_group:
+        group = table.groups.get(request.instance_group)
+        if group is not None and group.project_id:
+            caller.authorize_project(
+                rule, group.project_id, f'server group {group.uuid}'
+            )

@@ -139,25 +139,11 @@ class Selector:
             if (placed := table.instances.get(uuid)) is not None
         }
         if present or job.request.instance_group:
-            ownership.check_select(
-                job, present, lambda uuid: self._project_of_group(table, uuid)
-            )
+            ownership.check_select(job, present, table)
         if job.moves_unsaid and present:
             with self._snapshots.autocommit_connection() as conn:
                 job.move = claims.run_somewhere(conn, sorted(present))
         return present
-
-    def _project_of_group(self, table: HostTable, uuid: str) -> str | None:
-        """Return the project of a server group; None: it has none.
-
-        The store is asked for a group that is newer than the snapshot, since
-        the claim would join it.
-        """
-        group = table.groups.get(uuid)
-        if group is not None:
-            return group.project_id
-        with self._snapshots.autocommit_connection() as conn:
-            return claims.project_of_group(conn, uuid)
 
     def _select(
         self, overlay: Overlay, request: Request, job: HostJob, spread: int

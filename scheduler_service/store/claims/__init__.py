@@ -22,7 +22,6 @@ from scheduler_service.store.claims.batch import (
     send,
 )
 from scheduler_service.store.claims.claim_queries import placements
-from scheduler_service.store.claims.group_policies import project_of_group
 from scheduler_service.store.claims.transaction import (
     Claim,
     ClaimLost,
@@ -38,7 +37,6 @@ __all__ = [
     'claim_all',
     'placements',
     'prepare',
-    'project_of_group',
     'run_somewhere',
     'send',
 ]

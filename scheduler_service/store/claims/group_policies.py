@@ -27,6 +27,7 @@ def join(
     writer: Writer,
     joining: Mapping[str, tuple[str, str]],
     policies: Collection[str],
+    unread: Collection[str] = (),
 ) -> bool:
     """Add instances to their groups, unless that breaks a strict policy.
 
@@ -36,8 +37,10 @@ def join(
     :param joining: instance -> (group, service host); a group that does not
         exist has no policy and gets no members
     :param policies: the policies that are strict
-    :return: false where a strict policy would be broken; then nothing is
-        written
+    :param unread: groups that did not exist when the hosts were read: nobody
+        checked whose they are
+    :return: false where a strict policy would be broken, or where one of
+        *unread* exists by now; then nothing is written
     """
     conn = writer.conn
     table = schema.server_groups
@@ -48,6 +51,8 @@ def join(
         .order_by(table.c.uuid)
         .with_for_update()
     ).all()
+    if any(group.uuid in unread for group in groups):
+        return False
     members = _members(conn, [group.uuid for group in groups])
     new = []
     for group in groups:
@@ -63,14 +68,6 @@ def join(
     insert(conn, schema.server_group_members, new)
     writer.touched.groups += sorted({row['group_uuid'] for row in new})
     return True
-
-
-def project_of_group(conn: Connection, group: str) -> str | None:
-    """Return the project of a group; None: it has none, or does not exist."""
-    table = schema.server_groups
-    query = sa.select(table.c.project_id).where(table.c.uuid == group)
-    project_id: str | None = conn.execute(query).scalar()
-    return project_id
 
 
 def remove_members(writer: Writer, instances: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from scheduler_service.store.claims.transaction import (
     Claim,
     ask_rows,
     instance_rows,
+    unread_groups,
 )
 from scheduler_service.store.connection import REVISION, ChangeRecord
 
@@ -78,6 +79,7 @@ def statements(
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
         values['groups'] = pg_arrays.TextColumn(groups)
+        values['unread'] = pg_arrays.TextColumn(sorted(unread_groups(claims)))
         values['policies'] = pg_arrays.TextColumn(policies)
         return [
             BoundStatement.of(pg_group_sql.LOCK, values),

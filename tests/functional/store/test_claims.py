@@ -17,6 +17,7 @@ from scheduler_service.store.claims import (
     outcomes,
 )
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.writing import admin
 from tests.support.stores import (
     DEFAULT_RATIOS,
     FULL_INVENTORY,
@@ -180,6 +181,38 @@ def test_claim_is_lost_when_its_consumer_has_one(store):
     with store.reading() as conn:
         found = claims.placements(conn, [first.consumer, INSTANCE])
     assert found == {first.consumer: {'instance_uuid': 'x'}}
+
+
+@pytest.mark.parametrize('known', [False, True])
+def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
+    store, known
+):
+    """Nobody checked then whose group it is."""
+    import_inventory(store, FULL_INVENTORY)
+    snapshot = load_snapshot(store)
+    group = admin.ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
+    how = {'group': group.uuid, 'known': known}
+    if known:
+        how['consumer'] = INSTANCE
+    # A group that does not exist has no members.
+    write_claims(store, new_claim(snapshot, 100, **how, group_unread=True))
+    store.write(lambda writer: admin.create_group(writer, group))
+    before = used_amounts(store)
+    how.update(consumer=str(uuid.uuid4()))
+    late = new_claim(snapshot, 100, **how, group_unread=True)
+    other = new_claim(snapshot, 100)
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, other, late)
+    assert used_amounts(store) == before
+    write_claims(store, other, new_claim(snapshot, 100, **how))
+    with store.reading() as conn:
+        member = schema.server_group_members.c
+        members = conn.execute(
+            sa.select(member.instance_uuid).where(
+                member.group_uuid == group.uuid
+            )
+        )
+        assert members.scalars().all() == [how['consumer']]
 
 
 def test_claim_is_lost_when_a_known_instance_was_claimed_meanwhile(store):

@@ -189,6 +189,8 @@ def random_batch(
         elif chance < 0.5 and nowhere:
             group, member = nowhere.pop()
             batch.append(claim(at, group, consumer=member))
+        elif chance < 0.53:
+            batch.append(claim(at, dice.choice(groups), group_unread=True))
         else:
             batch.append(claim(at, dice.choice(groups)))
     return batch

@@ -12,6 +12,8 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine import ownership
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.model import documents
+from scheduler_service.testing import table
+from tests.support.plugins import inventory
 from tests.support.services import new_conf
 
 GROUP = str(uuid.uuid4())
@@ -19,9 +21,12 @@ GROUP = str(uuid.uuid4())
 
 def check(project_id, caller):
     """Check a request of a caller for a group of a project."""
+    document = inventory(a={})
+    group = {'uuid': GROUP, 'policy': 'affinity', 'project_id': project_id}
+    hosts = table({**document, 'server_groups': [group]})
     request = documents.request({'flavor': {}, 'instance_group': GROUP})
     job = types.SimpleNamespace(caller=caller, request=request)
-    ownership.check_select(job, {}, {GROUP: project_id}.get)
+    ownership.check_select(job, {}, hosts)
 
 
 def member_of(project_id):
