@@ -8,9 +8,12 @@ there, names in no useful order and from another start each time.
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
 import dataclasses
 import itertools
 import json
+import pathlib
 import random
 import socket
 import ssl
@@ -25,6 +28,10 @@ ZONE = 'topology.kubernetes.io/zone'
 SHAPES = 20
 # Go writes through a buffer of this size, and the rest of a body at once.
 _BUFFER = 4096
+_GO_CIPHERS = (
+    b'TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:'
+    b'TLS_CHACHA20_POLY1305_SHA256'
+)
 _TOLERATED = ('not-ready', 'unreachable')
 
 
@@ -167,6 +174,23 @@ def windows(
             rng.shuffle(part)
             found[at : at + 16] = part
         yield shape, found
+
+
+def tls_context(ca: pathlib.Path) -> ssl.SSLContext:
+    """Return TLS as Go's client has it: it asks for AES with 128 bits first.
+
+    Python's ``ssl`` has no call for that with TLS 1.3, so OpenSSL is called.
+
+    :param ca: that the extender's certificate is checked with
+    :raises RuntimeError: OpenSSL does not have these ciphers
+    """
+    context = ssl.create_default_context(cafile=str(ca))
+    openssl = ctypes.CDLL(_ssl.__file__)
+    # CPython keeps OpenSSL's pointer behind the head of the object.
+    pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+    if not openssl.SSL_CTX_set_ciphersuites(pointer, _GO_CIPHERS):
+        raise RuntimeError(f'ciphers: {_GO_CIPHERS!r}')
+    return context
 
 
 class KubeCaller:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import ssl
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +63,7 @@ def sides(
 
     :param placements: pods that are placed in a second
     """
-    context = ssl.create_default_context(cafile=str(certs.ca))
+    context = kube_caller.tls_context(certs.ca)
     with contextlib.ExitStack() as stack:
         follow = ''
         if placements:

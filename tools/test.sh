@@ -6,7 +6,8 @@
 #
 # --fast leaves out the tests that are marked slow. Options, by environment:
 #   SCHEDULER_TEST_REQUIRE_SERVICES=1  a missing server is a failure
-#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (2)
+#   SCHEDULER_TEST_PROCESSES=N         run tests in so many processes (3: most
+#                                      of the slow ones wait)
 #   SCHEDULER_TEST_VENV=FOLDER         the virtual environment (.venv-test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,5 +64,5 @@ say "Release notes"
 say "Documentation"
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
 say "Tests"
-"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-2}" --dist worksteal \
+"$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-3}" --dist worksteal \
     "${select[@]}" "$@"

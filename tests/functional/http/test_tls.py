@@ -24,8 +24,12 @@ def connect(serve_http, tmp_path):
     )
     made: list[ssl.SSLSocket] = []
 
-    def connect(version: Any = None, buffer: int = 0) -> ssl.SSLSocket:
+    def connect(
+        version: Any = None, buffer: int = 0, ciphers: str = ''
+    ) -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=str(certs.ca))
+        if ciphers:
+            context.set_ciphers(ciphers)
         if version is not None:
             context.maximum_version = version
         sock = socket.socket()
@@ -69,6 +73,19 @@ def test_long_requests_and_replies_arrive_whole(connect, version):
         status, body = raw_http.read_reply(sock)
         assert status == 200
         assert len(json.loads(body)['Nodes']['items']) == count
+
+
+@pytest.mark.parametrize('bits', [128, 256])
+def test_the_client_says_which_cipher_it_likes_best(connect, bits):
+    """Both are strong, and one may cost its processor more."""
+    names = {128: 'AES128-GCM-SHA256', 256: 'AES256-GCM-SHA384'}
+    ciphers = [
+        f'ECDHE-{key}-{names[size]}'
+        for size in (bits, 384 - bits)
+        for key in ('ECDSA', 'RSA')
+    ]
+    sock = connect(ssl.TLSVersion.TLSv1_2, ciphers=':'.join(ciphers))
+    assert sock.cipher()[2] == bits
 
 
 def test_requests_that_arrive_in_pieces_are_answered_in_order(connect):
