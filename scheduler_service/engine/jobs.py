@@ -13,7 +13,11 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from scheduler_service import errors, tracing
+from scheduler_service import errors
+from scheduler_service.engine.delivered_message import (
+    NO_MESSAGE,
+    DeliveredMessage,
+)
 from scheduler_service.engine.futures import (
     BatchItem,
     ReplyFuture,
@@ -27,7 +31,6 @@ from scheduler_service.model import (
     ZoneEntry,
     ZoneRequest,
 )
-from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.pipeline import Assignment, Bonuses, HostPipeline
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Writer
@@ -36,58 +39,6 @@ from scheduler_service.store.connection import Writer
 EXPLANATIONS = 'explanations'
 
 
-def never() -> bool:
-    """Return False: nothing tells that a message is lost."""
-    return False
-
-
-class DeliveredMessage(msgspec.Struct, frozen=True):
-    """The message that a job came with.
-
-    :ivar id: of the message, the same with each delivery; empty: there is no
-        message that can be delivered again
-    :ivar redelivered: whether it was delivered before, to any daemon
-    :ivar sent_at: seconds since the epoch at which it was sent, by the
-        caller's clock; None: the caller did not say
-    :ivar lane: of whoever sent it: callers get fair shares by it
-    :ivar is_lost: says whether the connection that it came over is closed, so
-        that the broker may have given it to another daemon
-    :ivar trace: gets the stages of its requests; None: it is not traced
-    :ivar context: of the caller, as it was sent
-    """
-
-    id: str = ''
-    redelivered: bool = False
-    sent_at: float | None = None
-    lane: Hashable = ''
-    is_lost: Callable[[], bool] = never
-    context: Mapping[str, Any] = {}
-    trace: tracing.Trace | None = None
-
-    def sent_id(self, name: str = 'request_id') -> str | None:
-        """Return an id that the caller's log knows the request by.
-
-        :param name: or ``global_request_id``
-        :return: None where there is none that can be kept
-        """
-        found = self.context.get(name)
-        if not found or not isinstance(found, str):
-            return None
-        fits = len(found) <= NAME_LENGTH and found.isprintable()
-        return found if fits else None
-
-    def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
-        """Return the caller's ids that are kept beside an id of a request."""
-        sent = self.sent_id()
-        own = sent if sent != request_id else None
-        return own, self.sent_id('global_request_id')
-
-    def key(self, entry: int = 0) -> str | None:
-        """Return the idempotency key of an entry; None: there is none."""
-        return f'{self.id}/{entry}' if self.id else None
-
-
-NO_MESSAGE = DeliveredMessage()
 # A job that waited for longer than this many seconds, since it came or was
 # last looked up, may have been processed by another daemon meanwhile, or its
 # instances may have been released.

@@ -20,6 +20,10 @@ from scheduler_service.engine import claim_changes, ownership, status
 from scheduler_service.engine.claimers import Claimer, Refuse
 from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.delivered_message import (
+    NO_MESSAGE,
+    DeliveredMessage,
+)
 from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.gauges import Gauges
 from scheduler_service.engine.health import Health
@@ -30,8 +34,6 @@ from scheduler_service.engine.host_state_writer import (
 )
 from scheduler_service.engine.insight import Insight
 from scheduler_service.engine.jobs import (
-    NO_MESSAGE,
-    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,

@@ -9,7 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler_service.engine.jobs import DeliveredMessage, never
+from scheduler_service.engine.delivered_message import (
+    DeliveredMessage,
+    never,
+)
 from scheduler_service.rpc.context import sent_at
 from scheduler_service.rpc.message_id import stored_id
 

@@ -7,8 +7,14 @@ import time
 
 import pytest
 
+from scheduler_service.engine.delivered_message import (
+    DeliveredMessage,
+)
 from scheduler_service.engine.futures import BatchFuture, RequestReturned
-from scheduler_service.engine.jobs import DeliveredMessage, HostJob, Job
+from scheduler_service.engine.jobs import (
+    HostJob,
+    Job,
+)
 from scheduler_service.model import documents
 
 
