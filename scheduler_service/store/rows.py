@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from scheduler_service.store import clock
 from scheduler_service.store.connection import in_chunks
@@ -128,7 +130,61 @@ def among(column: Any) -> Any:
     For statements that are made once: to make one anew takes four times as
     long as to execute it.
     """
-    return column.in_(sa.bindparam('keys', expanding=True))
+    array = 'int' if isinstance(column.type, sa.Integer) else 'text'
+    return _Among(column, sa.bindparam('keys', type_=_Keys(array)))
+
+
+class _Keys(sa.types.TypeDecorator[Any]):
+    """The values of ``keys``: on PostgreSQL one array.
+
+    :param array: int or text
+    """
+
+    impl = sa.types.NullType
+    cache_ok = True
+
+    def __init__(self, array: str) -> None:
+        super().__init__()
+        self.array = array
+
+    def bind_processor(self, dialect: Any) -> Any:
+        """Return what encodes the values."""
+        if dialect.name != 'postgresql':
+            return None
+        from scheduler_service.store import pg_arrays
+
+        return pg_arrays.BY_TYPE[self.array]
+
+
+class _Among(FunctionElement[Any]):
+    """A column, and the parameter of the values that it may have.
+
+    It is not typed as a truth value: databases without these would compare
+    it with 1, and then not use the column's index.
+    """
+
+    inherit_cache = True
+
+
+@compiles(_Among)
+def _listed(element: _Among, compiler: Any, **how: Any) -> str:
+    """Return SQL with as many parameters as there are values."""
+    column, _ = element.clauses
+    listed = column.in_(sa.bindparam('keys', expanding=True))
+    text: str = compiler.process(listed, **how)
+    return text
+
+
+@compiles(_Among, 'postgresql')
+def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
+    """Return SQL with one parameter, the same however many values there are.
+
+    A statement of another text is prepared anew, and psycopg reads it anew.
+    """
+    column, keys = element.clauses
+    kind = POSTGRESQL[cast(_Keys, keys.type).array]
+    left, right = (compiler.process(one, **how) for one in (column, keys))
+    return f'{left} = ANY(CAST({right} AS {kind}[]))'
 
 
 def document(values: Mapping[str, Any]) -> str:

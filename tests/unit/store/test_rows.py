@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from scheduler_service.store import rows, schema
 
@@ -86,3 +87,21 @@ def test_nothing_is_executed_when_there_is_no_row_to_insert():
 def test_document_is_the_same_text_when_keys_come_in_another_order():
     one = rows.document({'b': [1], 'a': 'x', 'empty': [], 'none': None})
     assert one == rows.document({'a': 'x', 'b': [1]}) == '{"a":"x","b":[1]}'
+
+
+HOSTS = schema.hosts.c
+
+
+@pytest.mark.parametrize(
+    ('dialect', 'text'),
+    [
+        (postgresql, 'hosts.id = ANY(CAST(%(keys)s AS bigint[]))'),
+        (mysql, 'hosts.id IN (__[POSTCOMPILE_keys])'),
+        (sqlite, 'hosts.id IN (__[POSTCOMPILE_keys])'),
+    ],
+)
+def test_keys_are_compared_so_that_an_index_is_used(dialect, text):
+    """Nothing is compared with the result of the comparison."""
+    query = sa.select(HOSTS.id).where(rows.among(HOSTS.id))
+    found = str(query.compile(dialect=dialect.dialect()))
+    assert found.partition('WHERE ')[2] == text
