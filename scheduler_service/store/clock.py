@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 _SQL = {
     'postgresql': 'CAST(extract(epoch FROM clock_timestamp()) '
@@ -22,7 +23,9 @@ _SQL = {
 }
 
 
-class _Now(sa.ColumnElement[float]):
+class _Now(FunctionElement[float]):
+    """Of a kind that SQLAlchemy keeps compiled statements with."""
+
     inherit_cache = True
     type = sa.Double()
 

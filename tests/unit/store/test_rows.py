@@ -6,7 +6,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from scheduler_service.store import rows, schema
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.claims import outcomes
 
 COLUMNS = {'number': 'int', 'share': 'float', 'name': 'text'}
 
@@ -105,3 +106,16 @@ def test_keys_are_compared_so_that_an_index_is_used(dialect, text):
     query = sa.select(HOSTS.id).where(rows.among(HOSTS.id))
     found = str(query.compile(dialect=dialect.dialect()))
     assert found.partition('WHERE ')[2] == text
+
+
+@pytest.mark.parametrize(
+    'query',
+    [
+        sa.select(HOSTS.id).where(rows.among(HOSTS.id)),
+        sa.select(clock.NOW),
+        outcomes._keeping(moving=True),
+    ],
+)
+def test_a_statement_is_kept_once_it_is_compiled(query):
+    """Compiling takes longer than executing; without a key it is repeated."""
+    assert query._generate_cache_key() is not None
