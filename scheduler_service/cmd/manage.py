@@ -137,6 +137,7 @@ def _configuration(args: Any) -> Any:
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
     from scheduler_service.cmd import log_levels
+    from scheduler_service.conf import effective
     from scheduler_service.rpc import transport
 
     log_levels.set_up_command(args.debug)
@@ -145,11 +146,15 @@ def _configuration(args: Any) -> Any:
     given = [f'--config-file={path}' for path in args.config_file]
     given += [f'--config-dir={path}' for path in args.config_dir]
     try:
-        return options.parse(conf, given, prog='scheduler-manage')
+        parsed = options.parse(conf, given, prog='scheduler-manage')
     except OSError as fault:
         raise errors.ConfigurationError(faults.of_file(fault)) from None
     except options.FAULTS as fault:
         raise errors.ConfigurationError(str(fault)) from None
+    found = effective.faults(parsed)
+    if found:
+        raise errors.ConfigurationError('; '.join(found))
+    return parsed
 
 
 if __name__ == '__main__':

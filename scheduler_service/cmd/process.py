@@ -21,6 +21,7 @@ from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
 from scheduler_service.cmd.meditation import Meditation
 from scheduler_service.cmd.reloading import Reloader
 from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
+from scheduler_service.rpc import transport
 
 LOG = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S = 0.0005
@@ -59,7 +60,8 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         if not starting.done():
             LOG.info('Stopped before the start was done')
             _end_process()
-    starting.result()
+    with transport.logins():
+        starting.result()
     tune_gc()
     if not stopping.is_set():
         status = daemon.scheduler.status()

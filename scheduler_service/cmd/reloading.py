@@ -18,6 +18,7 @@ from scheduler_service.cmd import log_levels
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.cmd.signals import notify
 from scheduler_service.conf import effective, option_names
+from scheduler_service.rpc import transport
 
 LOG = logging.getLogger(__name__)
 # Faults that say all there is to say.
@@ -67,6 +68,7 @@ class Reloader:
         found = effective.faults(conf)
         if found:
             raise errors.ConfigurationError('; '.join(found))
+        transport.address(conf)
         option_names.warn(conf)
         waiting = effective.keep(conf, running)
         changed = effective.differences(running, conf)

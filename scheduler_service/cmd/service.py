@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = effective.faults(conf)
         if found:
             raise errors.ConfigurationError('; '.join(found))
+        transport.address(conf)
+        log_levels.check(conf)
         log_levels.set_up(conf)
         option_names.warn(conf)
         process.run(conf, read)

@@ -20,7 +20,7 @@ from scheduler_service import conf as options
 from scheduler_service import errors, policies
 from scheduler_service.cmd import stores
 from scheduler_service.cmd.threads import run_within
-from scheduler_service.conf import option_names
+from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
@@ -55,7 +55,10 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_queues(self) -> Any:
         """Check that the queues of the broker are of the kind asked for."""
         group = self._conf.scheduler
-        bus = transport.for_command(self._conf)
+        try:
+            bus = transport.for_command(self._conf)
+        except errors.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
         try:
             found = run_within(
                 _BROKER_S,
@@ -81,11 +84,14 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
-        """Check for options with an older name, and for unknown ones."""
+        """Check for values that are not valid, older and unknown names."""
         try:
             found = list(self._odd_options())
         except (cfg.ParseError, OSError) as fault:
             return Result(Code.FAILURE, str(fault))
+        wrong = effective.faults(self._conf)
+        if wrong:
+            return Result(Code.FAILURE, '; '.join(wrong))
         if found:
             return Result(Code.WARNING, '; '.join(found))
         return Result(Code.SUCCESS)
@@ -164,8 +170,9 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
     def _odd_options(self) -> Iterable[str]:
         """Yield a sentence for each option that needs a look."""
-        # Registers options of libraries.
-        transport.for_notifications(self._conf)
+        # Registers options of libraries. Another check names the fault.
+        with contextlib.suppress(errors.ConfigurationError):
+            transport.for_notifications(self._conf)
         renamed = _renamed()
         for group, name in self._set_options():
             if (group, name) in renamed:

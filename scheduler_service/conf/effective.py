@@ -8,6 +8,7 @@ list what is registered.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -118,9 +119,13 @@ def faults(conf: Any) -> list[str]:
     found = []
     for group, opt in _registered(conf):
         try:
-            _value(conf, group, opt)
+            value = _value(conf, group, opt)
         except (cfg.Error, ValueError) as fault:
             found.append(f'[{group}] {opt.dest}{_reason(str(fault))}')
+        else:
+            # No comparison with bounds finds the first of these.
+            if isinstance(value, float) and not math.isfinite(value):
+                found.append(f'[{group}] {opt.dest}: {value} is not a number')
     return found
 
 

@@ -6,10 +6,14 @@ used by any thread.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from importlib import metadata
 from typing import Any
 
 import kombu
 import oslo_messaging
+from amqp.exceptions import AccessRefused, NotAllowed
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_messaging._drivers import common, impl_rabbit
@@ -49,7 +53,7 @@ def for_client(conf: Any, url: str | None = None) -> Any:
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
-    _prepare_driver(conf, TransportURL.parse(conf, url))
+    _prepare_driver(conf, address(conf, url))
     return oslo_messaging.get_rpc_transport(
         conf, url=url, allowed_remote_exmods=EXCEPTIONS
     )
@@ -83,16 +87,57 @@ def target(
     )
 
 
+def address(conf: Any, url: str | None = None) -> Any:
+    """Return the address of the broker.
+
+    :param url: instead of the option's
+    :raises ConfigurationError: it is none, or there is no driver for it
+    """
+    try:
+        found = TransportURL.parse(conf, url)
+    except (oslo_messaging.InvalidTransportURL, ValueError):
+        # What the library says of it may have the password.
+        raise errors.ConfigurationError(
+            '[DEFAULT] transport_url is not an address such as '
+            'rabbit://USER:PASSWORD@HOST:5672/VHOST'
+        ) from None
+    drivers = metadata.entry_points(group='oslo.messaging.drivers').names
+    if found.transport not in drivers:
+        raise errors.ConfigurationError(
+            f'[DEFAULT] transport_url: there is no driver {found.transport}'
+        )
+    return found
+
+
+@contextlib.contextmanager
+def logins() -> Iterator[None]:
+    """Have a broker that refuses a login say which option is wrong.
+
+    :raises ConfigurationError: it refused
+    """
+    try:
+        yield
+    except (AccessRefused, NotAllowed) as refusal:
+        raise errors.ConfigurationError(
+            '[DEFAULT] transport_url: the broker refuses the login '
+            f'({refusal.reply_text}); check user, password and virtual host'
+        ) from None
+
+
 def connect(bus: Any) -> None:
     """Connect to the broker; a call would try to for ever.
 
+    :raises ConfigurationError: it refuses the login
     :raises MessageDeliveryFailure: it does not accept a connection
     """
     driver = bus._driver
     if not isinstance(driver, impl_rabbit.RabbitDriver):
         return
     try:
-        with driver._get_connection(common.PURPOSE_SEND, retry=_TRIES):
+        with (
+            logins(),
+            driver._get_connection(common.PURPOSE_SEND, retry=_TRIES),
+        ):
             pass
     except (kombu.exceptions.KombuError, OSError) as fault:
         raise oslo_messaging.MessageDeliveryFailure(str(fault)) from fault
@@ -106,7 +151,7 @@ def for_server(conf: Any, url: str | None = None) -> Any:
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
-    parsed = TransportURL.parse(conf, url)
+    parsed = address(conf, url)
     _prepare_driver(conf, parsed)
     if parsed.transport in _RABBIT_URLS:
         usable = driver_range.is_usable()
@@ -121,7 +166,7 @@ def for_notifications(conf: Any, url: str | None = None) -> Any:
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
-    _prepare_driver(conf, TransportURL.parse(conf, url))
+    _prepare_driver(conf, address(conf, url))
     return oslo_messaging.get_notification_transport(conf, url=url)
 
 

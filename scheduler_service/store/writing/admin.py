@@ -73,9 +73,14 @@ def create_aggregate(
 ) -> Aggregate:
     """Add an aggregate with the next free id; return it.
 
+    :raises Conflict: the name is taken
     :raises InvalidInventory: a name is too long, or a number too large
     """
-    taken = [one.id for one in loading.aggregates(writer.conn)]
+    present = loading.aggregates(writer.conn)
+    for one in present:
+        if one.name == name:
+            raise errors.Conflict(f'Aggregate {name} ({one.id}) is there')
+    taken = [one.id for one in present]
     made = Aggregate(
         id=max(taken, default=0) + 1,
         name=name,
@@ -105,13 +110,23 @@ def find_aggregate(writer: Writer, named: str) -> Aggregate:
     """Return an aggregate by its id, name or uuid.
 
     :raises AggregateNotFound: there is no such aggregate
+    :raises Conflict: several have the name
     """
-    for aggregate in loading.aggregates(writer.conn):
-        if named in (str(aggregate.id), aggregate.name, aggregate.uuid):
-            return aggregate
-    raise errors.AggregateNotFound(
-        f'There is no aggregate {named}', aggregate=named
-    )
+    present = loading.aggregates(writer.conn)
+    for one in present:
+        if named in (str(one.id), one.uuid):
+            return one
+    found = [one for one in present if one.name == named]
+    if not found:
+        raise errors.AggregateNotFound(
+            f'There is no aggregate {named}', aggregate=named
+        )
+    if len(found) > 1:
+        ids = ', '.join(str(one.id) for one in found)
+        raise errors.Conflict(
+            f'Several aggregates are called {named}; give an id: {ids}'
+        )
+    return found[0]
 
 
 def delete_aggregate(writer: Writer, named: str) -> Aggregate:

@@ -136,6 +136,22 @@ def test_aggregates_change_when_commands_are_run(run):
     assert run('aggregate', 'delete', 'ssd')[0] == 1
 
 
+def test_an_aggregate_is_named_by_its_id_where_several_have_the_name(
+    run, tmp_path
+):
+    run('aggregate', 'create', 'ssd')
+    status, _, err = run('aggregate', 'create', 'ssd')
+    assert (status, err.split(':')[0]) == (1, 'Conflict')
+    document = tmp_path / 'more.yaml'
+    document.write_text('aggregates: [{id: 70, name: ssd}]\n')
+    run('inventory', 'import', str(document))
+    status, _, err = run('aggregate', 'delete', 'ssd')
+    assert (status, err.split(':')[0]) == (1, 'Conflict')
+    assert '70' in err
+    assert run('aggregate', 'delete', '70')[0] == 0
+    assert run('aggregate', 'delete', 'ssd')[0] == 0
+
+
 def test_server_groups_change_when_commands_are_run(run):
     run('server-group', 'create', 'web', '--max-server-per-host', '2')
     group = printed_json(run('server-group', 'list', '-f', 'json'))[0]

@@ -211,3 +211,28 @@ def test_a_broker_that_is_not_there_is_a_failure(check):
     url = f'rabbit://guest:guest@127.0.0.1:{servers.free_port()}/'
     code, found = check(bus=url)
     assert (code, found[QUEUES]) == (2, (2, 'The broker does not answer'))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize('part', ['password', 'vhost'])
+def test_a_refused_login_is_a_failure(check, rabbitmq, part):
+    url = servers.new_vhost(*rabbitmq)
+    url = (
+        url.replace(':guest@', ':wrong@') if part == 'password' else f'{url}x'
+    )
+    code, found = check(bus=url)
+    assert code == 2
+    assert found[QUEUES][0] == 2
+    assert 'refuses the login' in str(found[QUEUES][1])
+
+
+def test_values_that_are_not_valid_are_a_failure(check):
+    code, found = check('[scheduler]\nbatch_size = lots\n')
+    assert code == 2
+    assert found[OPTIONS][0] == 2
+    assert str(found[OPTIONS][1]).startswith('[scheduler] batch_size')
+
+
+def test_an_address_of_no_bus_is_a_failure(check):
+    code, found = check(bus='bogus://x')
+    assert (code, found[QUEUES][0]) == (2, 2)

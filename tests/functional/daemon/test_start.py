@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from tests.support import servers
 from tests.support.databases import ready_database
 from tests.support.documents import (
     CONTEXT,
@@ -116,6 +117,22 @@ def test_health_is_served_when_the_database_is_away_at_the_start(
             assert (status, answer['error']['name']) == (503, 'ServiceBusy')
         assert http.send('GET', '/v1/decisions')[0] == 503
     assert daemon.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize('part', ['password', 'vhost'])
+def test_start_is_refused_in_one_line_when_the_login_is(
+    launch, ready_sqlite, rabbitmq, part
+):
+    url = servers.new_vhost(*rabbitmq)
+    url = (
+        url.replace(':guest@', ':wrong@') if part == 'password' else f'{url}x'
+    )
+    daemon = launch(ready_sqlite, url)
+    line = daemon.wait_for('ConfigurationError: [DEFAULT] transport_url')
+    assert 'refuses the login' in line
+    assert daemon.popen.wait(30) == 1
+    assert 'Traceback' not in ''.join(daemon.lines)
 
 
 def test_start_is_refused_when_no_database_is_set(launch):

@@ -56,6 +56,17 @@ def test_every_fault_is_named_with_its_file(parsed, tmp_path):
     assert effective.faults(parsed()) == []
 
 
+@pytest.mark.parametrize('value', ['nan', 'inf', '-inf'])
+def test_no_number_is_a_fault(parsed, value):
+    conf = parsed(
+        f'[DEFAULT]\nram_allocation_ratio = {value}\n'
+        f'[filter_scheduler]\nram_weight_multiplier = {value}\n'
+    )
+    ratio, multiplier = effective.faults(conf)
+    assert ratio.startswith('[DEFAULT] ram_allocation_ratio')
+    assert multiplier.startswith('[filter_scheduler] ram_weight_multiplier')
+
+
 def test_differences_are_named(parsed):
     before = parsed('[scheduler]\ntopic = a\nbatch_size = 2\n')
     after = parsed('[scheduler]\ntopic = b\nbatch_size = 3\n', 'b.conf')

@@ -51,3 +51,29 @@ def test_text_that_is_not_yaml_is_refused_in_one_line(text):
     with pytest.raises(errors.InvalidInventory) as caught:
         documents.read(text)
     assert '\n' not in caught.value.args[0]
+
+
+ALIASES = 'a0: &a0 [x, x, x, x, x, x, x, x, x]\n' + ''.join(
+    f'a{n}: &a{n} [{", ".join([f"*a{n - 1}"] * 9)}]\n' for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ('text', 'fault'),
+    [
+        (ALIASES, 'its aliases stand for'),
+        ('hosts: &h [{host: a, stats: *h}]', 'what it is in'),
+        ('[' * 20_000 + ']' * 20_000, 'recursion'),
+        ('a: ' + '[' * 20_000 + ']' * 20_000, 'recursion'),
+    ],
+)
+def test_text_that_stands_for_far_more_than_it_says_is_refused(text, fault):
+    with pytest.raises(errors.InvalidInventory, match=fault):
+        documents.read(text.encode())
+
+
+def test_many_hosts_may_share_what_an_alias_stands_for():
+    many = ''.join(f'- {{host: c{n}, stats: *s}}\n' for n in range(5000))
+    text = 'x: &s {a: 1, b: 2, c: 3}\nhosts:\n' + many
+    value, _ = document_text.parse(text.encode())
+    assert value['hosts'][-1]['stats'] == {'a': 1, 'b': 2, 'c': 3}

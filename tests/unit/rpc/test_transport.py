@@ -60,3 +60,29 @@ def test_commands_use_no_queue_manager(parse):
     transport.for_command(conf)
     assert conf.oslo_messaging_rabbit.use_queue_manager is False
     assert conf.oslo_messaging_rabbit.rabbit_transient_queues_ttl == 60
+
+
+@pytest.mark.parametrize(
+    ('url', 'text'),
+    [
+        ('bogus://user:secret@x', 'no driver bogus'),
+        ('rabbit//user:secret@x', 'not an address'),
+        ('rabbit://user:secret@x:port/', 'not an address'),
+    ],
+)
+@pytest.mark.parametrize(
+    'make',
+    [
+        transport.address,
+        transport.for_command,
+        transport.for_server,
+        transport.for_notifications,
+    ],
+)
+def test_an_address_that_cannot_be_used_is_a_configuration_error(
+    make, url, text, parse
+):
+    conf = parse(f'[DEFAULT]\ntransport_url = {url}\n')
+    with pytest.raises(errors.ConfigurationError, match=text) as caught:
+        make(conf)
+    assert 'secret' not in str(caught.value)
