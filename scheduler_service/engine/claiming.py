@@ -144,12 +144,19 @@ def _claim(one: ScheduledJob, assigned: Assignment) -> claims.Claim:
         placement=_encode(assigned.placement).decode(),
         known=known,
         group=request.instance_group,
-        group_unread=request.instance_group not in one.table.groups,
+        group_owner=_group_owner(one),
         move=known and one.job.move,
         key=one.job.key,
         redelivered=one.job.contested,
         releases_seen=one.job.releases_seen,
     )
+
+
+def _group_owner(one: ScheduledJob) -> str | None:
+    """Return the project of the job's group; None: there is no such group."""
+    uuid = one.job.request.instance_group
+    group = one.table.groups.get(uuid) if uuid else None
+    return None if group is None else group.project_id or ''
 
 
 def _document(request: Request) -> str:

@@ -139,6 +139,8 @@ class Outcomes:
             return whole
         if not held and not recorded:
             return None
+        # Another daemon may have claimed between the two queries above.
+        held |= outcomes.placements(conn, key, uuids - held.keys())
         texts = {
             one.instance: one.document
             for one in recorded

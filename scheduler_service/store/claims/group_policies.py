@@ -27,7 +27,7 @@ def join(
     writer: Writer,
     joining: Mapping[str, tuple[str, str]],
     policies: Collection[str],
-    unread: Collection[str] = (),
+    owners: Mapping[str, str | None],
 ) -> bool:
     """Add instances to their groups, unless that breaks a strict policy.
 
@@ -37,21 +37,26 @@ def join(
     :param joining: instance -> (group, service host); a group that does not
         exist has no policy and gets no members
     :param policies: the policies that are strict
-    :param unread: groups that did not exist when the hosts were read: nobody
-        checked whose they are
-    :return: false where a strict policy would be broken, or where one of
-        *unread* exists by now; then nothing is written
+    :param owners: group -> its project when the hosts were read, empty where
+        it had none; None: there was no such group, so nobody checked it
+    :return: false where a strict policy would be broken, or a group has
+        another project by now; then nothing is written
     """
     conn = writer.conn
     table = schema.server_groups
     wanted = sorted({group for group, _ in joining.values()})
     groups = conn.execute(
-        sa.select(table.c.uuid, table.c.policy, table.c.max_server_per_host)
+        sa.select(
+            table.c.uuid,
+            table.c.policy,
+            table.c.max_server_per_host,
+            table.c.project_id,
+        )
         .where(table.c.uuid.in_(wanted))
         .order_by(table.c.uuid)
         .with_for_update()
     ).all()
-    if any(group.uuid in unread for group in groups):
+    if any(owners[one.uuid] != (one.project_id or '') for one in groups):
         return False
     members = _members(conn, [group.uuid for group in groups])
     new = []

@@ -19,8 +19,8 @@ from scheduler_service.store.claims.pg_statements import BoundStatement
 from scheduler_service.store.claims.transaction import (
     Claim,
     ask_rows,
+    group_owners,
     instance_rows,
-    unread_groups,
 )
 from scheduler_service.store.connection import REVISION, ChangeRecord
 
@@ -79,7 +79,8 @@ def statements(
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
         values['groups'] = pg_arrays.TextColumn(groups)
-        values['unread'] = pg_arrays.TextColumn(sorted(unread_groups(claims)))
+        owners = group_owners(claims)
+        values['owners'] = pg_arrays.TextColumn(map(owners.get, groups))
         values['policies'] = pg_arrays.TextColumn(policies)
         return [
             BoundStatement.of(pg_group_sql.LOCK, values),

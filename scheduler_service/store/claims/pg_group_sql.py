@@ -54,11 +54,15 @@ SEATS = """
     ),
 """
 
-# Whether every strict policy holds once all are members. A group that came
-# since the hosts were read is not joined: nobody checked whose it is.
+# Whether every strict policy holds once all are members. A group that came or
+# changed hands since the hosts were read is not joined: nobody checked whose
+# it is.
 POLICIES_HOLD = """
     NOT EXISTS (
-        SELECT 1 FROM server_groups WHERE uuid = ANY(CAST(:unread AS text[]))
+        SELECT 1 FROM server_groups AS g JOIN unnest(
+            CAST(:groups AS text[]), CAST(:owners AS text[])
+        ) AS o(uuid, owner) ON g.uuid = o.uuid
+        WHERE COALESCE(g.project_id, '') IS DISTINCT FROM o.owner
     ) AND NOT EXISTS (
         SELECT 1 FROM seats AS s JOIN strict AS g ON g.uuid = s.group_uuid
         WHERE g.apart GROUP BY s.group_uuid, s.host, g.most

@@ -40,8 +40,8 @@ class Claim(msgspec.Struct, frozen=True):
     :ivar placement: JSON, the placement that its caller gets
     :ivar known: whether the store has the instance already, without a claim
     :ivar group: uuid of the server group that the instance is to be in
-    :ivar group_unread: whether there was no such group when the hosts were
-        read, so that nobody checked whose it is
+    :ivar group_owner: project of the group when the hosts were read, which
+        was checked; empty: it had none; None: there was no such group
     :ivar move: whether this is a second claim, beside the instance's present
         place
     :ivar key: idempotency key of the request; None: it has none
@@ -63,7 +63,7 @@ class Claim(msgspec.Struct, frozen=True):
     placement: str
     known: bool = False
     group: str | None = None
-    group_unread: bool = False
+    group_owner: str | None = ''
     move: bool = False
     key: str | None = None
     redelivered: bool = False
@@ -81,15 +81,15 @@ def claim_all(
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
     :raises ClaimLost: one does not fit any more, breaks a policy, names a
-        group that came since the hosts were read, or its consumer holds a
-        claim already; the transaction has to be rolled back
+        group that came or changed hands since the hosts were read, or its
+        consumer holds a claim already; the transaction has to be rolled back
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
     _check_releases(conn, claims)
     joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
-    unread = unread_groups(claims)
-    if joining and not group_policies.join(writer, joining, policies, unread):
+    owners = group_owners(claims)
+    if joining and not group_policies.join(writer, joining, policies, owners):
         raise ClaimLost
     asked = ask_rows(claims, fallback)
     if asked:
@@ -205,9 +205,9 @@ def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
     )
 
 
-def unread_groups(claims: Sequence[Claim]) -> set[str]:
-    """Return the groups that nobody had read when the hosts were."""
-    return {c.group for c in claims if c.group and c.group_unread}
+def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
+    """Return the projects of groups as they were read, by uuid."""
+    return {c.group: c.group_owner for c in claims if c.group}
 
 
 def ask_rows(

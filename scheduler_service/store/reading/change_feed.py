@@ -137,6 +137,11 @@ def refresh(
     if not new:
         return snapshot
     touched = _merge(one.record() for one in new if one.revision not in own)
+    if touched.instances_gone:
+        # One that went may have been claimed again by this daemon since.
+        mine = _merge(one.record() for one in new if one.revision in own)
+        again = set(mine.instances).intersection(touched.instances_gone)
+        touched.instances += sorted(again)
     if touched.released and on_released is not None:
         on_released(touched.released)
     if touched.everything:

@@ -115,7 +115,12 @@ def _join(writer: Writer, group: ServerGroup) -> bool:
 
 
 def remove(writer: Writer, uuids: Sequence[str]) -> int:
-    """Remove server groups, not their members; return how many there were."""
+    """Remove server groups, not their members; return how many there were.
+
+    The groups' rows go first: this waits for claims that join them, so that
+    no membership is left.
+    """
+    gone = delete(writer.conn, schema.server_groups.c.uuid, uuids)
     delete(writer.conn, schema.server_group_members.c.group_uuid, uuids)
     writer.touched.groups += uuids
-    return delete(writer.conn, schema.server_groups.c.uuid, uuids)
+    return gone

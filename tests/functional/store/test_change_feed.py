@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -63,6 +64,27 @@ def test_refresh_sees_each_change_of_claims_by_itself(store):
         with store.reading() as conn:
             snapshot = change_feed.refresh(conn, snapshot)
         assert_same_snapshot(snapshot, load_snapshot(store))
+
+
+def test_an_instance_stays_that_was_released_and_claimed_again(store):
+    """Others released it, and the snapshot has the daemon's own claim."""
+    loaded = import_two_hosts(store)
+    first, again = claim_on(loaded, 0), claim_on(loaded, 1)
+    again = msgspec.structs.replace(again, consumer=first.consumer)
+    write_claims(store, first)
+    snapshot = load_snapshot(store)
+    store.write(lambda w: lifecycle.release(w, [first.consumer]))
+    revision = write_claims(store, again)
+    now = load_snapshot(store)
+    assert now.revision == revision
+    assert now.lineage is not None
+    with store.reading() as conn:
+        refreshed = change_feed.refresh(
+            conn, snapshot, own={revision: now.lineage}
+        )
+    placed = refreshed.hosts.instances.get(first.consumer)
+    assert placed is not None
+    assert placed.host == again.host
 
 
 def test_refresh_loads_everything_when_changes_were_purged(store):

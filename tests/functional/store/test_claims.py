@@ -195,16 +195,20 @@ def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
     if known:
         how['consumer'] = INSTANCE
     # A group that does not exist has no members.
-    write_claims(store, new_claim(snapshot, 100, **how, group_unread=True))
+    write_claims(store, new_claim(snapshot, 100, **how, group_owner=None))
     store.write(lambda writer: admin.create_group(writer, group))
     before = used_amounts(store)
     how.update(consumer=str(uuid.uuid4()))
-    late = new_claim(snapshot, 100, **how, group_unread=True)
+    late = new_claim(snapshot, 100, **how, group_owner=None)
     other = new_claim(snapshot, 100)
     with pytest.raises(claims.ClaimLost):
         write_claims(store, other, late)
     assert used_amounts(store) == before
-    write_claims(store, other, new_claim(snapshot, 100, **how))
+    stranger = new_claim(snapshot, 100, **how, group_owner='q')
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, other, stranger)
+    mine = new_claim(snapshot, 100, **how, group_owner='p')
+    write_claims(store, other, mine)
     with store.reading() as conn:
         member = schema.server_group_members.c
         members = conn.execute(

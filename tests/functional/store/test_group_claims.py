@@ -20,9 +20,9 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.store import claims, schema
-from scheduler_service.store.connection import ChangeRecord, Store
+from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
-from scheduler_service.store.writing import inventory_import
+from scheduler_service.store.writing import admin, inventory_import
 
 pytestmark = pytest.mark.db
 
@@ -190,7 +190,13 @@ def random_batch(
             group, member = nowhere.pop()
             batch.append(claim(at, group, consumer=member))
         elif chance < 0.53:
-            batch.append(claim(at, dice.choice(groups), group_unread=True))
+            batch.append(
+                claim(
+                    at,
+                    dice.choice(groups),
+                    group_owner=dice.choice((None, 'q')),
+                )
+            )
         else:
             batch.append(claim(at, dice.choice(groups)))
     return batch
@@ -329,3 +335,32 @@ def test_a_connection_that_is_lost_on_the_way_is_reported(store, conn):
             pending.wait()
         transaction.rollback()
     conn.invalidate()
+
+
+@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
+def test_no_membership_is_left_of_a_group_that_goes_while_it_is_joined(
+    make_store, kind
+):
+    store = make_store(kind)
+    group = str(uuid.uuid4())
+    import_cloud(store, [{'uuid': group}])
+    gone = threading.Event()
+
+    def remove() -> None:
+        store.write(lambda writer: admin.delete_group(writer, group))
+        gone.set()
+
+    removing = threading.Thread(target=remove)
+
+    def join(writer: Writer) -> None:
+        claims.claim_all(writer, [claim(0, group)], FALLBACK)
+        removing.start()
+        # It waits for the claim, which has the group's row.
+        assert not gone.wait(0.5)
+
+    store.write(join)
+    removing.join(20)
+    assert gone.is_set()
+    with store.reading() as conn:
+        left = conn.execute(sa.select(schema.server_group_members)).all()
+    assert left == []
