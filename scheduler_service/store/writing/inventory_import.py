@@ -3,7 +3,8 @@
 An :class:`Importer` belongs to the thread that owns its writing transaction.
 Only what differs is written: importing a document again changes nothing.
 Claims are never changed; the use that a document states for a host includes
-the claims of the instances it lists, and no others.
+the claims of the instances it lists, and no others. Members of server groups
+that hold claims stay members.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from scheduler_service.model import STANDARD_FIELDS, Host, Instance, Inventory
+from scheduler_service.model import (
+    STANDARD_FIELDS,
+    Host,
+    Instance,
+    Inventory,
+    ServerGroup,
+)
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
@@ -31,16 +38,23 @@ _MANY = 2000
 
 
 class EntityOps(NamedTuple):
-    """How entities of one kind are added and removed."""
+    """How entities of one kind are added, removed and changed.
+
+    :ivar change: gets (what is stored, what is wanted); None: they are
+        removed and added again
+    """
 
     add: Callable[[Writer, Sequence[Any]], None]
     remove: Callable[[Writer, Sequence[Any]], int]
+    change: Callable[[Writer, Sequence[tuple[Any, Any]]], None] | None = None
 
 
 _ENTITY_OPS: Mapping[str, EntityOps] = {
     'pools': EntityOps(pool_rows.add, pool_rows.remove),
     'aggregates': EntityOps(aggregate_rows.add, aggregate_rows.remove),
-    'server_groups': EntityOps(server_groups.add, server_groups.remove),
+    'server_groups': EntityOps(
+        server_groups.add, server_groups.remove, server_groups.change
+    ),
 }
 
 
@@ -102,17 +116,36 @@ class Importer:
         )
         stored = {one.id: one for one in loading.aggregates(self.conn)}
         self._entities('aggregates', stored, inventory.aggregates, 'id')
-        self._entities(
-            'server_groups',
-            loading.groups(self.conn),
-            inventory.server_groups,
-            'uuid',
-        )
+        self._groups(inventory.server_groups)
         if len(self.writer.touched.hosts) > _MANY:
             self.writer.touched.everything = True
             self.writer.touched.hosts = []
             self.writer.touched.instances = []
         return self.report
+
+    def _groups(self, wanted: Sequence[ServerGroup]) -> None:
+        """Write groups that differ.
+
+        Members that hold claims count as wanted: they may have joined since
+        the document was written.
+        """
+        stored = loading.groups(self.conn)
+        beside = {
+            one.uuid: set(stored[one.uuid].members).difference(one.members)
+            for one in wanted
+            if one.uuid in stored
+        }
+        held = server_groups.holding_claims(
+            self.conn, set().union(*beside.values())
+        )
+        kept = [
+            msgspec.structs.replace(
+                one,
+                members=[*one.members, *held & beside.get(one.uuid, set())],
+            )
+            for one in wanted
+        ]
+        self._entities('server_groups', stored, kept, 'uuid')
 
     def _entities(
         self,
@@ -150,8 +183,12 @@ class Importer:
         :param key: the name of the field that identifies them
         """
         ops = _ENTITY_OPS[kind]
-        old = [*gone, *(before for before, _ in differ)]
-        new = [*(after for _, after in differ), *add]
+        old, new = list(gone), list(add)
+        if ops.change is None:
+            old += [before for before, _ in differ]
+            new = [*(after for _, after in differ), *new]
+        elif differ:
+            ops.change(self.writer, differ)
         if old:
             ops.remove(self.writer, [getattr(one, key) for one in old])
         if new:

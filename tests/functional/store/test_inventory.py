@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
+import msgspec
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.model import documents
-from scheduler_service.store.reading import inventory_export
+from scheduler_service.model import ServerGroup, documents
+from scheduler_service.store import claims, schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import inventory_export, loading
+from scheduler_service.store.writing import inventory_diff, server_groups
 from tests.support.stores import (
     FULL_INVENTORY,
+    HOSTS,
+    STRICT,
+    claim_on,
     import_inventory,
     load_snapshot,
     new_claim,
@@ -17,6 +28,16 @@ from tests.support.stores import (
 )
 
 pytestmark = pytest.mark.db
+
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
+HOSTS_AND_GROUP = {
+    'hosts': [
+        {'host': name, 'vcpus': 8, 'memory_mb': 4096, 'local_gb': 100,
+         'ram_allocation_ratio': 1.0}
+        for name in HOSTS
+    ],
+    'server_groups': [{'uuid': GROUP, 'policy': 'anti-affinity'}],
+}  # fmt: skip
 
 
 def test_export_is_the_document_that_was_imported(store):
@@ -81,3 +102,102 @@ def test_a_claim_counts_once_when_exported_and_imported(store):
         exported = inventory_export.export(conn)
     import_inventory(store, documents.read(documents.dump(exported)))
     assert used_amounts(store)['MEMORY_MB'] == 1536
+
+
+def claim_apart(store: Store, *rows: int) -> list[str]:
+    """Claim for a member of GROUP on each of these hosts; return them."""
+    snapshot = load_snapshot(store)
+    members = [claim_on(snapshot, row, group=GROUP) for row in rows]
+    write_claims(store, *members, policies=STRICT)
+    return [one.consumer for one in members]
+
+
+def stored_group(store: Store) -> ServerGroup:
+    with store.reading() as conn:
+        return loading.groups(conn)[GROUP]
+
+
+def with_group(**changes: Any) -> dict[str, Any]:
+    """Return HOSTS_AND_GROUP with another group."""
+    group = HOSTS_AND_GROUP['server_groups'][0]
+    return {**HOSTS_AND_GROUP, 'server_groups': [{**group, **changes}]}
+
+
+@pytest.mark.parametrize('replace', [False, True])
+def test_members_that_hold_claims_stay_when_a_group_is_imported_again(
+    store, replace
+):
+    import_inventory(
+        store, {**HOSTS_AND_GROUP, 'hosts': HOSTS_AND_GROUP['hosts'][:2]}
+    )
+    members = claim_apart(store, 0, 1)
+    report = import_inventory(store, HOSTS_AND_GROUP, replace=replace)
+    assert report.added == {
+        'hosts': 1, 'pools': 0, 'aggregates': 0, 'instances': 0,
+        'server_groups': 0,
+    }  # fmt: skip
+    assert report.changed.total() == report.removed.total() == 0
+    assert stored_group(store).members == sorted(members)
+    with pytest.raises(claims.ClaimLost):
+        claim_apart(store, 1)
+    before = load_snapshot(store).revision
+    import_inventory(store, HOSTS_AND_GROUP, replace=replace)
+    assert load_snapshot(store).revision == before
+    claim_apart(store, 2)
+
+
+@pytest.mark.parametrize('replace', [False, True])
+def test_members_without_claims_are_those_of_the_document(store, replace):
+    old, named = str(uuid.uuid4()), str(uuid.uuid4())
+    import_inventory(store, with_group(members=[old]))
+    (member,) = claim_apart(store, 0)
+    wanted = {'name': 'web', 'project_id': 'p', 'members': [named],
+              'rules': {'max_server_per_host': 2}}  # fmt: skip
+    report = import_inventory(store, with_group(**wanted), replace=replace)
+    assert report.changed['server_groups'] == 1
+    group = stored_group(store)
+    assert group.members == sorted([member, named])
+    assert (group.name, group.project_id) == ('web', 'p')
+    assert group.rules == {'max_server_per_host': 2}
+    again = import_inventory(store, with_group(**wanted), replace=replace)
+    assert again.changed.total() == 0
+
+
+def test_a_member_that_moves_stays_when_its_group_is_imported_again(store):
+    member = str(uuid.uuid4())
+    reported = [{'uuid': member, 'host': HOSTS[0]}]
+    import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
+    move = claim_on(load_snapshot(store), 1, consumer=member, known=True,
+                    move=True, group=GROUP)  # fmt: skip
+    write_claims(store, move, policies=STRICT)
+    report = import_inventory(store, HOSTS_AND_GROUP)
+    assert report.changed.total() == 0
+    assert stored_group(store).members == [member]
+
+
+def test_a_member_that_joins_during_an_import_stays(store):
+    """It read the group before the member was there."""
+    import_inventory(store, HOSTS_AND_GROUP)
+    before = stored_group(store)
+    members = claim_apart(store, 0, 1)
+    seen = msgspec.structs.replace(before, members=members[:1])
+    store.write(lambda w: server_groups.change(w, [(seen, before)]))
+    assert stored_group(store).members == sorted(members)
+
+
+def test_a_group_that_is_removed_during_an_import_gets_no_members(store):
+    import_inventory(store, HOSTS_AND_GROUP)
+    before = stored_group(store)
+    after = msgspec.structs.replace(before, members=[str(uuid.uuid4())])
+    store.write(lambda w: server_groups.remove(w, [GROUP]))
+    store.write(lambda w: server_groups.change(w, [(before, after)]))
+    with store.reading() as conn:
+        assert not conn.execute(sa.select(schema.server_group_members)).all()
+
+
+def test_a_comparison_keeps_members_that_hold_claims(store):
+    import_inventory(store, HOSTS_AND_GROUP)
+    claim_apart(store, 0)
+    wanted = documents.inventory(HOSTS_AND_GROUP)
+    with store.reading() as conn:
+        assert inventory_diff.differences(conn, wanted, replace=True) == []
