@@ -21,6 +21,9 @@ _STATUS_LINES = {
     for status in http.HTTPStatus
 }
 _GZIP = 16 + zlib.MAX_WBITS
+# Empty members of gzip cost time and are no bytes of the content.
+_MOST_MEMBERS = 1000
+_PIECE_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass(slots=True)
@@ -142,22 +145,35 @@ def _decompressed(body: bytes, max_bytes: int) -> bytes:
     """Return what was compressed with gzip, which may be in several members.
 
     :raises PayloadTooLarge: it is longer than *max_bytes*
-    :raises InvalidRequest: it is not valid
+    :raises InvalidRequest: it is not valid, or has too many members
     """
     parts: list[bytes] = []
-    left = max_bytes
-    while body:
-        decoder = zlib.decompressobj(_GZIP)
-        try:
-            parts.append(decoder.decompress(body, left + 1))
-        except zlib.error as fault:
+    view = memoryview(body)
+    at, left = 0, max_bytes
+    members = 0
+    while at < len(view):
+        members += 1
+        if members > _MOST_MEMBERS:
             raise errors.InvalidRequest(
-                f'the body is not valid gzip: {fault}'
-            ) from None
-        left -= len(parts[-1])
-        if left < 0:
-            raise too_large(None, max_bytes)
-        if not decoder.eof:
-            raise errors.InvalidRequest('the body ends within its gzip data')
-        body = decoder.unused_data
+                f'the body has more than {_MOST_MEMBERS} gzip members'
+            )
+        decoder = zlib.decompressobj(_GZIP)
+        while not decoder.eof:
+            # At the end of a member zlib copies what follows it, so it is not
+            # given all of that.
+            piece = view[at : at + _PIECE_BYTES]
+            if not piece:
+                raise errors.InvalidRequest(
+                    'the body ends within its gzip data'
+                )
+            try:
+                parts.append(decoder.decompress(piece, left + 1))
+            except zlib.error as fault:
+                raise errors.InvalidRequest(
+                    f'the body is not valid gzip: {fault}'
+                ) from None
+            left -= len(parts[-1])
+            if left < 0:
+                raise too_large(None, max_bytes)
+            at += len(piece) - len(decoder.unused_data)
     return b''.join(parts)

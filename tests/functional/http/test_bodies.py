@@ -23,6 +23,18 @@ def length(body: bytes) -> str:
     return f'Content-Length: {len(body)}'
 
 
+def members(content: bytes, size: int) -> bytes:
+    """Return content in gzip members of some bytes each."""
+    return b''.join(
+        gzip.compress(content[at : at + size], mtime=0)
+        for at in range(0, len(content), size)
+    )
+
+
+EMPTY = gzip.compress(b'', mtime=0)
+MEMBERS = members(PLAIN, 5) + EMPTY
+
+
 @pytest.fixture
 def ask(serve_http):
     """Give a function that sends bytes and returns the reply.
@@ -49,9 +61,10 @@ def ask(serve_http):
         ([CHUNKED], chunked(PLAIN)[:-2] + b'Trailer: x\r\n\r\n'),
         ([GZIP, length(zipped(ASKED))], zipped(ASKED)),
         ([GZIP, CHUNKED], chunked(zipped(ASKED))),
+        ([GZIP, length(MEMBERS)], MEMBERS),
         (['Content-Encoding: identity', length(PLAIN)], PLAIN),
     ],
-    ids=['chunks', 'bytes', 'trailer', 'gzip', 'both', 'identity'],
+    ids=['chunks', 'bytes', 'trailer', 'gzip', 'both', 'members', 'identity'],
 )
 def test_body_is_read_when_it_is_chunked_or_compressed(ask, headers, body):
     status, answer, closed = ask(post(FILTER, *headers, body=body))
@@ -66,6 +79,7 @@ def test_api_reads_a_compressed_body_too(ask):
 
 
 BOMB = gzip.compress(b' ' * 5000, mtime=0)
+PARTS = members(b' ' * 5000, 1000)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +90,18 @@ BOMB = gzip.compress(b' ' * 5000, mtime=0)
         ([GZIP, length(BOMB)], BOMB, 413, 'PayloadTooLarge'),
         ([GZIP, 'Content-Length: 2'], b'no', 400, 'InvalidRequest'),
         ([GZIP, 'Content-Length: 20'], BOMB[:20], 400, 'InvalidRequest'),
+        ([GZIP, length(PARTS)], PARTS, 413, 'PayloadTooLarge'),
+        ([GZIP, length(MEMBERS + b'x')], MEMBERS + b'x', 400,
+         'InvalidRequest'),
+        ([GZIP, length(MEMBERS[:-9])], MEMBERS[:-9], 400, 'InvalidRequest'),
         (['Content-Encoding: br', 'Content-Length: 2'], b'no', 415,
          'UnsupportedEncoding'),
         ([CHUNKED], b'xyz\r\n', 400, 'BadRequest'),
         (['Transfer-Encoding: gzip, chunked'], b'0\r\n\r\n', 501,
          'NotImplemented'),
     ],
-    ids=['chunks', 'length', 'bomb', 'no-gzip', 'short-gzip', 'brotli',
-         'no-chunks', 'two-codings'],
+    ids=['chunks', 'length', 'bomb', 'no-gzip', 'short-gzip', 'parts',
+         'no-member', 'short-member', 'brotli', 'no-chunks', 'two-codings'],
 )  # fmt: skip
 def test_body_is_refused_when_it_cannot_be_read(
     ask, headers, body, code, name
