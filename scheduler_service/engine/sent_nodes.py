@@ -100,6 +100,6 @@ class SentNodes:
         if cached is None:
             if len(self._cached) >= _MAX_CACHED_NODES:
                 self._cached.clear()
-            cached = self._unknown.reader.read(msgspec.json.decode(node))
+            cached = self._unknown.reader.read(wire.decode(node))
             self._cached[key] = cached
         return cached

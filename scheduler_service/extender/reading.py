@@ -57,6 +57,9 @@ def node_host(node: Any, domain: str) -> tuple[Host, str | None]:
     :raises WireError: it is not a node, or the annotation is not a host
     """
     labels = _objects(_objects(node, 'metadata'), 'labels')
+    for key, value in labels.items():
+        if value is not None and not isinstance(value, str):
+            raise wire.WireError(f'label {key[:100]}: expected a string')
     zone = next((labels[key] for key in _ZONES if labels.get(key)), None)
     given = _annotated(node, f'{domain}/host-document')
     if given is not None:

@@ -34,21 +34,35 @@ def _refuse(text: str) -> Any:
     raise WireError(f'{text} is not JSON')
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse)
+def _integer(digits: str) -> int | float:
+    """Return an integer; infinite if it has more digits than Python reads.
+
+    So the field that it is in is refused, and not the whole document.
+    """
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(body: bytes) -> Any:
+def decode(body: bytes | msgspec.Raw) -> Any:
     """Return the first JSON value of a body.
+
+    Numbers that are out of range become infinite.
 
     :raises WireError: it does not start with one
     """
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        # More may follow, or be invalid UTF-8: use the slower parser.
+        # More may follow, be invalid UTF-8, or be a number that is out of
+        # range: use the slower parser.
         pass
-    text = body.decode('utf-8', 'replace').lstrip(' \t\r\n')
+    text = bytes(body).decode('utf-8', 'replace').lstrip(' \t\r\n')
     try:
         return _without_surrogates(_decoder.raw_decode(text)[0])
     except RecursionError:

@@ -66,7 +66,7 @@ class PlacedPodReader:
         key = self._key(pod)
         usage = self._known.get(key)
         if usage is None:
-            usage = usage_of(msgspec.json.decode(text), self._domain)
+            usage = usage_of(wire.decode(text), self._domain)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = usage

@@ -129,6 +129,73 @@ def test_one_node_fails_alone_when_it_cannot_be_read(serve_http, odd):
     assert {one['Host'] for one in scores} == {'good', 'bad'}
 
 
+LARGE = ['1e400', '-1e400', '9' * 5000, '-' + '9' * 5000]
+GOOD = {'metadata': {'name': 'good', 'labels': {ZONE: 'b'}}, 'status': {
+    'allocatable': {'cpu': '4', 'memory': '8Gi'}}}  # fmt: skip
+
+
+def with_bad_node(fields: str) -> bytes:
+    bad = f'{{"metadata": {{"name": "bad"}}, {fields}}}'
+    listed = f'{bad}, {json.dumps(GOOD)}'
+    text = f'{{"Pod": {json.dumps(pod())}, "Nodes": {{"items": [{listed}]}}}}'
+    return text.encode()
+
+
+@pytest.mark.parametrize('number', LARGE, ids=lambda text: text[:6])
+@pytest.mark.parametrize(
+    'fields',
+    [
+        '"spec": %s',
+        '"status": {"conditions": [%s]}',
+        '"status": {"allocatable": {"cpu": %s}}',
+        '"status": {"allocatable": {"nvidia.com/gpu": %s}}',
+        '"metadata": {"name": "bad", "labels": {"a": %s}}',
+        f'"metadata": {{"name": "bad", "labels": {{"{ZONE}": %s}}}}',
+    ],
+    ids=['spec', 'condition', 'cpu', 'resource', 'label', 'zone'],
+)
+def test_one_node_fails_alone_when_a_number_is_out_of_range(
+    serve_http, fields, number
+):
+    http = serve_http()
+    text = with_bad_node(fields % number)
+    # With more behind it a body is read by another parser.
+    for body in (text, text + b' more'):
+        status, answer = http.send('POST', '/extender/filter', body)
+        assert (status, answer['Nodes']['items']) == (200, [GOOD])
+        reason = answer['FailedNodes']['bad']
+        assert 'cannot be read' in reason
+        assert len(reason) < 200
+        assert answer['Error'] == ''
+        status, scores = http.send('POST', '/extender/prioritize', body)
+        assert status == 200
+        assert {one['Host'] for one in scores} == {'good', 'bad'}
+
+
+def test_node_is_read_when_no_field_of_ours_is_out_of_range(serve_http):
+    http = serve_http()
+    body = with_bad_node(
+        '"status": {"allocatable": {"cpu": "4", "memory": "8Gi"}, "x": 1e400}'
+    )
+    status, answer = http.send('POST', '/extender/filter', body)
+    assert (status, answer['FailedNodes']) == (200, {})
+    names = [one['metadata']['name'] for one in answer['Nodes']['items']]
+    assert names == ['bad', 'good']
+
+
+@pytest.mark.parametrize('value', ['1', 'true', '{"a": []}', '[]'])
+@pytest.mark.parametrize('label', [ZONE, 'kubernetes.io/arch'])
+def test_one_node_fails_alone_when_a_label_is_no_string(
+    serve_http, label, value
+):
+    body = with_bad_node(
+        f'"metadata": {{"name": "bad", "labels": {{"{label}": {value}}}}}'
+    )
+    status, answer = serve_http().send('POST', '/extender/filter', body)
+    assert (status, answer['Nodes']['items']) == (200, [GOOD])
+    assert f'label {label}: expected a string' in answer['FailedNodes']['bad']
+
+
 def test_error_is_in_a_200_reply_when_the_pod_cannot_be_read(serve_http):
     http = serve_http()
     asked = {'Pod': pod(), 'NodeNames': ['compute-1'], 'Nodes': None}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 
+import msgspec
 import pytest
 
 from scheduler_service.extender import wire
@@ -41,3 +43,13 @@ def test_scores_are_written_as_json(count):
         {'Host': name, 'Score': value}
         for name, value in zip(names, values, strict=True)
     ]
+
+
+@pytest.mark.parametrize('kind', [bytes, msgspec.Raw])
+@pytest.mark.parametrize('number', [b'1e400', b'9' * 5000])
+def test_number_is_infinite_when_it_is_out_of_range(number, kind):
+    """Only what reads its field refuses it."""
+    for sign, expected in ((b'', math.inf), (b'-', -math.inf)):
+        text = b'{"a": "\xff", "b": [%s%s]}' % (sign, number)
+        assert wire.decode(kind(text)) == {'a': '\ufffd', 'b': [expected]}
+    assert wire.decode(kind(b'[' + b'9' * 4000 + b']')) == [10**4000 - 1]
