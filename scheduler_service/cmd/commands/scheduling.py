@@ -6,6 +6,8 @@ They call a running daemon, or with ``--local`` run its engine in this process.
 from __future__ import annotations
 
 import contextlib
+import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,9 +30,23 @@ def select(args: Any, conf: Any) -> int:
     document = read(args.request, errors.InvalidRequest)
     if args.host:
         return _explain(args, conf, document)
-    with _reasons_of_errors(args):
-        result = _select(args, conf, document)
+    if not args.dry_run:
+        document = _named(document)
+    try:
+        with _reasons_of_errors(args):
+            result = _select(args, conf, document)
+    except errors.NoValidHost:
+        if not args.dry_run:
+            # The decision is stored under it, with its reasons.
+            print(f'Request {document["request_id"]}', file=sys.stderr)
+        raise
     return _print(args, result, reasons.hosts)
+
+
+def _named(document: Any) -> dict[str, Any]:
+    """Return a request with an id, so that its decision can be found."""
+    asked = _object(document)
+    return {'request_id': f'req-{uuid.uuid4()}', **asked}
 
 
 def _select(args: Any, conf: Any, document: Any) -> Any:

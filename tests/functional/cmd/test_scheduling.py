@@ -36,6 +36,11 @@ def test_select_shows_reasons_when_nothing_fits(run, tmp_path):
     assert status == 1
     assert 'RamFilter' in err
     assert 'closest: compute-4' in err
+    # The reasons can be read again.
+    word, name = err.splitlines()[0].split()
+    assert (word, name[:4]) == ('Request', 'req-')
+    assert 'RamFilter' in run('decision', 'show', name)[1]
+    assert 'Request' not in run(*ask, '--dry-run')[2]
     assert 'RamFilter' in run(*ask, '--host', 'compute-1')[1]
     status, out, err = run(*ask, '--explain')
     assert (status, 'closest: compute-4' in err) == (1, True)
