@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pymysql
 import pytest
 from hypothesis import given
@@ -14,9 +17,15 @@ _PLAIN = SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
 SPECIAL = '\\\'"\n\r\0\x1a%`;é\u2028'
 
 
-def escaped_by(kind: type, value: object, status: int) -> str:
-    """Return a value as a connection without a server escapes it."""
-    connection = kind(defer_connect=True)
+@functools.cache
+def unconnected(kind: Any) -> Any:
+    """Return a connection without a server; it takes a while to make."""
+    return kind(defer_connect=True)
+
+
+def escaped_by(kind: Any, value: object, status: int) -> str:
+    """Return a value as a connection of a kind escapes it."""
+    connection = unconnected(kind)
     connection.server_status = status
     found: str = connection.escape(value)
     return found
