@@ -151,9 +151,7 @@ def _configuration(args: Any) -> Any:
         raise errors.ConfigurationError(faults.of_file(fault)) from None
     except options.FAULTS as fault:
         raise errors.ConfigurationError(str(fault)) from None
-    found = effective.faults(parsed)
-    if found:
-        raise errors.ConfigurationError('; '.join(found))
+    effective.check(parsed)
     return parsed
 
 

@@ -65,9 +65,7 @@ class Reloader:
         running = self._daemon.conf
         conf = self._read()
         effective.register_like(conf, running)
-        found = effective.faults(conf)
-        if found:
-            raise errors.ConfigurationError('; '.join(found))
+        effective.check(conf)
         transport.address(conf)
         option_names.warn(conf)
         waiting = effective.keep(conf, running)

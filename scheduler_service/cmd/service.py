@@ -45,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         conf = read()
-        found = effective.faults(conf)
-        if found:
-            raise errors.ConfigurationError('; '.join(found))
+        effective.check(conf)
         transport.address(conf)
         log_levels.check(conf)
         log_levels.set_up(conf)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from oslo_config import cfg
 
+from scheduler_service import errors
+
 # What is shown in the place of a secret.
 HIDDEN = '***'
 # Options that say where the others are, or what is printed.
@@ -127,6 +129,16 @@ def faults(conf: Any) -> list[str]:
             if isinstance(value, float) and not math.isfinite(value):
                 found.append(f'[{group}] {opt.dest}: {value} is not a number')
     return found
+
+
+def check(conf: Any) -> None:
+    """Check every value.
+
+    :raises ConfigurationError: some are not valid; it names all of them
+    """
+    found = faults(conf)
+    if found:
+        raise errors.ConfigurationError('; '.join(found))
 
 
 def register_like(conf: Any, known: Any) -> None:

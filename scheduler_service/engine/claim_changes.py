@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
 from scheduler_service.store.claims import lifecycle, unused

@@ -21,9 +21,7 @@ import msgspec
 from oslo_context import context
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.futures import BatchItem, RequestReturned
 from scheduler_service.engine.jobs import (
     HostJob,

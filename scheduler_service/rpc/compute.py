@@ -17,9 +17,7 @@ from scheduler_service.compute import failures, reply, request, state
 from scheduler_service.compute.changes import Change, Changes
 from scheduler_service.compute.request import ComputeRequest
 from scheduler_service.engine import claim_changes, events
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid

@@ -13,9 +13,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine import claim_changes
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.futures import BatchItem
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import HostsAnswer

@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.factory import build
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler

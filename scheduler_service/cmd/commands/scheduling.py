@@ -46,7 +46,9 @@ def select(args: Any, conf: Any) -> int:
 def _named(document: Any) -> dict[str, Any]:
     """Return a request with an id, so that its decision can be found."""
     asked = _object(document)
-    return {'request_id': f'req-{uuid.uuid4()}', **asked}
+    if asked.get('request_id') is not None:
+        return asked
+    return {**asked, 'request_id': f'req-{uuid.uuid4()}'}
 
 
 def _select(args: Any, conf: Any, document: Any) -> Any:

@@ -192,7 +192,7 @@ def _claim_grouped() -> str:
         allocations=_ALLOCATIONS_OF_MANY,
         count='(SELECT count(*) FROM asked)',
         unpacked=_unpacked(_GROUPED_PLACE) + pg_group_sql.SEATS,
-        allowed=pg_group_sql.POLICIES_HOLD,
+        allowed=pg_group_sql.MAY_JOIN,
         joined=pg_group_sql.JOINED,
         touched=pg_group_sql.TOUCHED,
     )

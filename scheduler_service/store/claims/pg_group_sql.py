@@ -57,7 +57,7 @@ SEATS = """
 # Whether every strict policy holds once all are members. A group that came or
 # changed hands since the hosts were read is not joined: nobody checked whose
 # it is.
-POLICIES_HOLD = """
+MAY_JOIN = """
     NOT EXISTS (
         SELECT 1 FROM server_groups AS g JOIN unnest(
             CAST(:groups AS text[]), CAST(:owners AS text[])

@@ -12,9 +12,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine import claim_changes
 from scheduler_service.engine.claim_changer import ClaimChanger
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.engine.outcomes import Outcomes

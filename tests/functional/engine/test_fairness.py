@@ -10,9 +10,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine import selection
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.model import documents
 from tests.support.waiting import wait_until
 

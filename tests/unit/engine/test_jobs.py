@@ -7,9 +7,7 @@ import time
 
 import pytest
 
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-)
+from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.futures import BatchFuture, RequestReturned
 from scheduler_service.engine.jobs import (
     HostJob,
