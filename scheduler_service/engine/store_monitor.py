@@ -137,10 +137,11 @@ class StoreMonitor:
         started = time.monotonic()
         try:
             probe.ask()
+            probe.end(self._store.left_behind())
             if self._store.waits(_LONG_WAIT_S):
                 self._health.database_blocked(probe.blockers())
                 for wait in probe.cut_off(_LONG_WAIT_S):
-                    wait.abort()
+                    self._store.abort_wait(wait)
         except errors.StoreUnavailable as error:
             if self._answered_at > started:
                 # The engine got an answer meanwhile: only the probe failed.

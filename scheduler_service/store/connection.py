@@ -247,6 +247,14 @@ class Store:
         """
         self._sessions.abort()
 
+    def abort_wait(self, wait: Wait) -> None:
+        """Break off one wait, if it goes on."""
+        self._sessions.abort_wait(wait)
+
+    def left_behind(self) -> list[Wait]:
+        """Return waits that were broken off since this was last called."""
+        return self._sessions.left_behind()
+
     def waits(self, seconds: float) -> list[Wait]:
         """Return what has been waiting for the database for longer."""
         return self._sessions.waits(seconds)

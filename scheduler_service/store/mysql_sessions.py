@@ -82,6 +82,11 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
                 cursor.execute(f'SET SESSION max_statement_time = {seconds}')
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed, by whatever reason."""
+        return not self.open
+
+    @property
     def read_timeout(self) -> float | None:
         """Seconds that one read may take; None: no limit."""
         limit: float | None = self._read_timeout
@@ -125,7 +130,7 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
         defaults = {
             'program_name': APPLICATION,
             'connect_timeout': timeouts.connect or None,
-            # The greeting of the server is read within this.
+            # Of the greeting, and of the statements that set it up.
             'read_timeout': timeouts.connect or None,
             'write_timeout': timeouts.response or None,
         }
@@ -134,7 +139,6 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
         timeouts = limits()
-        dbapi_conn.read_timeout = timeouts.read
         dbapi_conn.statement_timeout = timeouts.statement
         if timeouts.response:
             dbapi_conn.limit_silence(timeouts.response)

@@ -92,12 +92,14 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             'keepalives_count': KEEPALIVES,
             'tcp_user_timeout': _ms(timeouts.response),
         }
-        return PostgreSQLSession.connect(*args, **{**defaults, **kwargs})
+        session = PostgreSQLSession.connect(*args, **{**defaults, **kwargs})
+        # Of the statements that set it up, too.
+        session.read_timeout = timeouts.connect
+        return session
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:
         timeouts = limits()
-        dbapi_conn.read_timeout = timeouts.read
         dbapi_conn.statement_timeout = timeouts.statement
         before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
         dbapi_conn.execute(_script(timeouts))

@@ -7,6 +7,9 @@ that it answers while all others wait.
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +20,7 @@ from scheduler_service import errors
 from scheduler_service.store.connection import Store, translate_errors
 from scheduler_service.store.sessions import Wait
 
+LOG = logging.getLogger(__name__)
 # A wait for a lock is looked at after so many seconds.
 _SINCE_S = 1
 # Sessions that block others and are not blocked themselves.
@@ -55,16 +59,41 @@ _BLOCKERS = {
     """,  # noqa: S608
 }
 
-# Sessions that the server believes to wait for their client.
+# Sessions that the server believes to wait for their client, be it for the
+# rest of a statement.
 _IDLE = {
     'postgresql': sa.text("""
         SELECT pid FROM pg_stat_activity
-        WHERE pid IN :ids AND state <> 'active'
+        WHERE pid IN :ids AND (
+            state <> 'active' OR wait_event = 'ClientRead'
+        )
     """),
     'mysql': sa.text("""
         SELECT id FROM information_schema.processlist
         WHERE id IN :ids AND command = 'Sleep'
     """),
+}
+# Sessions of this user that are at least so old: a server that was started
+# again may have given a number to another.
+_OLD = {
+    'postgresql': sa.text("""
+        SELECT pid FROM pg_stat_activity
+        WHERE pid = :id AND usename = current_user AND backend_start
+            <= clock_timestamp() - CAST(:seconds AS float) * interval '1 s'
+    """),
+    'mysql': sa.text("""
+        SELECT id FROM information_schema.processlist
+        WHERE id = :id AND user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)
+            AND :seconds <= (
+                SELECT CAST(variable_value AS double)
+                FROM information_schema.global_status
+                WHERE variable_name = 'UPTIME'
+            )
+    """),
+}
+_END = {
+    'postgresql': sa.text('SELECT pg_terminate_backend(:id)'),
+    'mysql': sa.text('KILL CONNECTION :id'),
 }
 
 
@@ -112,6 +141,30 @@ class Probe:
             sa.bindparam('ids', list(waits), expanding=True)
         )
         return [waits[found] for found in self._rows(query).scalars()]
+
+    def end(self, waits: Sequence[Wait]) -> None:
+        """Have the server end sessions that were closed while they waited.
+
+        It may not know that: the locks of a transaction would stay until
+        ``idle_transaction``, and all daemons would wait for them.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        dialect = self._store.dialect
+        for wait in waits:
+            old = _OLD[dialect].bindparams(
+                id=wait.server_id, seconds=time.monotonic() - wait.since
+            )
+            # It is over by now, or the server does not let this user see it
+            # or end it.
+            with contextlib.suppress(sa.exc.DBAPIError, db_exception.DBError):
+                for found in self._rows(old).scalars().all():
+                    self._rows(_END[dialect].bindparams(id=found))
+                    LOG.info(
+                        'Ended session %s in the database: its connection '
+                        'does not work',
+                        found,
+                    )
 
     def blockers(self) -> list[str]:
         """Return who blocks daemons for longer than a second.

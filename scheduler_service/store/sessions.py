@@ -34,10 +34,10 @@ class Wait(NamedTuple):
     server_id: int
     since: float
 
-    def abort(self) -> None:
-        """Break the wait off, if it goes on."""
-        if self.session.waits_since == self.since:
-            self.session.abort()
+    @property
+    def goes_on(self) -> bool:
+        """Whether the session has been waiting ever since."""
+        return bool(self.session.waits_since == self.since)
 
 
 class Sessions:
@@ -52,6 +52,7 @@ class Sessions:
         self._limits = limits
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._aborted: list[Wait] = []
         _prepare(engine, limits)
         if engine.dialect.name in ('mysql', 'mariadb'):
             _read_committed(engine)
@@ -67,8 +68,10 @@ class Sessions:
             raise sa.exc.DisconnectionError
 
     def _add(self, dbapi_conn: Any, record: Any) -> None:
-        record.info[_LIMITS] = self._limits()
+        limits = record.info[_LIMITS] = self._limits()
         if hasattr(dbapi_conn, 'abort'):
+            # It is set up now: other listeners ran before this one.
+            dbapi_conn.read_timeout = limits.read
             with self._lock:
                 self._open.add(dbapi_conn)
 
@@ -77,9 +80,34 @@ class Sessions:
 
         Threads that wait for the database get StoreUnavailable.
         """
+        waits = self.waits(0)
+        with self._lock:
+            self._aborted += waits
         for session in self._listed():
             session.abort()
         self._engine.dispose()
+
+    def abort_wait(self, wait: Wait) -> None:
+        """Break one wait off, if it goes on."""
+        if wait.goes_on:
+            wait.session.abort()
+            with self._lock:
+                self._aborted.append(wait)
+
+    def left_behind(self) -> list[Wait]:
+        """Return the waits that were broken off, each of them once.
+
+        Their sessions are closed here. The server may not know that.
+        """
+        with self._lock:
+            aborted, self._aborted = self._aborted, []
+            left = [one for one in aborted if one.session.closed]
+            self._aborted = [
+                one
+                for one in aborted
+                if not one.session.closed and one.goes_on
+            ]
+        return left
 
     def waits(self, seconds: float) -> list[Wait]:
         """Return the sessions that have been waiting for longer."""

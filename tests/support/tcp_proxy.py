@@ -9,6 +9,10 @@ import socket
 import threading
 from collections.abc import Iterator
 
+from sqlalchemy.engine import make_url
+
+_NEVER_SAID = b'\0' * 99
+
 
 class Mode(enum.Enum):
     """What the proxy does with connections, old and new."""
@@ -29,6 +33,7 @@ class TcpProxy:
         self._mode = Mode.FORWARD
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen: set[socket.socket] = set()
+        self._last_words = b''
         self._listener: socket.socket | None = self._listen(0)
         self.port = int(self._listener.getsockname()[1])
         self._over = threading.Event()
@@ -54,6 +59,11 @@ class TcpProxy:
         with self._lock:
             for pair in self._pairs:
                 self._frozen.update(pair)
+
+    def freeze_after(self, text: bytes) -> None:
+        """Let the next connection that sends *text* die after it, silently."""
+        with self._lock:
+            self._last_words = text
 
     def close(self) -> None:
         """End the proxy and its connections."""
@@ -122,6 +132,11 @@ class TcpProxy:
         other = pair[1] if one is pair[0] else pair[0]
         try:
             data = one.recv(65536)
+            said, words, _ = data.partition(self._last_words or _NEVER_SAID)
+            if words:
+                self._last_words = b''
+                self._frozen.update(pair)
+                data = said + words
             if data:
                 other.sendall(data)
                 return
@@ -131,6 +146,16 @@ class TcpProxy:
             end.close()
         self._pairs.remove(pair)
         self._frozen.difference_update(pair)
+
+
+@contextlib.contextmanager
+def through_proxy(url: str) -> Iterator[tuple[TcpProxy, str]]:
+    """Give a proxy to a database's server, and the URL through it."""
+    target = make_url(url)
+    assert target.port
+    with tcp_proxy(target.port) as proxy:
+        near = target.set(host='127.0.0.1', port=proxy.port)
+        yield proxy, near.render_as_string(hide_password=False)
 
 
 @contextlib.contextmanager

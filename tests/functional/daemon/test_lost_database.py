@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT
 from tests.support.processes import on_topic
 from tests.support.servers import free_port
-from tests.support.tcp_proxy import Mode, TcpProxy, tcp_proxy
+from tests.support.tcp_proxy import Mode, TcpProxy, through_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db]
@@ -31,13 +30,6 @@ LOSSES: dict[str, Callable[[TcpProxy], None]] = {
     'black hole': lambda proxy: proxy.become(Mode.BLACK_HOLE),
     'silent death': lambda proxy: proxy.freeze(),
 }
-
-
-@contextlib.contextmanager
-def through_proxy(url: str, server: Any) -> Iterator[tuple[TcpProxy, str]]:
-    """Give a proxy to a database server, and a database's URL through it."""
-    with tcp_proxy(server.port) as proxy:
-        yield proxy, url.replace(f':{server.port}/', f':{proxy.port}/')
 
 
 def ask_often(asking: Any, results: Counter[str], pause_s: float) -> None:
@@ -81,9 +73,8 @@ SLOW = pytest.mark.slow
 def test_no_call_is_lost_when_one_daemon_loses_the_database(
     kind, loss, connect, launch, request, rabbitmq, topic
 ):
-    server, base = request.getfixturevalue(kind)
-    database = ready_database(base)
-    with through_proxy(database, server) as (proxy, proxied):
+    database = ready_database(request.getfixturevalue(kind)[1])
+    with through_proxy(database) as (proxy, proxied):
         sick = launch(proxied, rabbitmq[1], on_topic(topic))
         well = launch(database, rabbitmq[1], on_topic(topic))
         sick.wait_for('Ready:')
@@ -111,9 +102,8 @@ def test_no_call_is_lost_when_one_daemon_loses_the_database(
 def test_ping_tells_the_truth_when_the_only_daemon_loses_the_database(
     kind, connect, launch, request, rabbitmq, topic
 ):
-    server, base = request.getfixturevalue(kind)
-    database = ready_database(base)
-    with through_proxy(database, server) as (proxy, proxied):
+    database = ready_database(request.getfixturevalue(kind)[1])
+    with through_proxy(database) as (proxy, proxied):
         port = free_port()
         http = f'[http]\nbind_port = {port}\n'
         daemon = launch(proxied, rabbitmq[1], on_topic(topic) + http)
