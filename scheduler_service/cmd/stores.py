@@ -13,10 +13,10 @@ from scheduler_service.conf.database import timeouts
 from scheduler_service.store.connection import Store
 
 
-def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
+def open_store(conf: Any, for_command: bool = False) -> Store:
     """Return the store of ``[database] connection``; it connects later.
 
-    :param statement_timeout: in seconds, in place of the option
+    :param for_command: statements take as long as they need
     :raises ConfigurationError: the option is not set, or not a usable URL
     """
     url = conf.database.connection
@@ -26,8 +26,8 @@ def open_store(conf: Any, statement_timeout: float | None = None) -> Store:
             'postgresql+psycopg://scheduler@localhost/scheduler'
         )
     limits = timeouts(conf)
-    if statement_timeout is not None:
-        limits = dataclasses.replace(limits, statement=statement_timeout)
+    if for_command:
+        limits = dataclasses.replace(limits, statement=0, whole_tables=True)
     return Store.connect(
         url,
         limits,

@@ -35,11 +35,13 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
     """A connection to MariaDB or MySQL whose waits another thread can end.
 
     :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar whole_tables: whether statements may read whole tables
     :ivar server_id: the server's number of the session; None: not known
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 
     statement_timeout = 0.0
+    whole_tables = False
     server_id: int | None = None
     waits_since: float | None = None
 
@@ -75,8 +77,11 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
         """Whether the server is MariaDB, which has more limits than MySQL."""
         return 'MariaDB' in self.get_server_info()
 
-    def limit_statements(self, seconds: float) -> None:
-        """Have the server end statements that take longer; 0: no limit."""
+    def limit_statements(self, seconds: float, whole_tables: bool) -> None:
+        """Have the server end statements that take longer; 0: no limit.
+
+        :param whole_tables: of no effect: the server plans anew each time
+        """
         if self.is_mariadb:
             with self.cursor() as cursor:
                 cursor.execute(f'SET SESSION max_statement_time = {seconds}')
@@ -140,6 +145,7 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     def _settings(dbapi_conn: Any, record: Any) -> None:
         timeouts = limits()
         dbapi_conn.statement_timeout = timeouts.statement
+        dbapi_conn.whole_tables = timeouts.whole_tables
         if timeouts.response:
             dbapi_conn.limit_silence(timeouts.response)
         settings: dict[str, float] = {}

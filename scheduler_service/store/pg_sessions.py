@@ -22,6 +22,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
 
     :ivar read_timeout: seconds that one wait may take; None: no limit
     :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar whole_tables: whether statements may read whole tables
     :ivar aborted: whether the next wait that is not over at once fails; an
         answer of the server shows that the connection works
     :ivar server_id: the server's number of the session; None: not known
@@ -30,13 +31,20 @@ class PostgreSQLSession(psycopg.Connection[Any]):
 
     read_timeout: float | None = None
     statement_timeout = 0.0
+    whole_tables = False
     aborted = False
     server_id: int | None = None
     waits_since: float | None = None
 
-    def limit_statements(self, seconds: float) -> None:
-        """Have the server end statements that take longer; 0: no limit."""
-        self.execute(f'SET statement_timeout = {_ms(seconds)}')
+    def limit_statements(self, seconds: float, whole_tables: bool) -> None:
+        """Have the server end statements that take longer; 0: no limit.
+
+        :param whole_tables: whether they may read whole tables
+        """
+        self.execute(
+            f'SET statement_timeout = {_ms(seconds)}; '
+            f'SET enable_seqscan = {_switch(whole_tables)}'
+        )
 
     def abort(self) -> None:
         """Make a wait fail soon: the one that is under way, or the next."""
@@ -101,6 +109,7 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
     def _settings(dbapi_conn: Any, record: Any) -> None:
         timeouts = limits()
         dbapi_conn.statement_timeout = timeouts.statement
+        dbapi_conn.whole_tables = timeouts.whole_tables
         before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
         dbapi_conn.execute(_script(timeouts))
         (found,) = dbapi_conn.execute('SELECT pg_backend_pid()').fetchone()
@@ -120,6 +129,9 @@ def _script(timeouts: Timeouts) -> str:
         # what the holder of the lock committed.
         'default_transaction_isolation': "'read committed'",
         'statement_timeout': str(_ms(timeouts.statement)),
+        # A plan is kept. One of a time when a table was small, and nobody had
+        # analyzed it, would read all of the table ever after.
+        'enable_seqscan': _switch(timeouts.whole_tables),
     }
     if timeouts.lock:
         settings['lock_timeout'] = str(_ms(timeouts.lock))
@@ -127,6 +139,10 @@ def _script(timeouts: Timeouts) -> str:
         limit = str(_ms(timeouts.idle_transaction))
         settings['idle_in_transaction_session_timeout'] = limit
     return '; '.join(f'SET {name} = {settings[name]}' for name in settings)
+
+
+def _switch(on: bool) -> str:
+    return 'on' if on else 'off'
 
 
 def _ms(seconds: float) -> int:

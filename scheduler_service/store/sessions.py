@@ -125,17 +125,17 @@ class Sessions:
 
 
 @contextlib.contextmanager
-def without_statement_timeout(conn: Connection) -> Iterator[None]:
+def reading_whole_tables(conn: Connection) -> Iterator[None]:
     """Let the statements inside take as long as they need."""
     session: Any = conn.connection.dbapi_connection
     if not hasattr(session, 'limit_statements'):
         yield
         return
     limit = session.read_timeout
-    session.limit_statements(0)
+    session.limit_statements(0, whole_tables=True)
     session.read_timeout = None
     yield
-    session.limit_statements(session.statement_timeout)
+    session.limit_statements(session.statement_timeout, session.whole_tables)
     session.read_timeout = limit
 
 

@@ -28,6 +28,8 @@ class Timeouts:
     :ivar idle_transaction: until the server ends a session of ours that is
         idle inside a transaction
     :ivar response: without any sign of life, until it counts as unreachable
+    :ivar whole_tables: whether statements may read whole tables, which takes
+        its time; else PostgreSQL uses keys wherever it can
     """
 
     connect: int = 3
@@ -35,6 +37,7 @@ class Timeouts:
     statement: float = 30.0
     idle_transaction: float = 10.0
     response: float = 3.0
+    whole_tables: bool = False
 
     @property
     def read(self) -> float | None:

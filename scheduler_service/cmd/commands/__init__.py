@@ -40,7 +40,7 @@ def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
     :raises StoreUnavailable: the database does not answer
     """
     # An import or an upgrade of the tables may take long.
-    store = stores.open_store(conf, statement_timeout=0.0)
+    store = stores.open_store(conf, for_command=True)
     try:
         if not any_version:
             with store.reading() as conn:

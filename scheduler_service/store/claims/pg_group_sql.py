@@ -39,7 +39,10 @@ SEATS = """
         UNION
         SELECT m.group_uuid, m.instance_uuid, present.host
         FROM strict AS g
-        JOIN server_group_members AS m ON m.group_uuid = ANY(ARRAY[g.uuid])
+        CROSS JOIN LATERAL (
+            SELECT * FROM server_group_members
+            WHERE group_uuid = ANY(ARRAY[g.uuid]) OFFSET 0
+        ) AS m
         CROSS JOIN LATERAL (
             SELECT i.host FROM instances AS i
             WHERE i.uuid = ANY(ARRAY[m.instance_uuid])
@@ -84,11 +87,7 @@ JOINED = """
                 SELECT 1 FROM server_groups AS g
                 WHERE g.uuid = ANY(ARRAY[j.group_uuid])
             )
-            AND NOT EXISTS (
-                SELECT 1 FROM server_group_members AS m
-                WHERE m.group_uuid = ANY(ARRAY[j.group_uuid])
-                    AND m.instance_uuid = ANY(ARRAY[j.uuid])
-            )
+        ON CONFLICT DO NOTHING
         RETURNING group_uuid
     ),
 """

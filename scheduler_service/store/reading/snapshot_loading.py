@@ -18,7 +18,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.host_loading import HostReader
 from scheduler_service.store.reading.instance_loading import load_instances
-from scheduler_service.store.sessions import without_statement_timeout
+from scheduler_service.store.sessions import reading_whole_tables
 
 
 def load_snapshot(conn: Connection) -> Snapshot:
@@ -28,7 +28,7 @@ def load_snapshot(conn: Connection) -> Snapshot:
     that is newer than it is read again when its change is applied, which
     gives the same result.
     """
-    with _without_gc(), without_statement_timeout(conn):
+    with _without_gc(), reading_whole_tables(conn):
         revision, lineage = loading.newest_change(conn)
         # One string object for all that name the same host.
         names: dict[str, str] = {}

@@ -1,0 +1,123 @@
+"""PostgreSQL uses keys of tables that it takes for small ones.
+
+The daemon's statements are planned once for a connection. A table that has
+grown since it was analyzed last is taken for as small as it was then.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import claims, schema
+from scheduler_service.store.connection import Store
+from tests.support.stores import (
+    DEFAULT_RATIOS,
+    STRICT,
+    import_inventory,
+    load_snapshot,
+    new_claim,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.db
+
+MANY = 3000
+BATCHES = 20
+GROUP, OTHER = (f'aaaaaaaa-0000-4000-8000-00000000000{n}' for n in (1, 2))
+CLOUD = {
+    'hosts': [
+        {'host': 'compute-1', 'vcpus': 9999, 'memory_mb': 99999,
+         'local_gb': 1}
+    ],
+    'server_groups': [
+        {'uuid': one, 'name': one, 'policy': 'anti-affinity',
+         'rules': {'max_server_per_host': 9999}, 'project_id': 'p'}
+        for one in (GROUP, OTHER)
+    ],
+}  # fmt: skip
+
+
+def reads(store: Store, table: str) -> tuple[int, int]:
+    """Return how many rows of a table were read one by one, and by key."""
+    with store.reading() as conn:
+        found: Any = conn.execute(
+            sa.text(
+                'SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables '
+                'WHERE relname = :table'
+            ),
+            {'table': table},
+        ).one()
+    return found
+
+
+def fill(store: Store) -> None:
+    """Store many instances, all of one group."""
+    uuids = [str(uuid.uuid4()) for _ in range(MANY)]
+    with store.reading() as conn, conn.begin():
+        conn.execute(
+            schema.instances.insert(),
+            [
+                {'uuid': one, 'host': 'compute-1', 'node': 'compute-1',
+                 'state': 'claimed', 'document': '{}'}
+                for one in uuids
+            ],
+        )  # fmt: skip
+        conn.execute(
+            schema.server_group_members.insert(),
+            [{'group_uuid': OTHER, 'instance_uuid': one} for one in uuids],
+        )
+
+
+def claim_members(store: Store, conn: Any, snapshot: Any, count: int) -> None:
+    """Claim members of a group, in batches of two."""
+    for _ in range(count):
+        pair = [
+            new_claim(
+                snapshot, 1, group=GROUP, group_owner='p', project_id='p'
+            )
+            for _ in range(2)
+        ]
+        prepared = claims.prepare(store, pair, DEFAULT_RATIOS, STRICT)
+        claims.send(store, conn, prepared).wait()
+
+
+@pytest.fixture
+def store(make_store) -> Store:
+    return make_store('postgresql')
+
+
+@pytest.fixture
+def watching(store):
+    """Give another store of the same database."""
+    other = Store.connect(store.engine.url.render_as_string(False))
+    yield other
+    other.dispose()
+
+
+@pytest.mark.parametrize('table', ['instances', 'server_group_members'])
+def test_claims_look_rows_up_when_their_plan_is_of_small_tables(
+    store, watching, table
+):
+    import_inventory(store, CLOUD)
+    snapshot = load_snapshot(store)
+    with store.hold() as held:
+        conn = held.execution_options(isolation_level='AUTOCOMMIT')
+        with watching.reading() as analyzing:
+            analyzing.execute(sa.text('ANALYZE'))
+            analyzing.commit()
+        claim_members(store, conn, snapshot, 1)
+        fill(watching)
+        before = reads(watching, table)
+        claim_members(store, conn, snapshot, BATCHES)
+    # A session reports what it read when it ends.
+    store.dispose()
+    own = 2 * (BATCHES + 1)
+    wait_until(lambda: reads(watching, table)[1] - before[1] >= own)
+    one_by_one, by_key = reads(watching, table)
+    assert one_by_one - before[0] < MANY
+    # Each batch reads the members that the group has so far.
+    assert by_key - before[1] < BATCHES * own + MANY
