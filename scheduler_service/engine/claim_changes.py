@@ -14,6 +14,7 @@ from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
 from scheduler_service.store.claims import lifecycle, unused
 from scheduler_service.store.claims.lifecycle import OwnerCheck
+from scheduler_service.store.claims.outcomes import Asked
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.writing import server_groups
 
@@ -23,14 +24,16 @@ def release(
     deadline: float | None,
     message: DeliveredMessage,
     check: OwnerCheck | None = None,
+    project_id: str | None = None,
 ) -> ClaimsJob:
     """Return a job that releases claims.
 
     Its result is the instances that held something.
 
     :param check: whether the caller may change them
+    :param project_id: whose requests it cancels; None: anybody's
     """
-    return _job(_release, instances, deadline, message, check)
+    return _job(_release, instances, deadline, message, check, project_id)
 
 
 def confirm(
@@ -51,12 +54,15 @@ def drop_moves(
     deadline: float | None,
     message: DeliveredMessage,
     check: OwnerCheck | None = None,
+    project_id: str | None = None,
 ) -> ClaimsJob:
     """Return a job that releases the second claims of instances.
 
     Its result is the instances that had one.
+
+    :param project_id: whose requests it cancels; None: anybody's
     """
-    return _job(_drop_moves, instances, deadline, message, check)
+    return _job(_drop_moves, instances, deadline, message, check, project_id)
 
 
 def supersede(
@@ -110,10 +116,12 @@ def _job(
     deadline: float | None,
     message: DeliveredMessage,
     check: OwnerCheck | None,
+    project_id: str | None = None,
 ) -> ClaimsJob:
     return ClaimsJob(
         change=change,
         check=check,
+        project_id=project_id,
         instances=instances,
         deadline=deadline,
         message=message,
@@ -138,7 +146,7 @@ def _again(
 
 
 def _release(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
-    released = lifecycle.cancel(writer, _sent(jobs), _check_of(jobs))
+    released = lifecycle.cancel(writer, _asked(jobs), _check_of(jobs))
     return _results(jobs, released)
 
 
@@ -150,14 +158,16 @@ def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
 
 
 def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
-    dropped = lifecycle.cancel_moves(writer, _sent(jobs), _check_of(jobs))
+    dropped = lifecycle.cancel_moves(writer, _asked(jobs), _check_of(jobs))
     return _results(jobs, dropped)
 
 
-def _sent(jobs: Sequence[ClaimsJob]) -> dict[str, float | None]:
-    """Return when the change of each instance was sent."""
+def _asked(jobs: Sequence[ClaimsJob]) -> dict[str, Asked]:
+    """Return who asked for the change of each instance, and when."""
     return {
-        uuid: job.message.sent_at for job in jobs for uuid in job.instances
+        uuid: Asked(job.message.sent_at, job.project_id)
+        for job in jobs
+        for uuid in job.instances
     }
 
 

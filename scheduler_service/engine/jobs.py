@@ -195,8 +195,8 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar excluded_hosts: hosts that an extender could not bind
     :ivar caller: whose right to the instances and the group is checked; None:
         there is nothing to check
-    :ivar releases_seen: time of the last release of its instances that does
-        not cancel it, by the database's clock
+    :ivar releases_seen: time of the last release of its instances that
+        concerns its project and does not cancel it, by the database's clock
     :ivar placed: instance -> its place, of those that were placed in an
         earlier turn
     :ivar pipeline: that these and the extenders' scores belong to
@@ -300,11 +300,13 @@ class ClaimsJob(Job, eq=False, kw_only=True):
         may be repeated, and returns their results; it gets all jobs of a
         batch that have the same
     :ivar check: whether the caller may change them; None: it may
+    :ivar project_id: for which its caller acts; None: for all
     :ivar instances: whose claims it changes
     """
 
     change: Callable[[Writer, Sequence[ClaimsJob]], list[Any]]
     check: OwnerCheck | None = None
+    project_id: str | None = None
     instances: Sequence[str] = ()
 
     @property

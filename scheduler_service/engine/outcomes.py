@@ -237,7 +237,10 @@ def _check_released(conn: Connection, job: HostJob) -> None:
     """
     message = job.message
     waited = time.monotonic() - job.queued_at
-    for release in outcomes.releases(conn, job.request.instance_uuids):
+    request = job.request
+    for release in outcomes.releases(
+        conn, request.instance_uuids, request.project_id
+    ):
         if release.kind == outcomes.MOVE and not job.move:
             since = False
         elif message.sent_at and release.sent_at:
@@ -254,6 +257,6 @@ def _check_released(conn: Connection, job: HostJob) -> None:
             raise errors.RequestCancelled(
                 'An instance of the request was released after the request '
                 'was sent',
-                request_id=job.request.request_id,
+                request_id=request.request_id,
                 instance_uuid=release.instance,
             )

@@ -31,6 +31,20 @@ def check_of(caller: RequestContext | None, rule: str) -> OwnerCheck | None:
     return check
 
 
+def right_of(
+    caller: RequestContext | None, rule: str
+) -> tuple[OwnerCheck | None, str | None]:
+    """Return what :func:`check_of` does, and for which project that is.
+
+    :return: with None for the project where the caller may act on all; one
+        that has no project acts for the empty one, which is nobody's
+    """
+    check = check_of(caller, rule)
+    if check is None or caller is None:
+        return None, None
+    return check, caller.project_id or ''
+
+
 def check_select(
     job: HostJob, present: Mapping[str, PlacedInstance], table: HostTable
 ) -> None:

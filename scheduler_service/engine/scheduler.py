@@ -312,13 +312,13 @@ class Scheduler:
     ) -> Future[Any]:
         """Release claims; the future holds those that held something.
 
-        Requests for them that were sent before claim nothing more.
+        Earlier requests of the caller's project, or of all, claim no more.
 
         :param caller: whose right is checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
-        check = ownership.check_of(caller, 'release')
-        job = claim_changes.release(instances, deadline, message, check)
+        right = ownership.right_of(caller, 'release')
+        job = claim_changes.release(instances, deadline, message, *right)
         return self.put(job)
 
     def confirm(
@@ -349,8 +349,8 @@ class Scheduler:
         :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        check = ownership.check_of(caller, 'drop_moves')
-        job = claim_changes.drop_moves(instances, deadline, message, check)
+        right = ownership.right_of(caller, 'drop_moves')
+        job = claim_changes.drop_moves(instances, deadline, message, *right)
         return self.put(job)
 
     def _on_history_changed(self) -> None:

@@ -14,6 +14,7 @@ from oslo_context import context
 
 from scheduler_service import errors
 from scheduler_service.model import documents
+from scheduler_service.model.limits import NAME_LENGTH
 
 # Each with an older name, which is read where the newer is absent.
 _TEXT = (
@@ -88,7 +89,8 @@ def credentials(ctxt: Any) -> dict[str, Any]:
     """Return the caller's identity and roles, as policy rules read them.
 
     :raises InvalidRequest: there is no context, it names no user and is not
-        a service's own with ``is_admin``, or a value has the wrong type
+        a service's own with ``is_admin``, or a value has the wrong type or
+        does not fit the store
     """
     if not ctxt or not isinstance(ctxt, dict | Mapping):
         raise errors.InvalidRequest('context: required, but absent')
@@ -101,6 +103,11 @@ def credentials(ctxt: Any) -> dict[str, Any]:
             )
         values[name] = value
     documents.check_text(values, 'context')
+    if len(values['project_id'] or '') > NAME_LENGTH:
+        raise errors.InvalidRequest(
+            f'context.project_id: expected at most {NAME_LENGTH} characters',
+            at='context.project_id',
+        )
     roles = ctxt.get('roles') or []
     if not isinstance(roles, list | tuple) or not all(
         isinstance(role, str) for role in roles

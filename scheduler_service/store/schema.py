@@ -40,7 +40,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0009'
+VERSION = '0010'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -220,18 +220,23 @@ outcomes = sa.Table(
     **_TABLE,
 )
 
-# When claims of an instance were last released: requests that were sent
-# before must not claim for it any more.
+# When each project last released claims of an instance, and when that was done
+# for all projects: their requests that were sent before must not claim for it
+# any more.
 releases = sa.Table(
     'releases',
     metadata,
     sa.Column('instance_uuid', _UUID, primary_key=True),
-    # all: of its claim and its move; move: of its move alone.
+    # all: of its claim and its move; move: of its move alone. Then, if a
+    # project released it, a colon and a digest of the project: there is a row
+    # for each.
     sa.Column('kind', sa.String(16), primary_key=True),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
-    # By the caller's clock; NULL: it did not say.
+    # By the caller's clock, cut to the database's; NULL: it did not say.
     sa.Column('sent_at', sa.Double()),
+    # NULL: for all projects, or by an earlier release of this package.
+    sa.Column('project_id', _NAME),
     sa.Index(None, 'released_at'),
     **_TABLE,
 )

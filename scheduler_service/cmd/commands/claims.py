@@ -15,7 +15,7 @@ from scheduler_service.cmd.commands import (
     write,
 )
 from scheduler_service.model.inventory import dashed
-from scheduler_service.store.claims import claim_queries, lifecycle
+from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
 from scheduler_service.store.records import audit as auditing
 
 _COLUMNS = [
@@ -58,7 +58,7 @@ def release(args: Any, conf: Any) -> int:
     """Release claims; return 1 if there was none."""
 
     def work(writer: Any, uuids: list[str]) -> list[str]:
-        return lifecycle.cancel(writer, dict.fromkeys(uuids))
+        return lifecycle.cancel(writer, _for_all(uuids))
 
     return _change(args, conf, work, 'released')
 
@@ -77,9 +77,14 @@ def drop_move(args: Any, conf: Any) -> int:
     """Release second claims; return 1 if there was none."""
 
     def work(writer: Any, uuids: list[str]) -> list[str]:
-        return lifecycle.cancel_moves(writer, dict.fromkeys(uuids))
+        return lifecycle.cancel_moves(writer, _for_all(uuids))
 
     return _change(args, conf, work, 'stays where it is')
+
+
+def _for_all(uuids: list[str]) -> dict[str, outcomes.Asked]:
+    """Return that an operator asks for a change of instances."""
+    return dict.fromkeys(uuids, outcomes.Asked())
 
 
 def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:

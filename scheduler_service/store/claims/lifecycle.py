@@ -71,19 +71,19 @@ _HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 def cancel(
     writer: Writer,
-    sent: Mapping[str, float | None],
+    asked: Mapping[str, outcomes.Asked],
     check: OwnerCheck | None = None,
 ) -> list[str]:
     """Release claims as callers asked; return the consumers that had some.
 
-    Requests for these consumers that were sent before claim nothing more.
+    Requests for these consumers that were sent before claim nothing more, if
+    they are of the project that asked, or it asked for all.
 
-    :param sent: consumer -> when its caller sent the release, by the caller's
-        clock; None: the caller did not say
+    :param asked: by consumer
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_releases(writer, sent, outcomes.ALL)
-    return release(writer, list(sent), check)
+    outcomes.record_releases(writer, asked, outcomes.ALL)
+    return release(writer, list(asked), check)
 
 
 def release(
@@ -189,18 +189,19 @@ def confirm(
 
 def cancel_moves(
     writer: Writer,
-    sent: Mapping[str, float | None],
+    asked: Mapping[str, outcomes.Asked],
     check: OwnerCheck | None = None,
 ) -> list[str]:
     """Drop moves as callers asked; return the instances that had one.
 
-    Requests to move these instances that were sent before claim nothing more.
+    Requests to move these instances that were sent before claim nothing more,
+    as for :func:`cancel`.
 
-    :param sent: as for :func:`cancel`
+    :param asked: by instance
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_releases(writer, sent, outcomes.MOVE)
-    return drop_moves(writer, list(sent), check)
+    outcomes.record_releases(writer, asked, outcomes.MOVE)
+    return drop_moves(writer, list(asked), check)
 
 
 def drop_moves(

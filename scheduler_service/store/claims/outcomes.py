@@ -6,15 +6,19 @@ row has the key and the placement. When the row goes, or gets another place,
 the placement is kept here (:func:`keep_placements`), in the same transaction.
 Everything else is recorded here from the start.
 
-``releases`` is kept per instance: requests that were sent before a release
-must not claim afterwards, even those that no daemon has processed yet.
+``releases`` is kept per instance and project: requests that were sent before a
+release must not claim afterwards, even those that no daemon has processed yet.
+Nobody can tell yet whose instance it will be, so a release concerns requests
+of the project that released alone, or all if its caller acts for all.
 
 Stateless: any thread may call it with a connection of its own.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,14 +43,17 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # For so many times the retention it stays known that there was an outcome.
 _EXPIRED_KEPT = 7
+# SQLite's clock counts milliseconds, and is rounded: by so many seconds it may
+# seem to be behind a caller's on the same machine.
+_CLOCK_STEP_S = 0.002
 _OUTCOME = {
     'idempotency_key': 'text',
     'instance_uuid': 'text',
     'kind': 'text',
     'document': 'text',
 }
-_RELEASE = {'instance_uuid': 'text'}
-_SENT_RELEASE = {**_RELEASE, 'sent_at': 'float'}
+_RELEASE = {'instance_uuid': 'text', 'kind': 'text'}
+_SENT_RELEASE = {**_RELEASE, 'project_id': 'text', 'sent_at': 'float'}
 _UPSERT = {
     'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
     'released_at = excluded.released_at, sent_at = excluded.sent_at',
@@ -70,14 +77,27 @@ class Outcome(NamedTuple):
     instance: str = ''
 
 
+class Asked(NamedTuple):
+    """When a caller asked for a release, and for whom.
+
+    :ivar sent_at: seconds since the epoch, by the caller's clock; None: the
+        caller did not say
+    :ivar project_id: None: the caller acts for all projects
+    """
+
+    sent_at: float | None = None
+    project_id: str | None = None
+
+
 class Release(NamedTuple):
-    """The last release of an instance's claims.
+    """The last release of an instance's claims, by a project or for all.
 
     :ivar instance: its uuid
     :ivar kind: :data:`ALL` or :data:`MOVE`
     :ivar age: seconds since then
     :ivar released_at: seconds since the epoch, by the database's clock
-    :ivar sent_at: the same when it was sent, by its caller's clock
+    :ivar sent_at: the same when it was sent, by its caller's clock, but no
+        later than the database's clock said then
     """
 
     instance: str
@@ -205,48 +225,79 @@ def _keeping(moving: bool) -> Any:
 
 
 def record_releases(
-    writer: Writer, sent: Mapping[str, float | None], kind: str
+    writer: Writer, asked: Mapping[str, Asked], kind: str
 ) -> None:
     """Record that claims of instances are released now.
 
-    :param sent: instance -> when its caller sent the release, by the
-        caller's clock; None: the caller did not say
+    :param asked: by instance
     :param kind: :data:`ALL` or :data:`MOVE`
     """
     dialect = rows.dialect_of(writer.conn)
-    writer.touched.released += sorted(sent)
-    for part in in_chunks(sorted(sent.items()), _CHUNK):
+    writer.touched.released += sorted(asked)
+    values = [
+        (uuid, _kind_key(kind, one.project_id), one.project_id, one.sent_at)
+        for uuid, one in sorted(asked.items())
+    ]
+    for part in in_chunks(values, _CHUNK):
         packed = rows.pack(dialect, _SENT_RELEASE, part)
-        writer.conn.execute(_releasing(dialect), {**packed, 'kind': kind})
+        writer.conn.execute(_releasing(dialect), packed)
+
+
+def _kind_key(kind: str, project_id: str | None) -> str:
+    """Return what the column ``kind`` has for a release of a project.
+
+    It keeps the rows of projects, and that of releases for all, apart: none
+    replaces another. Earlier releases of this package name the primary key in
+    their statements, so it cannot get one more column.
+    """
+    if project_id is None:
+        return kind
+    digest = hashlib.blake2b(project_id.encode(), digest_size=8).digest()
+    return f'{kind}:{base64.urlsafe_b64encode(digest).decode().rstrip("=")}'
 
 
 @functools.cache
 def _releasing(dialect: str) -> Any:
-    kind = 'CAST(:kind AS text)' if dialect == 'postgresql' else ':kind'
+    now = clock.sql(dialect)
+    # A caller whose clock is ahead must not cancel what is sent later.
+    ahead = f'a.sent_at > {now} + {_CLOCK_STEP_S}'
+    sent_at = f'CASE WHEN {ahead} THEN {now} ELSE a.sent_at END'
     return sa.text(
         'INSERT INTO releases '  # noqa: S608
-        '(instance_uuid, kind, released_at, sent_at) '
-        f'SELECT a.instance_uuid, {kind}, {clock.sql(dialect)}, a.sent_at '
+        '(instance_uuid, kind, project_id, released_at, sent_at) '
+        f'SELECT a.instance_uuid, a.kind, a.project_id, {now}, {sent_at} '
         f'FROM {rows.source(dialect, _SENT_RELEASE)} WHERE 1 = 1 '
         f'{_UPSERT[dialect]}'
     )
 
 
-def lock_releases(conn: Connection, instances: Iterable[str]) -> float:
-    """Let no release of instances begin until the transaction ends.
+def lock_releases(
+    conn: Connection, claimed: Iterable[tuple[str, str | None]]
+) -> float:
+    """Let no release begin until the transaction ends.
 
     A release that is under way ends first.
 
+    :param claimed: instances, each with the project of its request: releases
+        by other projects do not matter
     :return: when the last release was, by the database's clock; 0: never
     """
     dialect = rows.dialect_of(conn)
     table = schema.releases
     last = 0.0
-    for part in in_chunks(sorted(set(instances)), _CHUNK):
-        for kind in (ALL, MOVE):
-            packed = rows.pack(dialect, _RELEASE, [(uuid,) for uuid in part])
-            conn.execute(_locking(dialect), {**packed, 'kind': kind})
-        mine = table.c.instance_uuid.in_(part)
+    keys = {
+        (uuid, _kind_key(kind, releaser))
+        for uuid, project_id in claimed
+        for kind in (ALL, MOVE)
+        for releaser in (None, project_id)
+    }
+    for part in in_chunks(sorted(keys), _CHUNK):
+        packed = rows.pack(dialect, _RELEASE, part)
+        conn.execute(_locking(dialect), packed)
+        mine = sa.and_(
+            table.c.instance_uuid.in_({uuid for uuid, _ in part}),
+            table.c.kind.in_({kind for _, kind in part}),
+        )
         found = conn.execute(
             sa.select(sa.func.max(table.c.released_at)).where(mine)
         )
@@ -258,20 +309,25 @@ def lock_releases(conn: Connection, instances: Iterable[str]) -> float:
 
 @functools.cache
 def _locking(dialect: str) -> Any:
-    kind = 'CAST(:kind AS text)' if dialect == 'postgresql' else ':kind'
     conflict = 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
     same = 'released_at = releases.released_at'
     if dialect == 'mysql':
         conflict = 'ON DUPLICATE KEY UPDATE '
     return sa.text(
         'INSERT INTO releases (instance_uuid, kind, released_at) '  # noqa: S608
-        f'SELECT a.instance_uuid, {kind}, 0 '
+        'SELECT a.instance_uuid, a.kind, 0 '
         f'FROM {rows.source(dialect, _RELEASE)} WHERE 1 = 1 {conflict}{same}'
     )
 
 
-def releases(conn: Connection, instances: Collection[str]) -> list[Release]:
-    """Return the releases of instances of a request."""
+def releases(
+    conn: Connection, instances: Collection[str], project_id: str | None
+) -> list[Release]:
+    """Return the releases of instances of a request that concern it.
+
+    :param project_id: of the request: releases by other projects do not
+        concern it
+    """
     table = schema.releases
     found: list[Release] = []
     for part in in_chunks(instances, _CHUNK):
@@ -281,9 +337,17 @@ def releases(conn: Connection, instances: Collection[str]) -> list[Release]:
             clock.NOW - table.c.released_at,
             table.c.released_at,
             table.c.sent_at,
-        ).where(table.c.instance_uuid.in_(part))
+        ).where(
+            table.c.instance_uuid.in_(part),
+            sa.or_(
+                table.c.project_id.is_(None),
+                table.c.project_id == project_id,
+            ),
+        )
         found += (
-            Release(uuid, kind, float(age), released_at, sent_at)
+            Release(
+                uuid, kind.partition(':')[0], float(age), released_at, sent_at
+            )
             for uuid, kind, age, released_at, sent_at in conn.execute(query)
         )
     return found

@@ -48,7 +48,8 @@ class Claim(msgspec.Struct, frozen=True):
     :ivar redelivered: whether the request may be processed elsewhere, too:
         its outcome is then recorded under its key, which only one can do
     :ivar releases_seen: with *redelivered*: time of the last release of the
-        request's instances that does not cancel it, by the database's clock
+        request's instances that concerns its project and does not cancel it,
+        by the database's clock
     """
 
     consumer: str
@@ -119,7 +120,9 @@ def _check_releases(conn: Connection, claims: Sequence[Claim]) -> None:
     redelivered = [claim for claim in claims if claim.redelivered]
     if not redelivered:
         return
-    last = outcomes.lock_releases(conn, [one.consumer for one in redelivered])
+    last = outcomes.lock_releases(
+        conn, [(one.consumer, one.project_id) for one in redelivered]
+    )
     if last > min(one.releases_seen for one in redelivered):
         raise ClaimLost
 

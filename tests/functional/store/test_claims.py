@@ -67,12 +67,13 @@ def test_a_redelivered_request_claims_nothing_when_a_release_came(store, kind):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     consumer = str(uuid.uuid4())
-    store.write(lambda w: outcomes.record_releases(w, {consumer: None}, kind))
+    asked = {consumer: outcomes.Asked()}
+    store.write(lambda w: outcomes.record_releases(w, asked, kind))
     delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
     with pytest.raises(claims.ClaimLost):
         write_claims(store, new_claim(snapshot, 100, **delivered))
     with store.reading() as conn:
-        (release,) = outcomes.releases(conn, [consumer])
+        (release,) = outcomes.releases(conn, [consumer], None)
     assert (release.instance, release.kind) == (consumer, kind)
     assert 0.0 <= release.age < 60.0
     seen = {**delivered, 'releases_seen': release.released_at}

@@ -9,6 +9,7 @@ import pytest
 from scheduler_service.model import Instance
 from scheduler_service.store import claims
 from scheduler_service.store.claims import claim_queries, expiry, lifecycle
+from scheduler_service.store.claims.outcomes import Asked
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
@@ -67,7 +68,7 @@ def test_other_daemons_are_told_of_what_is_released(store, amounts):
     before = load_snapshot(store)
 
     def touched(writer):
-        lifecycle.cancel(writer, {one.consumer: None})
+        lifecycle.cancel(writer, {one.consumer: Asked()})
         return {*writer.touched.load}
 
     assert store.write(touched) == {one.host_id}

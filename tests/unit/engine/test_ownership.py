@@ -81,3 +81,22 @@ def test_there_is_nothing_to_check_for_who_acts_for_all(roles):
     assert ownership.check_of(caller, 'release') is None
     assert ownership.check_of(None, 'release') is None
     check('theirs', caller)
+
+
+def test_a_right_is_for_the_callers_project():
+    check, project_id = ownership.right_of(member_of('ours'), 'release')
+    assert check is not None
+    assert project_id == 'ours'
+
+
+@pytest.mark.parametrize('roles', [['admin'], ['service']])
+def test_a_right_is_for_all_projects_where_the_caller_acts_for_all(roles):
+    credentials = {'project_id': 'ours', 'roles': roles}
+    caller = RequestContext.of(new_conf(), credentials)
+    assert ownership.right_of(caller, 'release') == (None, None)
+    assert ownership.right_of(None, 'release') == (None, None)
+
+
+def test_a_right_is_for_nobody_where_the_caller_has_no_project():
+    _, project_id = ownership.right_of(member_of(None), 'release')
+    assert project_id == ''

@@ -112,6 +112,7 @@ def test_caller_is_no_admin_when_the_flag_is_not_a_bool(given):
         ('text', 'context: required'),
         ({'user_id': 5}, 'context.user_id'),
         ({'user_id': 'a\0'}, 'context.user_id'),
+        ({'user_id': 'u', 'project_id': 'p' * 256}, 'context.project_id'),
         ({'user_id': 'u', 'roles': 'admin'}, 'context.roles'),
         ({'user_id': 'u', 'roles': [1]}, 'context.roles'),
         ({'roles': ['admin']}, 'context.user_id: required'),

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.model import Pool, ServerGroup, documents
 from scheduler_service.model.limits import TEXT_LENGTH
+from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.message_id import stored_id
 from scheduler_service.store import schema
 
@@ -30,7 +31,7 @@ OURS = {
     'outcomes.kind': 'one of five words',
     'outcomes.document': 'a reply of ours',
     'releases.instance_uuid': 'a uuid, checked by the method',
-    'releases.kind': 'one of two words',
+    'releases.kind': 'one of two words and a digest',
     'leases.name': 'names of our leases',
     'leases.holder': 'cut to its length',
     'placement_claims.resources': 'amounts of a request',
@@ -86,6 +87,10 @@ def zone(**fields):
     return documents.zone, {'name': 'a', **fields}
 
 
+def context(**fields):
+    return credentials, {'user_id': 'a', **fields}
+
+
 def resource(name):
     return host(resources={name: {'total': 1}})
 
@@ -118,6 +123,7 @@ DOORS = {
     'moves.host': lambda text: host(host=text),
     'moves.node': lambda text: host(hypervisor_hostname=text),
     'moves.request_id': lambda text: request(request_id=text),
+    'releases.project_id': lambda text: context(project_id=text),
     'server_groups.uuid': lambda text: group(uuid=text),
     'server_groups.name': lambda text: group(name=text),
     'server_groups.project_id': lambda text: group(project_id=text),

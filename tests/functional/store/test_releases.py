@@ -1,0 +1,154 @@
+"""Releases as the store remembers them: by instance and project."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.store import claims, migrate, schema
+from scheduler_service.store.claims import outcomes
+from scheduler_service.store.claims.outcomes import ALL, MOVE, Asked
+from scheduler_service.store.connection import Store
+from scheduler_service.store.timeouts import Timeouts
+from tests.support.databases import DATABASES
+from tests.support.stores import import_two_hosts, new_claim, write_claims
+
+pytestmark = pytest.mark.db
+
+# As the release before the column ``project_id`` does it.
+_EARLIER = {
+    'mysql': 'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at)',
+    'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    'released_at = excluded.released_at',
+    'sqlite': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
+    'released_at = excluded.released_at',
+}
+
+
+@pytest.fixture
+def instance() -> str:
+    return str(uuid.uuid4())
+
+
+def record(store, instance, kind=ALL, **asked):
+    sent = {instance: Asked(**asked)}
+    store.write(lambda w: outcomes.record_releases(w, sent, kind))
+
+
+def record_as_earlier(store, instance, released_at):
+    conflict = _EARLIER[store.engine.dialect.name.replace('mariadb', 'mysql')]
+    with store.engine.begin() as conn:
+        conn.execute(
+            sa.text(
+                'INSERT INTO releases (instance_uuid, kind, released_at) '
+                f"VALUES (:uuid, 'all', :at) {conflict}"
+            ),
+            {'uuid': instance, 'at': released_at},
+        )
+
+
+def found(store, instance, project_id):
+    """Return kind and time of sending of what concerns a project."""
+    with store.reading() as conn:
+        some = outcomes.releases(conn, [instance], project_id)
+    return sorted((one.kind, one.sent_at) for one in some)
+
+
+@pytest.mark.parametrize('kind', [ALL, MOVE])
+def test_a_release_concerns_the_project_that_released(store, instance, kind):
+    record(store, instance, kind, sent_at=1.0, project_id='owner')
+    assert found(store, instance, 'owner') == [(kind, 1.0)]
+    # Not that either: some databases ignore case where nobody tells them.
+    for other in ('stranger', 'OWNER', '', None):
+        assert found(store, instance, other) == []
+
+
+def test_a_release_for_all_concerns_every_project(store, instance):
+    record(store, instance, sent_at=1.0)
+    for project in ('owner', '', None):
+        assert found(store, instance, project) == [(ALL, 1.0)]
+
+
+@pytest.mark.parametrize('order', [1, -1])
+def test_no_release_replaces_that_of_another_project(store, instance, order):
+    sent = [('owner', 1.0), ('stranger', 2.0), (None, 3.0)][::order]
+    for project_id, sent_at in sent:
+        record(store, instance, sent_at=sent_at, project_id=project_id)
+    assert found(store, instance, 'owner') == [(ALL, 1.0), (ALL, 3.0)]
+    assert found(store, instance, 'stranger') == [(ALL, 2.0), (ALL, 3.0)]
+    record(store, instance, sent_at=4.0, project_id='owner')
+    assert found(store, instance, 'owner') == [(ALL, 3.0), (ALL, 4.0)]
+
+
+def test_a_release_is_not_sent_after_it_was_recorded(store, instance):
+    record(store, instance, sent_at=time.time() + 3600.0)
+    [(_, sent_at)] = found(store, instance, None)
+    assert abs(sent_at - time.time()) < 60.0
+
+
+def test_a_redelivered_request_claims_when_a_stranger_released(
+    store, instance
+):
+    snapshot = import_two_hosts(store)
+    wanted = new_claim(
+        snapshot, 1, consumer=instance, project_id='owner', redelivered=True
+    )
+    record(store, instance, project_id='stranger')
+    write_claims(store, wanted)
+
+
+@pytest.mark.parametrize('project_id', ['owner', None])
+def test_a_redelivered_request_claims_nothing_when_its_owner_released(
+    store, instance, project_id
+):
+    snapshot = import_two_hosts(store)
+    wanted = new_claim(
+        snapshot, 1, consumer=instance, project_id='owner', redelivered=True
+    )
+    record(store, instance, project_id=project_id)
+    record(store, instance, project_id='stranger')
+    with pytest.raises(claims.ClaimLost):
+        write_claims(store, wanted)
+
+
+@pytest.mark.parametrize('database', ['postgresql', 'mariadb'])
+def test_a_claim_holds_up_the_releases_that_concern_it_alone(
+    make_url, instance, database
+):
+    url = make_url(database)
+    store = Store.connect(url, timeouts=Timeouts(lock=1.0), max_pool_size=5)
+    with store.engine.begin() as claiming:
+        assert outcomes.lock_releases(claiming, [(instance, 'owner')]) == 0
+        for project_id in ('owner', None):
+            for kind in (ALL, MOVE):
+                with pytest.raises(errors.StoreTimeout):
+                    record(store, instance, kind, project_id=project_id)
+        record(store, instance, project_id='stranger')
+    for project_id in ('owner', None):
+        record(store, instance, project_id=project_id)
+    assert len(found(store, instance, 'owner')) == 2
+    store.dispose()
+
+
+@pytest.mark.parametrize('database', DATABASES)
+def test_releases_of_an_earlier_release_concern_all_projects(
+    make_url, instance, database
+):
+    """Before and after the upgrade, whatever is recorded in between."""
+    store = Store.connect(make_url(database, empty=True))
+    migrate.sync(store, '0009')
+    record_as_earlier(store, instance, 1.0)
+    migrate.sync(store)
+    assert migrate.differences(store) == []
+    assert found(store, instance, 'owner') == [(ALL, None)]
+    record(store, instance, sent_at=2.0, project_id='owner')
+    record_as_earlier(store, instance, 3.0)
+    assert found(store, instance, 'other') == [(ALL, None)]
+    with store.reading() as conn:
+        known = schema.compatible_versions.c.version
+        assert '0009' in conn.execute(sa.select(known)).scalars().all()
+    store.dispose()
