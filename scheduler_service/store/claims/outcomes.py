@@ -43,9 +43,6 @@ EXPIRED = 'expired'
 ALL, MOVE = 'all', 'move'
 # For so many times the retention it stays known that there was an outcome.
 _EXPIRED_KEPT = 7
-# SQLite's clock counts milliseconds, and is rounded: by so many seconds it may
-# seem to be behind a caller's on the same machine.
-_CLOCK_STEP_S = 0.002
 _OUTCOME = {
     'idempotency_key': 'text',
     'instance_uuid': 'text',
@@ -96,8 +93,7 @@ class Release(NamedTuple):
     :ivar kind: :data:`ALL` or :data:`MOVE`
     :ivar age: seconds since then
     :ivar released_at: seconds since the epoch, by the database's clock
-    :ivar sent_at: the same when it was sent, by its caller's clock, but no
-        later than the database's clock said then
+    :ivar sent_at: the same when it was sent, by its caller's clock
     """
 
     instance: str
@@ -258,14 +254,11 @@ def _kind_key(kind: str, project_id: str | None) -> str:
 
 @functools.cache
 def _releasing(dialect: str) -> Any:
-    now = clock.sql(dialect)
-    # A caller whose clock is ahead must not cancel what is sent later.
-    ahead = f'a.sent_at > {now} + {_CLOCK_STEP_S}'
-    sent_at = f'CASE WHEN {ahead} THEN {now} ELSE a.sent_at END'
     return sa.text(
         'INSERT INTO releases '  # noqa: S608
         '(instance_uuid, kind, project_id, released_at, sent_at) '
-        f'SELECT a.instance_uuid, a.kind, a.project_id, {now}, {sent_at} '
+        'SELECT a.instance_uuid, a.kind, a.project_id, '
+        f'{clock.sql(dialect)}, a.sent_at '
         f'FROM {rows.source(dialect, _SENT_RELEASE)} WHERE 1 = 1 '
         f'{_UPSERT[dialect]}'
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 import pytest
@@ -100,9 +99,3 @@ def test_the_owner_drops_a_move_that_is_under_way(engine, instance):
     wanted = asked(instance, move=True)
     assert release(engine, instance, caller(OWNER), 'drop_moves') == []
     assert wanted.run(engine) == CANCELLED
-
-
-def test_a_clock_that_is_ahead_cancels_no_later_request(engine, instance):
-    release(engine, instance, caller(OWNER), ahead=3600.0)
-    time.sleep(0.01)
-    assert 'placements' in asked(instance).run(engine)
