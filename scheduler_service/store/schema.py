@@ -40,7 +40,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0010'
+VERSION = '0011'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -233,7 +233,7 @@ releases = sa.Table(
     sa.Column('kind', sa.String(16), primary_key=True),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
-    # By the caller's clock, cut to the database's; NULL: it did not say.
+    # By the caller's clock; NULL: it did not say.
     sa.Column('sent_at', sa.Double()),
     # NULL: for all projects, or by an earlier release of this package.
     sa.Column('project_id', _NAME),
@@ -257,6 +257,8 @@ server_group_members = sa.Table(
     metadata,
     sa.Column('group_uuid', _UUID, primary_key=True),
     sa.Column('instance_uuid', _UUID, primary_key=True),
+    # A release asks for the memberships of an instance.
+    sa.Index(None, 'instance_uuid'),
     **_TABLE,
 )
 

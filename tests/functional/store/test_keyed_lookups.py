@@ -1,7 +1,7 @@
-"""PostgreSQL uses keys of tables that it takes for small ones.
+"""Statements that daemons execute often read no whole table.
 
-The daemon's statements are planned once for a connection. A table that has
-grown since it was analyzed last is taken for as small as it was then.
+PostgreSQL plans them once for a connection. It takes a table that has grown
+since it was analyzed last for as small as it was then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import claims, schema
 from scheduler_service.store.connection import Store
+from tests.support.databases import DATABASES
 from tests.support.stores import (
     DEFAULT_RATIOS,
     STRICT,
@@ -121,3 +122,19 @@ def test_claims_look_rows_up_when_their_plan_is_of_small_tables(
     assert one_by_one - before[0] < MANY
     # Each batch reads the members that the group has so far.
     assert by_key - before[1] < BATCHES * own + MANY
+
+
+@pytest.mark.parametrize('kind', DATABASES)
+def test_memberships_of_an_instance_are_found_by_an_index(make_store, kind):
+    store = make_store(kind)
+    fill(store)
+    explain = 'EXPLAIN QUERY PLAN' if kind == 'sqlite' else 'EXPLAIN'
+    with store.reading() as conn:
+        plan = conn.execute(
+            sa.text(
+                f'{explain} DELETE FROM server_group_members '
+                'WHERE instance_uuid IN (:one, :other)'
+            ),
+            {'one': str(uuid.uuid4()), 'other': str(uuid.uuid4())},
+        ).all()
+    assert 'ix_server_group_members_instance_uuid' in str(plan)
