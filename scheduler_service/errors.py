@@ -88,6 +88,15 @@ def from_dict(document: dict[str, Any]) -> SchedulerError:
     return kind(document['message'], **document['facts'])
 
 
+def names() -> list[str]:
+    """Return the names of all errors, sorted."""
+    return sorted(
+        name
+        for name, kind in globals().items()
+        if isinstance(kind, type) and issubclass(kind, SchedulerError)
+    )
+
+
 def as_scheduler_error(fault: BaseException) -> SchedulerError:
     """Return an exception as an error that callers may see."""
     if isinstance(fault, SchedulerError):

@@ -21,6 +21,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.cmd import faults, parser, threads
+from scheduler_service.cmd.parser_parts import WrongUsage
 
 _MODULES = {
     'database': 'scheduler_service.cmd.commands.database',
@@ -67,6 +68,8 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
         status = run(args)
         sys.stdout.flush()
         return status
+    except WrongUsage as fault:
+        return parser.refuse(args, str(fault))
     except BrokenPipeError:
         _drop_output()
         return 1
@@ -92,13 +95,13 @@ def _drop_output() -> None:
 def _check_encoding(words: Sequence[str]) -> None:
     """Check that every argument is text in the locale's encoding.
 
-    :raises InvalidRequest: with the argument that is not
+    :raises WrongUsage: with the argument that is not
     """
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise errors.InvalidRequest(
+            raise WrongUsage(
                 f'{word!a}: not text in the encoding of the locale'
             ) from None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import difflib
 import io
 import re
 import shutil
@@ -14,8 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from scheduler_service import errors
 from scheduler_service.cmd import tables
+from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.model import documents
 
 cell = tables.cell
@@ -23,25 +24,31 @@ cell = tables.cell
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
 _PLAIN = '\x1b[0m'
 _TEN = '0123456789'
+# Of the values that an option may have, so many are named.
+_MOST_NAMED = 20
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
 def listing(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], args: Any
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    args: Any,
+    more: Sequence[str] = (),
 ) -> None:
     """Print rows as the options of the list ask for.
 
     :param columns: of a table, where no others are asked for
     :param args: parsed arguments: ``format``, and if they are there
         ``columns``, ``sort`` and ``limit``; or the format alone
-    :raises InvalidRequest: there is no such column
+    :param more: columns that rows have beside those
+    :raises WrongUsage: there is no such column
     """
     form = args if isinstance(args, str) else args.format
     found = list(rows)
     names = list(found[0]) if found else list(columns)
-    known = list(dict.fromkeys([*columns, *names]))
-    asked = _asked(getattr(args, 'columns', None), known)
-    found = _sorted(found, getattr(args, 'sort', None), known)
+    known = list(dict.fromkeys([*columns, *more, *names]))
+    asked, order = check(args, known)
+    found = _sorted(found, order)
     limit = getattr(args, 'limit', None)
     if limit:
         found = found[:limit]
@@ -55,6 +62,24 @@ def listing(
     else:
         keys = asked or names
         document([{key: row.get(key) for key in keys} for row in found], form)
+
+
+def check(
+    args: Any, known: Sequence[str]
+) -> tuple[list[str], list[tuple[str, bool]]]:
+    """Return the columns that are asked for, and those to sort by.
+
+    A command that changes something calls it before that.
+
+    :param args: as of :func:`listing`
+    :param known: all columns that there are
+    :return: names; (name, whether the largest comes first)
+    :raises WrongUsage: there is no such column
+    """
+    return (
+        _asked(getattr(args, 'columns', None), known),
+        _order(getattr(args, 'sort', None), known),
+    )
 
 
 def _asked(given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -72,29 +97,38 @@ def _asked(given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 def _check_column(name: str, known: Sequence[str]) -> None:
     if name not in known:
-        raise errors.InvalidRequest(
+        raise WrongUsage(
             f'there is no column {name}; there are {", ".join(known)}'
         )
 
 
-def _sorted(
-    rows: list[Mapping[str, Any]],
-    wanted: Sequence[str] | None,
-    known: Sequence[str],
-) -> list[Mapping[str, Any]]:
-    """Return rows by the columns that are asked for; the first counts most."""
-    given = [one for part in wanted or () for one in part.split(',') if one]
-    for one in reversed(given):
+def _order(
+    wanted: Sequence[str] | None, known: Sequence[str]
+) -> list[tuple[str, bool]]:
+    """Return (name, whether the largest comes first) of columns."""
+    found = []
+    for one in (name for part in wanted or () for name in part.split(',')):
+        if not one:
+            continue
         name, _, order = one.partition(':')
         if order not in ('', 'asc', 'desc'):
-            raise errors.InvalidRequest(
+            raise WrongUsage(
                 f'{one}: expected COLUMN, COLUMN:asc or COLUMN:desc'
             )
         _check_column(name, known)
+        found.append((name, order == 'desc'))
+    return found
+
+
+def _sorted(
+    rows: list[Mapping[str, Any]], order: Sequence[tuple[str, bool]]
+) -> list[Mapping[str, Any]]:
+    """Return rows by columns, of which the first counts most."""
+    for name, largest_first in reversed(order):
         filled = [row for row in rows if row.get(name) is not None]
         empty = [row for row in rows if row.get(name) is None]
         key = _key(filled, name)
-        rows = sorted(filled, key=key, reverse=order == 'desc') + empty
+        rows = sorted(filled, key=key, reverse=largest_first) + empty
     return rows
 
 
@@ -177,6 +211,27 @@ def _hanging(start: str, text: str, width: int) -> Iterator[str]:
     for part in tables.folded(text, max(width - len(start), 20)):
         yield start + part
         start = ' ' * len(start)
+
+
+def nothing_matches(option: str, value: str, known: Iterable[str]) -> None:
+    """Print on standard error that nothing has the value of an option.
+
+    Nothing is printed where the value is known.
+
+    :param option: of the command line, such as ``--zone``
+    :param known: the values that there are
+    """
+    names = sorted(set(known))
+    if value in names:
+        return
+    there = f'there are {", ".join(names[:_MOST_NAMED])}'
+    if len(names) > _MOST_NAMED:
+        there += f' and {len(names) - _MOST_NAMED} more'
+    near = difflib.get_close_matches(value, names, 1)
+    hint = f'; is {near[0]} meant?' if near else ''
+    text = f'{option} {value}: nothing matches; '
+    text += f'{there}{hint}' if names else 'there are none'
+    print(cell(text), file=sys.stderr)
 
 
 def write(lines: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ Imports nothing heavy, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 from scheduler_service.cmd import (
@@ -19,6 +20,8 @@ from scheduler_service.cmd.parser_parts import (
     command,
     form,
     noun,
+    past,
+    positive,
     seconds,
 )
 
@@ -82,6 +85,20 @@ def commands(parser: argparse.ArgumentParser) -> dict[str, Any]:
     return found
 
 
+def refuse(args: Any, text: str) -> int:
+    """Print what is wrong with a command line, as the parser does.
+
+    :param args: of the command line
+    :param text: what is wrong
+    :return: the exit status
+    """
+    words = (args.noun, getattr(args, 'verb', None))
+    found = commands(build())[' '.join(filter(None, words))]
+    with contextlib.suppress(SystemExit):
+        found.error(text)
+    return 2
+
+
 def _inner(parser: argparse.ArgumentParser) -> dict[str, Any]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -122,6 +139,7 @@ def _database(nouns: Any) -> None:
     )
     purge.add_argument(
         '--before',
+        type=past,
         required=True,
         metavar='TIME',
         help='made before this: a date or time (UTC) such as 2026-11-01, or '
@@ -129,7 +147,7 @@ def _database(nouns: Any) -> None:
     )
     purge.add_argument(
         '--batch',
-        type=int,
+        type=positive,
         default=1000,
         metavar='N',
         help='delete so many in a transaction (default: 1000)',

@@ -9,6 +9,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from scheduler_service.cmd import completion
@@ -17,6 +18,13 @@ _UNKNOWN = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S)
 _NO_ARGUMENT = re.compile(r'unrecognized arguments:.*? (--?[\w-]+)', re.S)
 FORMATS = ('table', 'json', 'yaml')
 LIST_FORMATS = (*FORMATS, 'csv', 'value')
+
+
+class WrongUsage(Exception):
+    """A word of the command line that only the command itself can judge.
+
+    The program ends as it does where the parser refuses one.
+    """
 
 
 class Parser(argparse.ArgumentParser):
@@ -149,5 +157,54 @@ def seconds(text: str) -> float:
     return found
 
 
+def positive(text: str) -> int:
+    """Return the number that a text says.
+
+    :raises ArgumentTypeError: it is no whole number, or below 1
+    """
+    if not text.isascii() or not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f'{text}: not a number from 1')
+    return int(text)
+
+
+def uuid(text: str) -> str:
+    """Return a text that is a UUID, with or without dashes.
+
+    :raises ArgumentTypeError: it is none
+    """
+    if not _UUID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f'{text}: not a UUID')
+    return text
+
+
+def pair(text: str) -> str:
+    """Return a text that has a key, an equals sign, and perhaps a value.
+
+    :raises ArgumentTypeError: it has not
+    """
+    if text.find('=') < 1:
+        raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {text}')
+    return text
+
+
+def past(text: str) -> timedelta | datetime:
+    """Return an age, or a date or time, which is UTC unless it says more.
+
+    :raises ArgumentTypeError: it is neither
+    """
+    try:
+        if found := _AGE.fullmatch(text):
+            return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+        moment = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f'{text!a} is neither a time such as 2026-11-01 or '
+            '2026-11-01T12:00 nor an age such as 30d, 12h or 90m'
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 _LONGEST_S = 1e9
+_AGE = re.compile(r'(\d+(?:\.\d+)?)([dhm])', re.ASCII)
+_UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler_service import errors
 from scheduler_service.cmd.parser_parts import (
     command,
     form,
     list_options,
     noun,
+    pair,
     seconds,
 )
+
+OUTCOMES = ('chosen', 'ordered', 'refused', *errors.names())
 
 
 def scheduling(nouns: Any) -> None:
@@ -52,6 +56,7 @@ def zones(nouns: Any) -> None:
     schedule.add_argument('--name', help='of the zone, with the final dot')
     schedule.add_argument(
         '--attribute',
+        type=pair,
         action='append',
         metavar='KEY=VALUE',
         help='attribute of the zone; may be given several times',
@@ -97,8 +102,10 @@ def decisions(nouns: Any) -> None:
     )
     listed.add_argument(
         '--outcome',
-        help='only those with this one: chosen, the name of an error, or '
-        'refused for any of them',
+        choices=OUTCOMES,
+        metavar='NAME',
+        help='only those with this one: chosen, ordered, the name of an '
+        'error, or refused for any of them',
     )
     listed.add_argument(
         '--filter', help='only refusals where this filter left no host'

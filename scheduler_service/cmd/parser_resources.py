@@ -12,6 +12,9 @@ from scheduler_service.cmd.parser_parts import (
     form,
     list_options,
     noun,
+    pair,
+    positive,
+    uuid,
 )
 
 
@@ -83,9 +86,10 @@ def pools(nouns: Any) -> None:
     verb('list', 'resources:pools', 'list pools', True)
     create = verb('create', 'resources:create_pool', 'add a pool')
     create.add_argument('name', help='its name')
-    create.add_argument('--id', help='a UUID; random if absent')
+    create.add_argument('--id', type=uuid, help='a UUID; random if absent')
     create.add_argument(
         '--attribute',
+        type=pair,
         action='append',
         metavar='KEY=VALUE',
         help='attribute of the pool; may be given several times',
@@ -94,6 +98,7 @@ def pools(nouns: Any) -> None:
     change.add_argument('pool', help='id or name')
     change.add_argument(
         'attribute',
+        type=pair,
         nargs='+',
         metavar='KEY=VALUE|KEY=',
         help='attribute to set, or without a value to remove',
@@ -162,6 +167,7 @@ def aggregates(nouns: Any) -> None:
     create.add_argument('--zone', help='its availability zone')
     create.add_argument(
         '--property',
+        type=pair,
         action='append',
         metavar='KEY=VALUE',
         help='metadata of the aggregate; may be given several times',
@@ -170,6 +176,7 @@ def aggregates(nouns: Any) -> None:
     change.add_argument('aggregate', help='id or name')
     change.add_argument(
         'property',
+        type=pair,
         nargs='+',
         metavar='KEY=VALUE|KEY=',
         help='metadata to set, or without a value to remove',
@@ -208,17 +215,18 @@ def groups(nouns: Any) -> None:
         help='where its instances go: to one host, or to different ones; '
         'soft: if it can be (default: anti-affinity)',
     )
-    create.add_argument('--uuid', help='a UUID; random if absent')
+    create.add_argument('--uuid', type=uuid, help='a UUID; random if absent')
     create.add_argument(
         '--project', help='whose instances may join; all if absent'
     )
     create.add_argument(
         '--max-server-per-host',
-        type=int,
+        type=positive,
         help='members per host, with the policy anti-affinity',
     )
     create.add_argument(
         '--member',
+        type=uuid,
         action='append',
         default=[],
         help='uuid of an instance; may be given several times',

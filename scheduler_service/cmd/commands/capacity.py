@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import conf as options
@@ -10,7 +11,8 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.cmd.commands.inventory import read
-from scheduler_service.cmd.commands.resources import pairs
+from scheduler_service.cmd.commands.resources import pairs, zone_names
+from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import fitting, usage
 from scheduler_service.engine.factory import plan
@@ -26,7 +28,10 @@ def capacity(args: Any, conf: Any) -> None:
     if args.flavor:
         _fits(args, conf)
         return
-    found = usage.by_zone(_snapshot(conf), options.settings(conf))
+    if args.by == 'host':
+        raise WrongUsage('argument --by: host needs --flavor')
+    snapshot = _snapshot(conf)
+    found = usage.by_zone(snapshot, options.settings(conf))
     ends: dict[str, usage.Usage] = {}
     for one in found:
         before = ends.get(one.zone)
@@ -46,12 +51,25 @@ def capacity(args: Any, conf: Any) -> None:
         for one in found
         if args.zone in (None, one.zone)
     ]
+    _check_zone(args, conf, snapshot, rows)
     rows.sort(key=lambda row: str(row['zone']))
     columns = [
         'zone', 'resource', 'capacity', 'used', 'out', 'free', 'full',
         'ends_first',
     ]  # fmt: skip
     output.listing(rows, columns, args)
+
+
+def _check_zone(
+    args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
+) -> None:
+    """Say so where nothing is printed since there is no such zone."""
+    if args.zone and not rows:
+        known = zone_names(
+            snapshot.hosts.topology.aggregates.values(),
+            conf.default_availability_zone,
+        )
+        output.nothing_matches('--zone', args.zone, known)
 
 
 def _left(one: usage.Usage) -> float:
@@ -83,6 +101,7 @@ def _fits(args: Any, conf: Any) -> None:
         }
         for one in found
     ]
+    _check_zone(args, conf, snapshot, rows)
     columns = [args.by, 'hosts', 'instances', 'ends_first']
     output.listing(rows, columns, args)
 
@@ -91,7 +110,8 @@ def _request(text: str) -> Request:
     """Return a request for one instance of a flavor.
 
     :param text: a file with a flavor or with a request, or ``vcpus=2,...``
-    :raises InvalidRequest: it is neither
+    :raises InvalidRequest: a file that is neither
+    :raises WrongUsage: it is neither a file nor a flavor
     """
     if '=' not in text or pathlib.Path(text).exists():
         document = read(text, errors.InvalidRequest)
@@ -106,7 +126,11 @@ def _request(text: str) -> Request:
             flavor[key] = int(value) if value.isdecimal() else value
         else:
             specs[key] = value
-    return documents.request({'flavor': {**flavor, 'extra_specs': specs}})
+    document = {'flavor': {**flavor, 'extra_specs': specs}}
+    try:
+        return documents.request(document)
+    except errors.InvalidRequest as fault:
+        raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
 
 
 def _snapshot(conf: Any) -> Snapshot:
@@ -135,7 +159,7 @@ def drain(args: Any, conf: Any) -> int:
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args)
+    output.listing(rows, columns, args, ['node'])
     return 1 if any(row['to'] is None for row in rows) else 0
 
 

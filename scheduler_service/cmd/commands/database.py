@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,8 +19,6 @@ from scheduler_service.store.faults import first_line
 from scheduler_service.store.records import decisions
 
 _FAULTS = (util.CommandError, db_exception.DBError, sa.exc.SQLAlchemyError)
-_AGE = re.compile(r'(\d+(?:\.\d+)?)([dhm])')
-_UNITS = {'d': 86_400.0, 'h': 3600.0, 'm': 60.0}
 
 
 def sync(args: Any, conf: Any) -> int:
@@ -48,17 +45,15 @@ def purge(args: Any, conf: Any) -> None:
     """Delete decisions that were made before a time, batch by batch.
 
     What was deleted when it is interrupted stays deleted.
-
-    :raises InvalidRequest: the time or the batch cannot be understood
     """
-    if args.batch < 1:
-        raise errors.InvalidRequest('--batch: expected at least 1')
-    age = _age(args.before)
     deleted = 0
     with open_store(conf) as store:
         with store.reading() as conn:
             now = clock.read(conn)
-        before = _moment(args.before) if age is None else now - age
+        if isinstance(args.before, timedelta):
+            before = now - args.before.total_seconds()
+        else:
+            before = args.before.timestamp()
         while True:
             count = store.write(
                 lambda writer: decisions.purge(writer, before, args.batch)
@@ -67,29 +62,6 @@ def purge(args: Any, conf: Any) -> None:
             if count < args.batch:
                 break
     print(f'{deleted} decisions were deleted.')
-
-
-def _age(text: str) -> float | None:
-    """Return an age in seconds; None where the text is none."""
-    found = _AGE.fullmatch(text)
-    return float(found[1]) * _UNITS[found[2]] if found else None
-
-
-def _moment(text: str) -> float:
-    """Return a date or time as seconds since the epoch.
-
-    :raises InvalidRequest: it is neither
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise errors.InvalidRequest(
-            f'--before: {text!a} is neither a time such as 2026-11-01 or '
-            '2026-11-01T12:00 nor an age such as 30d, 12h or 90m'
-        ) from None
-    return (
-        moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    ).timestamp()
 
 
 @contextlib.contextmanager

@@ -16,9 +16,16 @@ def listing(args: Any, conf: Any) -> None:
     )
     # Another order than by time has to look at all of them.
     limit = None if args.sort else args.limit or None
-    found = read(
-        conf, lambda conn: decision_search.search(conn, wanted, limit)
-    )
+
+    def look(conn: Any) -> list[decision_search.Found]:
+        found = decision_search.search(conn, wanted, limit)
+        if args.filter and not found:
+            # Plug-ins have names of their own: only decisions know them all.
+            known = decision_search.filters(conn)
+            output.nothing_matches('--filter', args.filter, known)
+        return found
+
+    found = read(conf, look)
     rows = [
         {**one._asdict(), 'created_at': timestamp(one.created_at)}
         for one in found

@@ -15,6 +15,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.cmd.node_options import node_reader
+from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.extender import nodes, wire
 from scheduler_service.model import (
     Inventory,
@@ -57,6 +58,8 @@ def import_inventory(args: Any, conf: Any) -> None:
     :raises InvalidInventory: with all that is wrong with the document
     :raises Conflict: a name or uuid belongs to something else
     """
+    columns = ['kind', 'added', 'changed', 'removed', 'same']
+    output.check(args, columns)
     wanted = _wanted(args, conf)
     with open_store(conf) as store, output.progress() as progress:
 
@@ -75,19 +78,19 @@ def import_inventory(args: Any, conf: Any) -> None:
     rows = [
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
-    columns = ['kind', 'added', 'changed', 'removed', 'same']
     output.listing(rows, columns, args)
 
 
 def _wanted(args: Any, conf: Any) -> Inventory:
     """Return the inventory to import.
 
-    :raises InvalidInventory: it is not valid, or may not replace others
+    :raises InvalidInventory: it is not valid
+    :raises WrongUsage: it may not replace others
     """
     if args.file:
         return _checked(args.file, lambda: _stored_hosts(args, conf))
     if args.replace:
-        raise errors.InvalidInventory(
+        raise WrongUsage(
             '--replace would remove all that is not a node: it needs a '
             'document of everything'
         )

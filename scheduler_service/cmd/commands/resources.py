@@ -16,6 +16,7 @@ from scheduler_service.cmd.commands import (
     timestamp,
     write,
 )
+from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import refused_reports
@@ -26,13 +27,13 @@ from scheduler_service.store.writing import zones as zone_rows
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
     """Return KEY=VALUE arguments as a dict.
 
-    :raises InvalidRequest: one has no key or no equals sign
+    :raises WrongUsage: one has no key or no equals sign
     """
     values = {}
     for argument in given or ():
         key, sign, value = argument.partition('=')
         if not sign or not key:
-            raise errors.InvalidRequest(f'expected KEY=VALUE, got {argument}')
+            raise WrongUsage(f'expected KEY=VALUE, got {argument}')
         values[key] = value
     return values
 
@@ -45,7 +46,7 @@ def _or_none(given: Sequence[str]) -> dict[str, str | None]:
 def pools(args: Any, conf: Any) -> None:
     """List pools."""
     rows = _rows(read(conf, loading.pools).values())
-    output.listing(rows, ['name', 'id', 'attributes'], args)
+    output.listing(rows, ['name', 'id', 'attributes'], args, ['description'])
 
 
 def create_pool(args: Any, conf: Any) -> None:
@@ -83,22 +84,35 @@ def hosts(args: Any, conf: Any) -> None:
     wanted = host_listing.Filter(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
-    rows = read(
-        conf,
-        lambda conn: list(
-            host_listing.rows(
-                conn,
-                wanted,
-                default_ratios(conf),
-                conf.default_availability_zone,
-            )
-        ),
-    )
+    default = conf.default_availability_zone
+
+    def look(conn: Any) -> tuple[list[dict[str, Any]], list[Aggregate]]:
+        found = host_listing.rows(conn, wanted, default_ratios(conf), default)
+        return list(found), loading.aggregates(conn)
+
+    rows, known = read(conf, look)
+    if args.zone and not rows:
+        output.nothing_matches('--zone', args.zone, zone_names(known, default))
+    if args.aggregate and not rows:
+        output.nothing_matches(
+            '--aggregate',
+            args.aggregate,
+            [name for one in known for name in (one.name, str(one.id))],
+        )
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
         'local_gb', 'used', 'instances', 'disabled_reason',
     ]  # fmt: skip
-    output.listing(rows, columns, args)
+    output.listing(rows, columns, args, ['aggregates'])
+
+
+def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
+    """Return the names of all availability zones.
+
+    :param default: of hosts whose aggregates have none
+    """
+    found = (one.metadata.get('availability_zone') for one in aggregates)
+    return {default, *filter(None, found)}
 
 
 def show_host(args: Any, conf: Any) -> None:
@@ -252,7 +266,8 @@ def delete_group(args: Any, conf: Any) -> None:
 def zones(args: Any, conf: Any) -> None:
     """List zones with their pools."""
     rows = [zone._asdict() for zone in read(conf, zone_rows.listing)]
-    output.listing(rows, ['name', 'id', 'pool_id', 'project_id'], args)
+    columns = ['name', 'id', 'pool_id', 'project_id']
+    output.listing(rows, columns, args, ['request_id'])
 
 
 def _rows(structs: Iterable[Any]) -> list[dict[str, Any]]:

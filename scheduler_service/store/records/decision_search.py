@@ -72,6 +72,12 @@ def search(
     return found
 
 
+def filters(conn: Connection) -> set[str]:
+    """Return the names of the filters for which requests were refused."""
+    found = {one.filter for one in _rows(conn, Filter(outcome=REFUSED))}
+    return found - {''}
+
+
 def _rows(conn: Connection, wanted: Filter) -> Iterator[Found]:
     """Yield decisions, newest first, in parts: there may be very many."""
     table = schema.decisions

@@ -20,7 +20,11 @@ def run(tmp_path, capsys):
     (tmp_path / 'inventory.yaml').write_text(yaml.safe_dump(INVENTORY))
 
     def command(*args: str) -> tuple[int, str, str]:
-        status = manage.main(['--config-file', str(config), *args])
+        try:
+            status = manage.main(['--config-file', str(config), *args])
+        except SystemExit as ended:
+            # The parser refuses the command line.
+            status = int(ended.code or 0)
         told = capsys.readouterr()
         return status, told.out, told.err
 

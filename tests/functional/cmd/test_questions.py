@@ -84,8 +84,8 @@ def test_capacity_of_hosts_is_asked_for_a_request(listed, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize('flavor', ['vcpus=x', '/no/such/file', 'vcpus'])
-def test_a_flavor_that_is_none_is_refused(run, flavor):
+@pytest.mark.parametrize('flavor', ['/no/such/file', 'vcpus'])
+def test_a_file_without_a_flavor_is_refused(run, flavor):
     status, _, err = run('capacity', '--flavor', flavor)
     assert status == 1
     assert err.startswith('InvalidRequest: ')

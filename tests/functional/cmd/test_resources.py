@@ -108,8 +108,8 @@ def test_pools_change_when_commands_are_run(run):
         'fast': 'yes'
     }
     assert run('pool', 'create', 'new')[0] == 1
-    assert run('pool', 'create', 'x', '--id', 'nonsense')[0] == 1
-    assert run('pool', 'set', 'new', 'nonsense')[0] == 1
+    assert run('pool', 'create', 'x', '--id', 'nonsense')[0] == 2
+    assert run('pool', 'set', 'new', 'nonsense')[0] == 2
     run('pool', 'delete', 'new')
     assert run('pool', 'delete', 'new')[2].startswith('PoolNotFound')
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from scheduler_service import errors
 from scheduler_service.cmd import output
+from scheduler_service.cmd.parser_parts import WrongUsage
 
 ROWS = [
     {'host': 'b', 'used': 2, 'zone': None},
@@ -40,7 +40,7 @@ def test_json_has_all_columns_unless_asked_otherwise(capsys):
 
 @pytest.mark.parametrize('option', ['columns', 'sort'])
 def test_a_column_that_is_not_there_is_refused(capsys, option):
-    with pytest.raises(errors.InvalidRequest, match='there are host, used'):
+    with pytest.raises(WrongUsage, match='there are host, used'):
         printed(capsys, **{option: ['nothing']})
 
 
@@ -59,8 +59,33 @@ def test_rows_are_sorted_with_empty_cells_last(capsys, sort, expected):
 
 
 def test_an_order_that_is_none_is_refused(capsys):
-    with pytest.raises(errors.InvalidRequest, match='COLUMN:desc'):
+    with pytest.raises(WrongUsage, match='COLUMN:desc'):
         printed(capsys, sort=['host:up'])
+
+
+@pytest.mark.parametrize(
+    ('value', 'known', 'told'),
+    [
+        ('nroth', ['south', 'north'],
+         '; there are north, south; is north meant?\n'),
+        ('x\x1b', [], 'x\\x1b: nothing matches; there are none\n'),
+        ('x', [f'z{n:02}' for n in range(30)], 'z19 and 10 more\n'),
+    ],
+)  # fmt: skip
+def test_a_value_that_nothing_has_is_told_with_those_there_are(
+    capsys, value, known, told
+):
+    output.nothing_matches('--zone', value, known)
+    printed = capsys.readouterr()
+    assert printed.out == ''
+    assert printed.err.startswith('--zone ')
+    assert printed.err.endswith(told)
+    assert printed.err.count('\n') == 1
+
+
+def test_nothing_is_told_of_a_value_that_is_known(capsys):
+    output.nothing_matches('--zone', 'north', ['north'])
+    assert capsys.readouterr().err == ''
 
 
 def test_the_limit_counts_after_sorting(capsys):
