@@ -5,7 +5,7 @@ Stateless: runs on the thread that owns the writing transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,12 +14,14 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Writer, next_number
+from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import pools as pool_rows
 from scheduler_service.store.writing import server_groups
+
+_CHUNK = 500
 
 
 def set_host_status(
@@ -98,12 +100,76 @@ def change_aggregate(
 
     :param named: the aggregate's id, name or uuid
     :raises AggregateNotFound: there is no such aggregate
+    :raises HostNotFound: a host that it gets is not stored
+    :raises Conflict: a host would get into a second availability zone
     :raises InvalidInventory: a name is too long, or a number too large
     """
-    changed = documents.check_entity(change(find_aggregate(writer, named)))
+    # Lock: two changes at once could each see no other zone.
+    next_number(writer.conn, 'host_id', 0)
+    old = find_aggregate(writer, named)
+    changed = documents.check_entity(change(old))
+    _check_stored(writer, {*changed.hosts} - {*old.hosts})
+    _check_zones(writer, old, changed)
     aggregate_rows.remove(writer, [changed.id])
     aggregate_rows.add(writer, [changed])
     return changed
+
+
+def _check_stored(writer: Writer, hosts: Iterable[str]) -> None:
+    """Check that there are hosts of all names.
+
+    :raises HostNotFound: with those that are not there
+    """
+    table = schema.hosts
+    missing = {*hosts}
+    for part in in_chunks(sorted(missing), _CHUNK):
+        query = sa.select(table.c.host).where(table.c.host.in_(part))
+        missing -= {*writer.conn.execute(query).scalars()}
+    if missing:
+        names = ', '.join(sorted(missing))
+        raise errors.HostNotFound(
+            f'There is no host {names}', hosts=sorted(missing)
+        )
+
+
+def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
+    """Check that no host gets into a zone beside that of other aggregates.
+
+    Where other services stored hosts in several zones they stay there.
+
+    :raises Conflict: with the host, and the aggregate that has its zone
+    """
+    zones = _zones(changed)
+    came = zones - _zones(old)
+    gains = {
+        host: came if host in old.hosts else zones for host in changed.hosts
+    }
+    others = [
+        one
+        for one in loading.aggregates(writer.conn)
+        if one.id != changed.id and _zones(one)
+    ]
+    has: dict[str, set[str]] = {}
+    for one in others:
+        for host in gains.keys() & {*one.hosts}:
+            has.setdefault(host, set()).update(_zones(one))
+    for host in sorted(has):
+        if gains[host] - has[host]:
+            first = next(one for one in others if host in one.hosts)
+            raise errors.Conflict(
+                f'Host {host} is in availability zone '
+                f'{", ".join(sorted(has[host]))} by aggregate {first.name} '
+                f'({first.id}), and cannot be in '
+                f'{", ".join(sorted(zones))} as well',
+                host=host,
+                aggregate=first.id,
+            )
+
+
+def _zones(one: Aggregate) -> set[str]:
+    """Return the availability zones of an aggregate, split at commas."""
+    text = one.metadata.get('availability_zone', '')
+    return {part.strip() for part in text.split(',')} - {''}
 
 
 def find_aggregate(writer: Writer, named: str) -> Aggregate:

@@ -136,6 +136,67 @@ def test_aggregates_change_when_commands_are_run(run):
     assert run('aggregate', 'delete', 'ssd')[0] == 1
 
 
+def test_hosts_that_are_not_there_do_not_join_an_aggregate(run, tmp_path):
+    run('aggregate', 'create', 'ssd')
+    words = ('aggregate', 'add-host', 'ssd', 'compute-3', 'b', 'a')
+    assert run(*words) == (1, '', 'HostNotFound: There is no host a, b\n')
+    assert run('host', 'list', '--aggregate', 'ssd', '-f', 'value')[1] == ''
+    # What is exported can be imported again.
+    path = tmp_path / 'again.yaml'
+    path.write_text(run('inventory', 'export')[1])
+    assert run('inventory', 'import', '--replace', str(path))[0] == 0
+    # Those that were imported before they report may stay, and others join.
+    path.write_text('aggregates: [{id: 9, name: new, hosts: [late]}]\n')
+    run('inventory', 'import', '--allow-missing-hosts', str(path))
+    assert run('aggregate', 'add-host', 'new', 'late', 'compute-3')[0] == 0
+    assert run('aggregate', 'remove-host', 'new', 'late')[0] == 0
+
+
+def test_a_host_gets_into_no_second_availability_zone(run):
+    run('aggregate', 'create', 'south', '--zone', 'south')
+    run('aggregate', 'create', 'more', '--zone', 'north')
+    run('aggregate', 'create', 'none')
+
+    def told(*words):
+        status, _, err = run('aggregate', *words)
+        assert (status == 0) is (err == '')
+        return err
+
+    add = ('add-host', 'south', 'compute-3', 'compute-1')
+    refused = 'Conflict: Host compute-1 is in availability zone north by'
+    assert told(*add).startswith(refused)
+    assert told('add-host', 'south', 'compute-3') == ''
+    # The same zone again, and aggregates without one, are no second zone.
+    assert told('add-host', 'more', 'compute-1') == ''
+    assert told('add-host', 'none', 'compute-1', 'compute-3') == ''
+    assert told('set', 'none', 'availability_zone=north,south').startswith(
+        refused
+    )
+    assert told('set', 'none', 'availability_zone=south').startswith(refused)
+    assert told('remove-host', 'none', 'compute-1') == ''
+    assert told('set', 'none', 'availability_zone=south') == ''
+    zones = run('host', 'list', '-f', 'value', '-c', 'host,zone')[1]
+    assert zones.splitlines() == [
+        'compute-1 north', 'compute-2 north', 'compute-3 south',
+        'compute-4 nova',
+    ]  # fmt: skip
+
+
+def test_aggregates_change_where_hosts_are_in_two_zones_already(run, tmp_path):
+    """Those who mirror other databases store what these have."""
+    path = tmp_path / 'more.yaml'
+    path.write_text(
+        'aggregates: [{id: 9, name: south, hosts: [compute-1],'
+        ' metadata: {availability_zone: south}}]\n'
+    )
+    assert run('inventory', 'import', str(path))[0] == 0
+    assert run('aggregate', 'set', 'south', 'a=b')[0] == 0
+    assert run('aggregate', 'add-host', 'south', 'compute-1')[0] == 0
+    assert run('aggregate', 'add-host', 'south', 'compute-3')[0] == 0
+    assert run('aggregate', 'set', 'south', 'availability_zone=')[0] == 0
+    assert run('aggregate', 'set', 'south', 'availability_zone=x')[0] == 1
+
+
 def test_an_aggregate_is_named_by_its_id_where_several_have_the_name(
     run, tmp_path
 ):
