@@ -15,6 +15,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.model import (
+    consistency,
     document_text,
     limits,
     parse_errors,
@@ -78,9 +79,13 @@ def inventory(document: Any) -> Inventory:
     :raises InvalidInventory: with the place and what was expected there
     """
     found = _whole(document, Inventory, errors.InvalidInventory)
-    for part in ('hosts', 'aggregates', 'instances'):
+    for part in ('hosts', 'aggregates', 'instances', 'server_groups'):
         for index, entity in enumerate(getattr(found, part)):
-            _check(entity, errors.InvalidInventory, f'{part}[{index}]')
+            place = f'{part}[{index}]'
+            _check(entity, errors.InvalidInventory, place)
+            for text in consistency.faults(entity, place):
+                at = text.partition(': ')[0]
+                raise errors.InvalidInventory(text, at=at)
     _check_unique(found)
     return found
 

@@ -6,6 +6,7 @@ and the value that was found. Stateless.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -120,6 +121,9 @@ def join(place: str, key: str) -> str:
 
 def shown(value: Any) -> str:
     """Return a value as JSON, shortened."""
+    if isinstance(value, float) and not math.isfinite(value):
+        # In JSON it would be null.
+        return str(value)
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError):

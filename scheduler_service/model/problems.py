@@ -16,7 +16,12 @@ from typing import Annotated, Any, TypeVar, Union
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model import documents, parse_errors, uniqueness
+from scheduler_service.model import (
+    consistency,
+    documents,
+    parse_errors,
+    uniqueness,
+)
 from scheduler_service.model.inventory import Inventory
 from scheduler_service.model.parse_errors import join
 
@@ -46,7 +51,9 @@ def of_inventory(
             parsed[part] = [_parsed(one, item) for one in entries]
     for part, whole in parsed.items():
         for index, one in enumerate(whole):
-            found += _of_entity(one, f'{part}[{index}]')
+            place = f'{part}[{index}]'
+            found += _of_entity(one, place)
+            found += consistency.faults(one, place)
     found += uniqueness.duplicates(parsed)
     if stored is not None:
         hosts = _of_entries(document, 'hosts', 'host', str)

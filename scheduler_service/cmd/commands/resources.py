@@ -17,7 +17,13 @@ from scheduler_service.cmd.commands import (
     write,
 )
 from scheduler_service.cmd.parser_parts import WrongUsage
-from scheduler_service.model import Aggregate, Pool, ServerGroup, documents
+from scheduler_service.model import (
+    Aggregate,
+    Pool,
+    ServerGroup,
+    consistency,
+    documents,
+)
 from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.writing import admin
@@ -254,6 +260,8 @@ def create_group(args: Any, conf: Any) -> None:
         },
         ServerGroup,
     )
+    for text in consistency.of_group(group):
+        raise WrongUsage(text)
     write(conf, lambda writer: admin.create_group(writer, group))
     print(f'Server group {group.name} has the uuid {group.uuid}.')
 

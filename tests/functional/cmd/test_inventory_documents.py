@@ -84,6 +84,17 @@ def test_keys_that_are_there_twice_are_refused(run, write, verb):
     )
 
 
+@pytest.mark.parametrize('verb', ['check', 'import', 'diff'])
+def test_numbers_that_json_cannot_say_are_refused(run, write, verb):
+    path = write('hosts: [{host: a, stats: {x: .nan, y: -.inf}}]\n')
+    status, _, err = run('inventory', verb, path)
+    assert status == 1
+    assert err.splitlines()[1:] == [
+        '  hosts[0].stats.x: expected a finite number, got nan',
+        '  hosts[0].stats.y: expected a finite number, got -inf',
+    ]
+
+
 def test_a_document_without_errors_is_counted(run, write):
     status, out, _ = run('inventory', 'check', write(INVENTORY))
     assert status == 0

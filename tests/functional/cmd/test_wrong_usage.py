@@ -32,6 +32,10 @@ UUID = '22222222-0000-4000-8000-000000000001'
         ('server-group create a --uuid b', 'b: not a UUID'),
         ('server-group create a --member b', 'b: not a UUID'),
         ('server-group create a --max-server-per-host 0', 'number from 1'),
+        (
+            'server-group create a --policy affinity --max-server-per-host 2',
+            'only the policy anti-affinity has it, got affinity',
+        ),
         ('zone schedule --local --name a. --attribute b', 'got b'),
         ('inventory import --replace --from-nodes a', 'needs a document'),
         ('decision list --outcome NoValidHots', 'is NoValidHost meant?'),

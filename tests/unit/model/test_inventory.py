@@ -97,6 +97,68 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             'instances[0].image_meta.properties: expected an object or null, '
             'got [1]',
         ),
+        (
+            {'hosts': [{'host': 'a', 'stats': {'load': float('nan')}}]},
+            'hosts[0].stats.load: expected a finite number, got nan',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'cpu_info': {
+                'topology': [1, {'cores': float('-inf')}]}}]},
+            'hosts[0].cpu_info.topology[1].cores: expected a finite number, '
+            'got -inf',
+        ),
+        (
+            {'instances': [{'uuid': UUID, 'host': 'a', 'flavor': {
+                'extra_specs': {'x': float('inf')}}}]},
+            'instances[0].flavor.extra_specs.x: expected a finite number, '
+            'got inf',
+        ),
+        (
+            {'hosts': [{'host': 'a', 'cpu_allocation_ratio': float('inf')}]},
+            'hosts[0].cpu_allocation_ratio: expected a number <= '
+            '1000000000.0, got inf',
+        ),
+        (
+            {'aggregates': [{'id': 1, 'hosts': ['a', 'b', 'a']}]},
+            'aggregates[0].hosts[2]: "a" is a duplicate of '
+            'aggregates[0].hosts[0]',
+        ),
+        *(
+            (
+                {'server_groups': [{'uuid': UUID, 'policy': policy,
+                                    'rules': {'max_server_per_host': 2}}]},
+                'server_groups[0].rules.max_server_per_host: only the policy '
+                f'anti-affinity has it, got {policy}',
+            )
+            for policy in ('affinity', 'soft-affinity', 'soft-anti-affinity')
+        ),
+        *(
+            (
+                {'hosts': [{'host': 'a', part: {name: {
+                    'min_unit': 3, 'max_unit': 2, **more}}}]},
+                f'hosts[0].{part}.{name}.min_unit: expected at most '
+                'max_unit, 2, got 3',
+            )
+            for part, name, more in (('resources', 'CUSTOM_X', {'total': 4}),
+                                     ('units', 'VCPU', {}))
+        ),
+        *(
+            (
+                {part: [{'uuid': UUID, **entry}]},
+                f'{part}[0].{field}: expected a name without control '
+                f'characters, got "{shown}"',
+            )
+            for part, entry, field, shown in (
+                ('hosts', {'host': 'a\nb'}, 'host', r'a\nb'),
+                ('hosts', {'host': 'a', 'hypervisor_hostname': 'a\x1b[1m'},
+                 'hypervisor_hostname', r'a\u001b[1m'),
+                ('instances', {'host': '\t'}, 'host', r'\t'),
+                ('instances', {'host': 'a', 'hypervisor_hostname': 'a\x85'},
+                 'hypervisor_hostname', 'a\x85'),
+                ('aggregates', {'id': 1, 'hosts': ['a\u2028b']}, 'hosts[0]',
+                 'a\u2028b'),
+            )
+        ),
         ([], 'expected an object, got []'),
         ({'hosts': {}}, 'hosts: expected a list, got {}'),
     ],
@@ -105,6 +167,28 @@ def test_inventory_is_refused_with_its_place_when_wrong(document, message):
     with pytest.raises(errors.InvalidInventory) as caught:
         documents.inventory(document)
     assert caught.value.args[0] == message
+
+
+def test_what_is_unusual_but_right_is_accepted():
+    wide = {'total': 4, 'min_unit': 2, 'max_unit': 2}
+    host = {
+        'host': 'a b.example.org',
+        'hypervisor_hostname': 'Knoten-ä',
+        'stats': {'large': 10**400, 'small': -0.0, 'text': 'nan'},
+        'resources': {'CUSTOM_X': wide, 'CUSTOM_Y': {'total': 1}},
+        'units': {'VCPU': {'min_unit': 5}},
+    }
+    rules = {'max_server_per_host': 2}
+    document = {
+        'hosts': [host],
+        'aggregates': [
+            {'id': n, 'hosts': ['a b.example.org']} for n in (1, 2)
+        ],
+        'server_groups': [
+            {'uuid': UUID, 'policy': 'anti-affinity', 'rules': rules}
+        ],
+    }
+    assert len(documents.inventory(document).hosts) == 1
 
 
 def test_metadata_is_free_text_when_it_is_no_number():

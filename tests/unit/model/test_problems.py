@@ -45,10 +45,39 @@ def test_entries_that_are_valid_are_compared():
     ]
 
 
+def test_all_that_types_leave_open_is_found():
+    nan = float('nan')
+    document = {
+        'hosts': [
+            {'host': 'a\n', 'vcpus': nan},
+            {
+                'host': 'b\n',
+                'stats': {'x': nan, 'y': nan},
+                'resources': {
+                    'CUSTOM_X': {'total': 1, 'min_unit': 2, 'max_unit': 1}
+                },
+            },
+        ],
+        'aggregates': [{'id': 1, 'hosts': ['c', 'c']}],
+    }
+    assert problems.of_inventory(document) == [
+        'hosts[0].vcpus: expected an integer >= 0, got nan',
+        r'hosts[1].host: expected a name without control characters, got '
+        r'"b\n"',
+        'hosts[1].stats.x: expected a finite number, got nan',
+        'hosts[1].stats.y: expected a finite number, got nan',
+        'hosts[1].resources.CUSTOM_X.min_unit: expected at most max_unit, 1, '
+        'got 2',
+        'aggregates[0].hosts[1]: "c" is a duplicate of aggregates[0].hosts[0]',
+    ]
+
+
 @pytest.mark.parametrize(
     'document',
     [
         [],
+        {'hosts': [{'host': 'a', 'stats': {'x': float('inf')}}]},
+        {'aggregates': [{'id': 1, 'hosts': ['a', 'a']}]},
         {'hosts': {}},
         {'hosts': [{'host': 'a\0'}]},
         {'hosts': [{'host': 'a', 'numa_topology': {'cells': 3}}]},
