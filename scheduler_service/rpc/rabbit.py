@@ -12,6 +12,7 @@ by any thread, each over a connection of its own.
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import threading
 import time
@@ -156,6 +157,8 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 if not self.is_connected() and not inner.reconnect():
                     self._shutdown.wait(_RECONNECT_S)
                     return []
+                # The stock code may have connected again by itself.
+                inner.fault = ''
                 self._wait()
         messages: list[Any]
         if self.incoming:
@@ -197,8 +200,9 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 conn.connection.drain_events(timeout=timeout)
             except TimeoutError:
                 return
-            except Exception:
+            except Exception as fault:
                 # Have the base class reconnect and consume again.
+                conn.note(fault)
                 conn._new_tags = set(conn._consumers.values())
 
     def cleanup(self) -> None:
@@ -211,6 +215,13 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         """Whether its connection to the broker is open."""
         inner = self.conn.connection
         return inner.channel is not None and bool(inner.connection.connected)
+
+    def fault(self) -> str:
+        """Return why its connection is lost; empty if it is open."""
+        if self.is_connected():
+            return ''
+        inner = self.conn.connection
+        return inner.fault or f'{inner.address}: the connection is lost'
 
     def settled(self, unique_id: str | None) -> None:
         """Record that a message is about to be acknowledged or returned.
@@ -242,7 +253,10 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url = copy.copy(url)
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
-        self._connection_pool.connection_cls = Connection
+        self._connection_pool.connection_cls = functools.partial(
+            Connection, on_fault=self._note_fault
+        )
+        self._fault = ''
         self._hosts = url.hosts
         self._local = threading.local()
         self._paused_until = 0.0
@@ -278,12 +292,17 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
     def fault(self) -> str:
         """Return why the broker is unreachable; empty if it is not known."""
         for listener in self._listeners:
-            found: str = getattr(listener.conn.connection, 'fault', '')
-            if found:
+            if found := listener.fault():
                 return found
         if self._late_to_connect():
-            return ', '.join(f'{h.hostname}:{h.port}' for h in self._hosts)
+            return self._fault or ', '.join(
+                f'{host.hostname}:{host.port}' for host in self._hosts
+            )
         return ''
+
+    def _note_fault(self, fault: str) -> None:
+        """Keep why a connection could not be made."""
+        self._fault = fault
 
     def publish_reply(self, queue: str, body: bytes) -> None:
         """Publish a reply; wait for a connection and for the confirmation.

@@ -45,7 +45,9 @@ def test_a_lost_broker_gets_two_lines_and_a_clean_stop_none(
         with connected(bus, topic, durable=True) as client:
             client.ping(CONTEXT)
         server.kill()
-        daemon.wait_for('Degraded: broker unreachable')
+        line = daemon.wait_for('Degraded: broker unreachable')
+        # A broker that is told to end says so, one that is killed does not.
+        assert f'(127.0.0.1:{server.port}: ' in line
         # Time for some tries, which are not logged.
         time.sleep(3)
         server.relaunch()

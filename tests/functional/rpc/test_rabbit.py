@@ -14,8 +14,9 @@ import pytest
 from oslo_messaging._drivers import amqpdriver
 
 from scheduler_service.rpc import rabbit, transport
-from tests.support import clouds
+from tests.support import clouds, servers
 from tests.support.services import new_conf
+from tests.support.tcp_proxy import Mode, tcp_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -305,3 +306,64 @@ def test_refusals_are_forgotten_when_too_many_queues_refused(
     assert not driver.try_publish(names[2], b'{}')
     assert driver.try_publish(names[0], b'"four"')
     assert body_of(channel, names[0]) == '"four"'
+
+
+@pytest.mark.parametrize(
+    ('lost', 'reason'),
+    [
+        (Mode.REFUSE, 'Connection refused'),
+        # The proxy takes connections, so that it is the broker that is late.
+        (Mode.BLACK_HOLE, 'timed out'),
+    ],
+)
+def test_why_a_broker_is_lost_is_known(rabbitmq, topic, lost, reason):
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        where = f'127.0.0.1:{proxy.port}'
+        bus = transport.for_server(new_conf(), f'rabbit://guest:guest@{where}')
+        driver = bus._driver
+        target = transport.target('openstack', topic, 's')
+        listener = driver.listen(target, 1, None)._poll_style_listener
+        assert (driver.is_connected(), driver.fault()) == (True, '')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not (listener.poll() or driver.is_connected()))
+        # At once, before it was tried to connect again.
+        first = driver.fault()
+        assert first.startswith(f'{where}: ')
+        assert first != f'{where}: '
+        if lost is not Mode.REFUSE:
+            proxy.become(lost)
+        wait_until(lambda: listener.poll() or reason in driver.fault(), 30)
+        assert driver.fault().startswith(f'{where}: ')
+        assert 'guest' not in first + driver.fault()
+        proxy.become(Mode.FORWARD)
+        wait_until(lambda: listener.poll() or driver.is_connected(), 30)
+        assert driver.fault() == ''
+        listener.cleanup()
+        clouds.clean([bus])
+
+
+def test_a_password_that_is_refused_later_is_told_and_not_shown(
+    rabbitmq, topic
+):
+    server = rabbitmq[0]
+    servers.rabbitmqctl(server, 'add_user', topic, 'hunter2')
+    servers.rabbitmqctl(server, 'set_permissions', topic, '.*', '.*', '.*')
+    with tcp_proxy(server.port) as proxy:
+        bus = transport.for_server(
+            new_conf(), f'rabbit://{topic}:hunter2@127.0.0.1:{proxy.port}'
+        )
+        driver = bus._driver
+        target = transport.target('openstack', topic, 's')
+        listener = driver.listen(target, 1, None)._poll_style_listener
+        servers.rabbitmqctl(server, 'change_password', topic, 'other')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not (listener.poll() or driver.is_connected()))
+        proxy.become(Mode.FORWARD)
+        refused = 'ACCESS_REFUSED'
+        wait_until(lambda: listener.poll() or refused in driver.fault(), 30)
+        assert 'hunter2' not in driver.fault()
+        servers.rabbitmqctl(server, 'change_password', topic, 'hunter2')
+        wait_until(lambda: listener.poll() or driver.is_connected(), 30)
+        listener.cleanup()
+        clouds.clean([bus])
+    servers.rabbitmqctl(server, 'delete_user', topic)
