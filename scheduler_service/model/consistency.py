@@ -16,9 +16,6 @@ from scheduler_service.model.inventory import (
     Aggregate,
     Host,
     Instance,
-    Resource,
-    ServerGroup,
-    UnitLimits,
 )
 from scheduler_service.model.parse_errors import join, shown
 
@@ -44,14 +41,9 @@ def faults(entity: Any, place: str) -> Iterator[str]:
                 yield from _of_name(name, join(place, field))
         for field in _OPEN[type(entity)]:
             yield from _not_finite(getattr(entity, field), join(place, field))
-    if isinstance(entity, Host):
-        for part in ('resources', 'units'):
-            for key, one in getattr(entity, part).items():
-                yield from _of_units(one, f'{place}.{part}.{key}')
-    elif isinstance(entity, Aggregate):
-        yield from _of_members(entity.hosts, join(place, 'hosts'))
-    elif isinstance(entity, ServerGroup):
-        yield from of_group(entity, place)
+    if isinstance(entity, Aggregate):
+        for index, host in enumerate(entity.hosts):
+            yield from _of_name(host, f'{place}.hosts[{index}]')
 
 
 def _of_name(name: str, place: str) -> Iterator[str]:
@@ -60,38 +52,6 @@ def _of_name(name: str, place: str) -> Iterator[str]:
         yield (
             f'{place}: expected a name without control characters, got '
             f'{shown(name)}'
-        )
-
-
-def _of_units(one: Resource | UnitLimits, place: str) -> Iterator[str]:
-    if one.max_unit is not None and one.min_unit > one.max_unit:
-        yield (
-            f'{place}.min_unit: expected at most max_unit, {one.max_unit}, '
-            f'got {one.min_unit}'
-        )
-
-
-def _of_members(hosts: list[str], place: str) -> Iterator[str]:
-    seen: dict[str, int] = {}
-    for index, host in enumerate(hosts):
-        yield from _of_name(host, f'{place}[{index}]')
-        first = seen.setdefault(host, index)
-        if first != index:
-            yield (
-                f'{place}[{index}]: {shown(host)} is a duplicate of '
-                f'{place}[{first}]'
-            )
-
-
-def of_group(group: ServerGroup, place: str = '') -> Iterator[str]:
-    """Yield what is wrong with the rules of a server group.
-
-    :param place: path of the group
-    """
-    if group.rules and group.policy != 'anti-affinity':
-        yield (
-            f'{join(place, "rules.max_server_per_host")}: only the policy '
-            f'anti-affinity has it, got {group.policy}'
         )
 
 

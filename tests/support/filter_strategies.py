@@ -145,12 +145,7 @@ groups = st.fixed_dictionaries(
         'rules': st.sampled_from([{}, {'max_server_per_host': 2}]),
         'members': st.lists(st.sampled_from(INSTANCES), unique=True),
     }
-).map(
-    # Only the policy anti-affinity has rules.
-    lambda one: [
-        one if one['policy'] == 'anti-affinity' else {**one, 'rules': {}}
-    ]
-)
+).map(lambda one: [one])
 specs = st.one_of(
     st.dictionaries(
         st.sampled_from(

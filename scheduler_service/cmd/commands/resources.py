@@ -21,7 +21,6 @@ from scheduler_service.model import (
     Aggregate,
     Pool,
     ServerGroup,
-    consistency,
     documents,
 )
 from scheduler_service.store.reading import host_listing, loading
@@ -260,8 +259,11 @@ def create_group(args: Any, conf: Any) -> None:
         },
         ServerGroup,
     )
-    for text in consistency.of_group(group):
-        raise WrongUsage(text)
+    if group.rules and group.policy != 'anti-affinity':
+        raise WrongUsage(
+            'argument --max-server-per-host: only the policy anti-affinity '
+            f'has it, got {group.policy}'
+        )
     write(conf, lambda writer: admin.create_group(writer, group))
     print(f'Server group {group.name} has the uuid {group.uuid}.')
 

@@ -137,15 +137,8 @@ def random_cloud(store: Store, dice: random.Random) -> list[str]:
     groups = [
         {
             'uuid': str(uuid.UUID(int=dice.getrandbits(128), version=4)),
-            **dice.choice(
-                [
-                    *({'policy': one, 'rules': {}} for one in POLICIES),
-                    {
-                        'policy': 'anti-affinity',
-                        'rules': {'max_server_per_host': 2},
-                    },
-                ]
-            ),
+            'policy': dice.choice(POLICIES),
+            'rules': dice.choice(({}, {'max_server_per_host': 2})),
         }
         for _ in range(4)
     ]

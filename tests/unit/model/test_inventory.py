@@ -118,30 +118,6 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             'hosts[0].cpu_allocation_ratio: expected a number <= '
             '1000000000.0, got inf',
         ),
-        (
-            {'aggregates': [{'id': 1, 'hosts': ['a', 'b', 'a']}]},
-            'aggregates[0].hosts[2]: "a" is a duplicate of '
-            'aggregates[0].hosts[0]',
-        ),
-        *(
-            (
-                {'server_groups': [{'uuid': UUID, 'policy': policy,
-                                    'rules': {'max_server_per_host': 2}}]},
-                'server_groups[0].rules.max_server_per_host: only the policy '
-                f'anti-affinity has it, got {policy}',
-            )
-            for policy in ('affinity', 'soft-affinity', 'soft-anti-affinity')
-        ),
-        *(
-            (
-                {'hosts': [{'host': 'a', part: {name: {
-                    'min_unit': 3, 'max_unit': 2, **more}}}]},
-                f'hosts[0].{part}.{name}.min_unit: expected at most '
-                'max_unit, 2, got 3',
-            )
-            for part, name, more in (('resources', 'CUSTOM_X', {'total': 4}),
-                                     ('units', 'VCPU', {}))
-        ),
         *(
             (
                 {part: [{'uuid': UUID, **entry}]},

@@ -60,7 +60,7 @@ def test_requests_with_equal_keys_have_equal_weights(inventory, policy, pair):
         {
             **inventory,
             'server_groups': [
-                {**group, 'policy': policy, 'rules': {}}
+                {**group, 'policy': policy}
                 for group in inventory['server_groups']
             ],
         }
