@@ -376,9 +376,8 @@ class Scheduler:
 
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
-        return status.report(
-            self._snapshots, self._queue, self._loop, self.health
-        )
+        snapshots, loop = self._snapshots, self._loop
+        return status.report(snapshots, self._queue, loop, self.health)
 
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot, which the engine goes on to write."""

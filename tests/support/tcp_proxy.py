@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from sqlalchemy.engine import make_url
 
-_NEVER_SAID = b'\0' * 99
-
 
 class Mode(enum.Enum):
     """What the proxy does with connections, old and new."""
@@ -132,11 +130,10 @@ class TcpProxy:
         other = pair[1] if one is pair[0] else pair[0]
         try:
             data = one.recv(65536)
-            said, words, _ = data.partition(self._last_words or _NEVER_SAID)
-            if words:
+            if self._last_words and self._last_words in data:
+                data = data.partition(self._last_words)[0] + self._last_words
                 self._last_words = b''
                 self._frozen.update(pair)
-                data = said + words
             if data:
                 other.sendall(data)
                 return
