@@ -160,10 +160,12 @@ def seconds(text: str) -> float:
 def positive(text: str) -> int:
     """Return the number that a text says.
 
-    :raises ArgumentTypeError: it is no whole number, or below 1
+    :raises ArgumentTypeError: it is no whole number, below 1, or too large
     """
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f'{text}: not a number from 1')
+    if _DIGITS.fullmatch(text) is None or not int(text):
+        raise argparse.ArgumentTypeError(
+            f'{text[:80]}: not a number from 1 to 999999999'
+        )
     return int(text)
 
 
@@ -206,5 +208,6 @@ def past(text: str) -> timedelta | datetime:
 
 _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 _LONGEST_S = 1e9
+_DIGITS = re.compile(r'[0-9]{1,9}')
 _AGE = re.compile(r'(\d+(?:\.\d+)?)([dhm])', re.ASCII)
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')

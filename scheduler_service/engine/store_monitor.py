@@ -7,6 +7,7 @@ engine's thread reports what it meets itself. Both may call any method.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -133,15 +134,23 @@ class StoreMonitor:
         finally:
             probe.close()
 
+    def _check_sessions(self, probe: Probe) -> None:
+        left = self._store.left_behind()
+        probe.end(left)
+        for wait in left:
+            self._store.forget(wait)
+        if self._store.waits(_LONG_WAIT_S):
+            self._health.database_blocked(probe.blockers())
+            for wait in probe.cut_off(_LONG_WAIT_S):
+                self._store.abort_wait(wait)
+
     def _check(self, probe: Probe) -> None:
         started = time.monotonic()
         try:
             probe.ask()
-            probe.end(self._store.left_behind())
-            if self._store.waits(_LONG_WAIT_S):
-                self._health.database_blocked(probe.blockers())
-                for wait in probe.cut_off(_LONG_WAIT_S):
-                    self._store.abort_wait(wait)
+            # If the database takes too long for more, it is asked again.
+            with contextlib.suppress(errors.StoreTimeout):
+                self._check_sessions(probe)
         except errors.StoreUnavailable as error:
             if self._answered_at > started:
                 # The engine got an answer meanwhile: only the probe failed.

@@ -252,8 +252,12 @@ class Store:
         self._sessions.abort_wait(wait)
 
     def left_behind(self) -> list[Wait]:
-        """Return waits that were broken off since this was last called."""
+        """Return waits that were broken off, and were not forgotten yet."""
         return self._sessions.left_behind()
+
+    def forget(self, wait: Wait) -> None:
+        """Forget a wait that was broken off."""
+        self._sessions.forget(wait)
 
     def waits(self, seconds: float) -> list[Wait]:
         """Return what has been waiting for the database for longer."""

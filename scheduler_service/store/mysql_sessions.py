@@ -16,7 +16,12 @@ import sqlalchemy as sa
 from pymysql.constants import SERVER_STATUS
 from sqlalchemy.engine import Engine
 
-from scheduler_service.store.timeouts import APPLICATION, KEEPALIVES, Timeouts
+from scheduler_service.store.timeouts import (
+    APPLICATION,
+    KEEPALIVES,
+    SERVER,
+    Timeouts,
+)
 
 _NO_ESCAPES = SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
 # What has a meaning in the text of a statement, the backslash first.
@@ -37,12 +42,14 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
     :ivar statement_timeout: seconds that one statement may take; 0: no limit
     :ivar whole_tables: whether statements may read whole tables
     :ivar server_id: the server's number of the session; None: not known
+    :ivar server: which server that is, as ``SERVER`` says
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 
     statement_timeout = 0.0
     whole_tables = False
     server_id: int | None = None
+    server: str | None = None
     waits_since: float | None = None
 
     def escape(self, obj: Any, mapping: Any = None) -> str:
@@ -100,6 +107,17 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
     @read_timeout.setter
     def read_timeout(self, value: float | None) -> None:
         self._read_timeout = value
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection's socket.
+
+        :raises OSError: it is closed
+        """
+        sock = self._sock
+        if sock is None:
+            raise OSError('the connection is closed')
+        found: int = sock.fileno()
+        return found
 
     def abort(self) -> None:
         """Make a wait that is under way fail; the connection is of no use."""
@@ -163,8 +181,8 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
         with dbapi_conn.cursor() as cursor:
             if listed:
                 cursor.execute(f'SET SESSION {listed}')
-            cursor.execute('SELECT CONNECTION_ID()')
-            (found,) = cursor.fetchone()
+            cursor.execute(f'SELECT CONNECTION_ID(), {SERVER["mysql"]}')
+            found, dbapi_conn.server = cursor.fetchone()
             if found == dbapi_conn.thread_id():
                 # Else there is a proxy in between.
                 dbapi_conn.server_id = found

@@ -14,7 +14,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from scheduler_service.store import pg_arrays
-from scheduler_service.store.timeouts import APPLICATION, KEEPALIVES, Timeouts
+from scheduler_service.store.timeouts import (
+    APPLICATION,
+    KEEPALIVES,
+    SERVER,
+    Timeouts,
+)
 
 
 class PostgreSQLSession(psycopg.Connection[Any]):
@@ -26,6 +31,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     :ivar aborted: whether the next wait that is not over at once fails; an
         answer of the server shows that the connection works
     :ivar server_id: the server's number of the session; None: not known
+    :ivar server: which server that is, as ``SERVER`` says
     :ivar waits_since: monotonic time since when it waits; None: it does not
     """
 
@@ -34,6 +40,7 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     whole_tables = False
     aborted = False
     server_id: int | None = None
+    server: str | None = None
     waits_since: float | None = None
 
     def limit_statements(self, seconds: float, whole_tables: bool) -> None:
@@ -112,7 +119,8 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
         dbapi_conn.whole_tables = timeouts.whole_tables
         before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
         dbapi_conn.execute(_script(timeouts))
-        (found,) = dbapi_conn.execute('SELECT pg_backend_pid()').fetchone()
+        query = f'SELECT pg_backend_pid(), {SERVER["postgresql"]}'
+        found, dbapi_conn.server = dbapi_conn.execute(query).fetchone()
         if found == dbapi_conn.info.backend_pid:
             # Else there is a connection pooler in between.
             dbapi_conn.server_id = found

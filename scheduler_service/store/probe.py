@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,9 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.faults import driver_fault, first_line
 from scheduler_service.store.sessions import Wait
+from scheduler_service.store.timeouts import SERVER, is_timeout
 
 LOG = logging.getLogger(__name__)
 # A wait for a lock is looked at after so many seconds.
@@ -59,38 +60,25 @@ _BLOCKERS = {
     """,  # noqa: S608
 }
 
-# Sessions that the server believes to wait for their client, be it for the
-# rest of a statement.
-_IDLE = {
-    'postgresql': sa.text("""
-        SELECT pid FROM pg_stat_activity
-        WHERE pid IN :ids AND (
-            state <> 'active' OR wait_event = 'ClientRead'
-        )
-    """),
-    'mysql': sa.text("""
-        SELECT id FROM information_schema.processlist
-        WHERE id IN :ids AND command = 'Sleep'
-    """),
+# Sessions of this user: their server, whether it believes to wait for the
+# client, be it for the rest of a statement, and their age in seconds. MariaDB
+# does not tell the last.
+_OURS = {
+    'postgresql': sa.text(f"""
+        SELECT pid AS id, {SERVER['postgresql']} AS server,
+            state <> 'active' OR wait_event = 'ClientRead' AS idle,
+            EXTRACT(epoch FROM clock_timestamp() - backend_start) AS age
+        FROM pg_stat_activity
+        WHERE pid IN :ids AND usename = current_user
+    """),  # noqa: S608
+    'mysql': sa.text(f"""
+        SELECT id, {SERVER['mysql']} AS server, command = 'Sleep' AS idle,
+            NULL AS age
+        FROM information_schema.processlist
+        WHERE id IN :ids AND user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)
+    """),  # noqa: S608
 }
-# Sessions of this user that are at least so old: a server that was started
-# again may have given a number to another.
-_OLD = {
-    'postgresql': sa.text("""
-        SELECT pid FROM pg_stat_activity
-        WHERE pid = :id AND usename = current_user AND backend_start
-            <= clock_timestamp() - CAST(:seconds AS float) * interval '1 s'
-    """),
-    'mysql': sa.text("""
-        SELECT id FROM information_schema.processlist
-        WHERE id = :id AND user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)
-            AND :seconds <= (
-                SELECT CAST(variable_value AS double)
-                FROM information_schema.global_status
-                WHERE variable_name = 'UPTIME'
-            )
-    """),
-}
+_UPTIME = sa.text("SHOW GLOBAL STATUS LIKE 'Uptime'")
 _END = {
     'postgresql': sa.text('SELECT pg_terminate_backend(:id)'),
     'mysql': sa.text('KILL CONNECTION :id'),
@@ -111,6 +99,7 @@ class Probe:
             max_pool_size=1,
             max_overflow=0,
         )
+        self._dialect = self._store.dialect
         self._limits = store.timeouts
         self._conn: Connection | None = None
 
@@ -132,15 +121,14 @@ class Probe:
         has dropped their connection without a word.
 
         :param seconds: those that have been waiting for longer
+        :raises StoreTimeout: the database takes too long to say so
         :raises StoreUnavailable: the database does not answer
         """
-        waits = {one.server_id: one for one in self._watched.waits(seconds)}
-        if not waits:
-            return []
-        query = _IDLE[self._store.dialect].bindparams(
-            sa.bindparam('ids', list(waits), expanding=True)
-        )
-        return [waits[found] for found in self._rows(query).scalars()]
+        return [
+            wait
+            for wait, idle in self._on_server(self._watched.waits(seconds))
+            if idle and not wait.is_sending
+        ]
 
     def end(self, waits: Sequence[Wait]) -> None:
         """Have the server end sessions that were closed while they waited.
@@ -148,42 +136,87 @@ class Probe:
         It may not know that: the locks of a transaction would stay until
         ``idle_transaction``, and all daemons would wait for them.
 
+        :raises StoreTimeout: the database takes too long to say so
         :raises StoreUnavailable: the database does not answer
         """
-        dialect = self._store.dialect
-        for wait in waits:
-            old = _OLD[dialect].bindparams(
-                id=wait.server_id, seconds=time.monotonic() - wait.since
+        for wait, _ in self._on_server(waits):
+            self._optional(_END[self._dialect].bindparams(id=wait.server_id))
+            LOG.info(
+                'Ended session %s in the database: its connection does not '
+                'work',
+                wait.server_id,
             )
-            # It is over by now, or the server does not let this user see it
-            # or end it.
-            with contextlib.suppress(sa.exc.DBAPIError, db_exception.DBError):
-                for found in self._rows(old).scalars().all():
-                    self._rows(_END[dialect].bindparams(id=found))
-                    LOG.info(
-                        'Ended session %s in the database: its connection '
-                        'does not work',
-                        found,
-                    )
+
+    def _on_server(self, waits: Sequence[Wait]) -> list[tuple[Wait, bool]]:
+        """Return the waits of sessions that the server has, and which idle.
+
+        :raises StoreTimeout: the database takes too long to say so
+        :raises StoreUnavailable: the database does not answer
+        """
+        if not waits:
+            return []
+        listed = {wait.server_id: wait for wait in waits}
+        query = _OURS[self._dialect].bindparams(
+            sa.bindparam('ids', list(listed), expanding=True)
+        )
+        rows = self._optional(query)
+        longest = self._uptime() if rows else 0.0
+        found = []
+        for row in rows:
+            wait = listed[row.id]
+            age = longest if row.age is None else float(row.age)
+            # Another server, or one that was started again, may have given
+            # the number to another session.
+            if row.server == wait.session.server and age >= wait.seconds:
+                found.append((wait, bool(row.idle)))
+        return found
+
+    def _uptime(self) -> float:
+        """Return for how many seconds at most MariaDB has been up."""
+        if self._dialect != 'mysql':
+            return 0.0
+        # It counts whole seconds.
+        return sum(float(row.Value) + 1 for row in self._optional(_UPTIME))
 
     def blockers(self) -> list[str]:
         """Return who blocks daemons for longer than a second.
 
         :return: one text for each session; none where the database cannot
-            tell, or may not tell this user
+            tell in time, or may not tell this user
         :raises StoreUnavailable: the database does not answer
         """
         try:
-            rows = self._rows(sa.text(_BLOCKERS[self._store.dialect])).all()
+            rows = self._optional(sa.text(_BLOCKERS[self._dialect]))
         except errors.StoreTimeout:
-            return []
-        except (sa.exc.DBAPIError, db_exception.DBError):
             return []
         return [
             f'session {row.id} ({row.program}, user {row.login} from '
             f'{row.host}, {row.state} for {row.seconds} s)'
             for row in rows
         ]
+
+    def _optional(self, query: sa.TextClause) -> Sequence[sa.Row[Any]]:
+        """Return the rows of an answer; none where the server refuses one.
+
+        It may not have what is asked for, or not let this user see it.
+
+        :raises StoreTimeout: it takes too long
+        :raises StoreUnavailable: the database does not answer
+        """
+        try:
+            found = self._connection().execute(query)
+            return found.all() if found.returns_rows else []
+        except (sa.exc.DBAPIError, db_exception.DBError) as fault:
+            if is_timeout(driver_fault(fault)):
+                raise errors.StoreTimeout(
+                    'The database takes too long to say what sessions it has'
+                ) from fault
+            if self._conn is not None and not self._conn.invalidated:
+                return []
+            self._drop()
+            raise errors.StoreUnavailable(
+                f'The database does not answer: {first_line(fault)}'
+            ) from fault
 
     def _rows(self, query: sa.TextClause) -> sa.CursorResult[Any]:
         try:

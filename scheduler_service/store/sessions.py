@@ -7,6 +7,8 @@ SQLAlchemy's engine. :class:`Sessions` may be used by any thread.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import termios
 import threading
 import time
 import weakref
@@ -38,6 +40,28 @@ class Wait(NamedTuple):
     def goes_on(self) -> bool:
         """Whether the session has been waiting ever since."""
         return bool(self.session.waits_since == self.since)
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the wait began."""
+        return time.monotonic() - self.since
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether its statement is still on the way to the server."""
+        with contextlib.suppress(Exception):
+            return is_sending(self.session.fileno())
+        return False
+
+
+def is_sending(sock: int) -> bool:
+    """Whether the peer has not acknowledged all that was sent to it.
+
+    :param sock: the descriptor of a socket
+    :raises OSError: it is none
+    """
+    unsent = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+    return any(unsent)
 
 
 class Sessions:
@@ -95,19 +119,24 @@ class Sessions:
                 self._aborted.append(wait)
 
     def left_behind(self) -> list[Wait]:
-        """Return the waits that were broken off, each of them once.
+        """Return the waits that were broken off, until they are forgotten.
 
         Their sessions are closed here. The server may not know that.
         """
+        left = []
         with self._lock:
-            aborted, self._aborted = self._aborted, []
-            left = [one for one in aborted if one.session.closed]
-            self._aborted = [
-                one
-                for one in aborted
-                if not one.session.closed and one.goes_on
-            ]
+            for wait in list(self._aborted):
+                if wait.session.closed:
+                    left.append(wait)
+                elif not wait.goes_on:
+                    # It was answered after all.
+                    self._aborted.remove(wait)
         return left
+
+    def forget(self, wait: Wait) -> None:
+        """Forget a wait that was broken off."""
+        with self._lock:
+            self._aborted.remove(wait)
 
     def waits(self, seconds: float) -> list[Wait]:
         """Return the sessions that have been waiting for longer."""

@@ -10,6 +10,12 @@ from typing import Any
 
 # The name under which sessions of ours are known to the server.
 APPLICATION = 'scheduler-service'
+# SQL for which server a session is on: each numbers its own sessions. A
+# PostgreSQL that was started again is another one.
+SERVER = {
+    'postgresql': 'CAST(pg_postmaster_start_time() AS text)',
+    'mysql': "CONCAT_WS(':', @@hostname, @@port, @@server_id)",
+}
 # How many keepalives without an answer end a connection.
 KEEPALIVES = 2
 # Codes of a lock or a statement that took too long, by driver.

@@ -7,6 +7,7 @@ newest first, until there are enough.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -73,9 +74,9 @@ def search(
 
 
 def filters(conn: Connection) -> set[str]:
-    """Return the names of the filters for which requests were refused."""
-    found = {one.filter for one in _rows(conn, Filter(outcome=REFUSED))}
-    return found - {''}
+    """Return the names of the filters that refused the newest requests."""
+    refused = _rows(conn, Filter(outcome=REFUSED))
+    return {one.filter for one in itertools.islice(refused, _PART)} - {''}
 
 
 def _rows(conn: Connection, wanted: Filter) -> Iterator[Found]:

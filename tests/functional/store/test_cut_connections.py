@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from oslo_db import exception as db_exception
+from sqlalchemy.engine import make_url as parse_url
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.probe import Probe
+from scheduler_service.store.sessions import Wait, is_sending
 from scheduler_service.store.timeouts import Timeouts
 from tests.support.tcp_proxy import through_proxy
 
@@ -97,3 +103,74 @@ def test_wait_is_broken_off_when_half_a_statement_arrived(make_url):
                 conn.execute(text, {'value': 'only half of this comes'})
             assert time.monotonic() - start < SOON_S
         store.dispose()
+
+
+@pytest.fixture
+def modest(make_url) -> str:
+    """Return a URL with an account that may do nothing but use a database."""
+    url = make_url('mariadb')
+    parsed = parse_url(url)
+    name = f'u{uuid.uuid4().hex[:12]}'
+    engine = sa.create_engine(url)
+    with engine.begin() as conn:
+        for statement in (
+            f"CREATE USER '{name}'@'127.0.0.1' IDENTIFIED BY 'secret'",
+            f"GRANT ALL ON {parsed.database}.* TO '{name}'@'127.0.0.1'",
+        ):
+            conn.exec_driver_sql(statement)
+    engine.dispose()
+    return parsed.set(username=name, password='secret').render_as_string(False)
+
+
+def test_wait_for_a_lock_goes_on_when_nobody_may_see_who_has_it(modest):
+    store = Store.connect(modest, Timeouts(lock=30))
+    health = Health()
+    monitor = StoreMonitor(store, health, retry_s=1.0)
+    monitor.start()
+    with store.reading() as holding, holding.begin():
+        holding.execute(LOCK)
+        thread = threading.Thread(
+            target=store.write,
+            args=(lambda writer: writer.touched.instances.append('a'),),
+        )
+        thread.start()
+        time.sleep(4)
+        assert thread.is_alive()
+        assert health.database_reachable
+    thread.join(SOON_S)
+    monitor.stop(5)
+    with store.reading() as conn:
+        changes = sa.text('SELECT count(*) FROM changes')
+        assert conn.execute(changes).scalar_one() == 1
+    store.dispose()
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_only_the_session_itself_is_ended(kind, make_url):
+    """Another server, or a later start of it, numbers its sessions anew."""
+    store = Store.connect(make_url(kind))
+    probe = Probe(store)
+    with store.hold() as conn:
+        session = conn.connection.dbapi_connection
+        own = Wait(session, session.server_id, time.monotonic())
+        before = own._replace(since=time.monotonic() - 1e6)
+        server, session.server = session.server, 'another'
+        probe.end([own])
+        session.server = server
+        probe.end([before])
+        assert conn.execute(sa.text('SELECT 1')).scalar_one() == 1
+        probe.end([own])
+        with pytest.raises(db_exception.DBError):
+            conn.execute(sa.text('SELECT 1'))
+    probe.close()
+    store.dispose()
+
+
+def test_statement_that_is_still_being_sent_is_no_dead_one():
+    near, far = socket.socketpair()
+    with near, far:
+        assert not is_sending(near.fileno())
+        near.send(b'words')
+        assert is_sending(near.fileno())
+        far.recv(5)
+        assert not is_sending(near.fileno())

@@ -118,23 +118,6 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             'hosts[0].cpu_allocation_ratio: expected a number <= '
             '1000000000.0, got inf',
         ),
-        *(
-            (
-                {part: [{'uuid': UUID, **entry}]},
-                f'{part}[0].{field}: expected a name without control '
-                f'characters, got "{shown}"',
-            )
-            for part, entry, field, shown in (
-                ('hosts', {'host': 'a\nb'}, 'host', r'a\nb'),
-                ('hosts', {'host': 'a', 'hypervisor_hostname': 'a\x1b[1m'},
-                 'hypervisor_hostname', r'a\u001b[1m'),
-                ('instances', {'host': '\t'}, 'host', r'\t'),
-                ('instances', {'host': 'a', 'hypervisor_hostname': 'a\x85'},
-                 'hypervisor_hostname', 'a\x85'),
-                ('aggregates', {'id': 1, 'hosts': ['a\u2028b']}, 'hosts[0]',
-                 'a\u2028b'),
-            )
-        ),
         ([], 'expected an object, got []'),
         ({'hosts': {}}, 'hosts: expected a list, got {}'),
     ],

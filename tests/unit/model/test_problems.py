@@ -49,22 +49,17 @@ def test_all_that_types_leave_open_is_found():
     nan = float('nan')
     document = {
         'hosts': [
-            {'host': 'a\n', 'vcpus': nan},
+            {'host': 'a', 'vcpus': nan},
             {
-                'host': 'b\n',
+                'host': 'b',
                 'stats': {'x': nan, 'y': nan},
             },
         ],
-        'aggregates': [{'id': 1, 'hosts': ['c', 'd\n']}],
     }
     assert problems.of_inventory(document) == [
         'hosts[0].vcpus: expected an integer >= 0, got nan',
-        r'hosts[1].host: expected a name without control characters, got '
-        r'"b\n"',
         'hosts[1].stats.x: expected a finite number, got nan',
         'hosts[1].stats.y: expected a finite number, got nan',
-        r'aggregates[0].hosts[1]: expected a name without control characters, '
-        r'got "d\n"',
     ]
 
 
