@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import urllib3
@@ -76,13 +77,30 @@ def restart_api_server(made: Cluster) -> None:
     folder = str((process / 'cwd').readlink())
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: _has_ended(process), 30)
+    # Its port is one that the system also gives to outgoing connections. While
+    # one of these has it, the server ends at once.
+    deadline = time.monotonic() + 60
+    while not _started(made, path, words, folder):
+        assert time.monotonic() < deadline, 'the API server does not start'
+        time.sleep(1)
+
+
+def _started(
+    made: Cluster, path: pathlib.Path, words: list[str], folder: str
+) -> bool:
+    """Start the API server; return whether it is ready, or ended again.
+
+    :param path: of the file with its process id
+    """
     # Started by a shell, as the one before.
     subprocess.run(
         ['bash', '-c', '"$@" >>"$0.log" 2>&1 </dev/null & echo $! >"$0"',
          str(path), *words],
         cwd=folder, check=True, timeout=30,
     )  # fmt: skip
-    wait_until(lambda: _is_ready(made), 60)
+    process = pathlib.Path(f'/proc/{int(path.read_text())}')
+    wait_until(lambda: _has_ended(process) or _is_ready(made), 60)
+    return not _has_ended(process)
 
 
 def _stop(folder: pathlib.Path) -> None:
