@@ -16,7 +16,7 @@ from scheduler_service.store.connection import Store
 def open_store(conf: Any, for_command: bool = False) -> Store:
     """Return the store of ``[database] connection``; it connects later.
 
-    :param for_command: statements take as long as they need
+    :param for_command: statements read whole tables, without a time limit
     :raises ConfigurationError: the option is not set, or not a usable URL
     """
     url = conf.database.connection

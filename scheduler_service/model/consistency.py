@@ -19,6 +19,8 @@ _OPEN: Mapping[type, tuple[str, ...]] = {
     Host: ('cpu_info', 'stats', 'pci_device_pools', 'numa_topology'),
     Instance: ('image_meta', 'flavor'),
 }
+# Made once: json.dumps makes one for each value.
+_STRICT = json.JSONEncoder(allow_nan=False, default=str, skipkeys=True)
 
 
 def faults(entity: Any, place: str) -> Iterator[str]:
@@ -28,14 +30,15 @@ def faults(entity: Any, place: str) -> Iterator[str]:
     :param place: path of the entry
     """
     for field in _OPEN.get(type(entity), ()):
-        yield from _not_finite(getattr(entity, field), join(place, field))
+        if value := getattr(entity, field):
+            yield from _not_finite(value, join(place, field))
 
 
 def _not_finite(value: Any, place: str) -> Iterator[str]:
     """Yield a sentence for each number that JSON cannot say."""
     try:
         # Nearly all values are fine, and this is quicker than to look at each.
-        json.dumps(value, allow_nan=False, default=str, skipkeys=True)
+        _STRICT.encode(value)
     except ValueError:
         yield from _each_not_finite(value, place)
 

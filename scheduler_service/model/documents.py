@@ -79,7 +79,7 @@ def inventory(document: Any) -> Inventory:
     :raises InvalidInventory: with the place and what was expected there
     """
     found = _whole(document, Inventory, errors.InvalidInventory)
-    for part in ('hosts', 'aggregates', 'instances', 'server_groups'):
+    for part in ('hosts', 'aggregates', 'instances'):
         for index, entity in enumerate(getattr(found, part)):
             place = f'{part}[{index}]'
             _check(entity, errors.InvalidInventory, place)

@@ -202,7 +202,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
                 return
             except Exception as fault:
                 # Have the base class reconnect and consume again.
-                conn.note(fault)
+                conn.record_fault(fault)
                 conn._new_tags = set(conn._consumers.values())
 
     def cleanup(self) -> None:
@@ -254,7 +254,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
         self._connection_pool.connection_cls = functools.partial(
-            Connection, on_fault=self._note_fault
+            Connection, on_fault=self._record_fault
         )
         self._fault = ''
         self._hosts = url.hosts
@@ -300,7 +300,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
             )
         return ''
 
-    def _note_fault(self, fault: str) -> None:
+    def _record_fault(self, fault: str) -> None:
         """Keep why a connection could not be made."""
         self._fault = fault
 

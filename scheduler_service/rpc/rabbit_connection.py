@@ -88,7 +88,7 @@ class Connection(stock.Connection):  # type: ignore[misc]
         """The node of the broker that is used, or was tried last."""
         return f'{self.connection.hostname}:{self.connection.port}'
 
-    def note(self, fault: BaseException, *rest: Any) -> None:
+    def record_fault(self, fault: BaseException, *rest: Any) -> None:
         """Keep why the connection was lost, or could not be made."""
         self.fault = f'{self.address}: {words(fault)}'
         self._on_fault(self.fault)
@@ -104,7 +104,7 @@ class Connection(stock.Connection):  # type: ignore[misc]
     def _connect(self, max_retries: int | None) -> None:
         """Connect to a node of the broker; keep why those before failed."""
         self.connection.ensure_connection(
-            errback=self.note,
+            errback=self.record_fault,
             max_retries=max_retries,
             interval_start=self.interval_start,
             interval_step=self.interval_stepping,
@@ -127,7 +127,7 @@ class Connection(stock.Connection):  # type: ignore[misc]
         def on_error(fault: BaseException) -> None:
             # Without a text it only says what is known: see the stock code.
             if not (_is_mute(fault) and self.fault):
-                self.note(fault)
+                self.record_fault(fault)
             if recoverable_error_callback:
                 recoverable_error_callback(fault)
 
@@ -144,7 +144,7 @@ class Connection(stock.Connection):  # type: ignore[misc]
             try:
                 self._connect(len(self.connection.alt))
             except Exception as fault:
-                self.note(fault)
+                self.record_fault(fault)
                 return False
             self._new_tags = set(self._consumers.values())
         return True

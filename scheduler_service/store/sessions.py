@@ -155,7 +155,7 @@ class Sessions:
 
 @contextlib.contextmanager
 def reading_whole_tables(conn: Connection) -> Iterator[None]:
-    """Let the statements inside take as long as they need."""
+    """Let the statements inside read whole tables, without a time limit."""
     session: Any = conn.connection.dbapi_connection
     if not hasattr(session, 'limit_statements'):
         yield

@@ -92,8 +92,9 @@ def hosts(args: Any, conf: Any) -> None:
     default = conf.default_availability_zone
 
     def look(conn: Any) -> tuple[list[dict[str, Any]], list[Aggregate]]:
-        found = host_listing.rows(conn, wanted, default_ratios(conf), default)
-        return list(found), loading.aggregates(conn)
+        ratios = default_ratios(conf)
+        found = list(host_listing.rows(conn, wanted, ratios, default))
+        return found, [] if found else loading.aggregates(conn)
 
     rows, known = read(conf, look)
     if args.zone and not rows:
