@@ -5,7 +5,9 @@ databases and a placement service of two workers with hosts, and has nova's
 own client ask each scheduler in turns for hosts for small servers: one caller
 at a time, then 16 at once, which take little of the machine's time
 (``benchmarks/nova_caller.py`` says how). Beside them stands a bare client,
-which makes the claims alone. ``--without-nova`` leaves nova-scheduler out.
+which makes the claims alone: 16 in each message, with one message at a time,
+which has as many claims under way as there are callers, and with one for each
+worker, which has twice as many. ``--without-nova`` leaves nova-scheduler out.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ WORKERS = 2
 CALLERS = 16
 # What placement takes in one message of ours.
 AT_ONCE = 16
+# How many messages of the bare client are under way at a time.
+_BARE = {'one_message_at_a_time': 1, 'one_for_each_worker': WORKERS}
 _START_S = 300.0
 _CALLER = common.ROOT / 'benchmarks' / 'nova_caller.py'
 _TAKEN = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
@@ -161,16 +165,19 @@ def _cpu_seconds(pid: int) -> float:
     return sum(common.cpu_seconds(one) for one in _with_workers(pid))
 
 
-def bare(placement: PlacementService, cloud: Cloud, at_once: int) -> float:
+def bare(
+    placement: PlacementService, cloud: Cloud, at_once: int, calls: int
+) -> float:
     """Return the claims a second of a client that only makes claims.
 
     :param at_once: consumers in one message
+    :param calls: messages that are under way at a time
     """
     until = time.monotonic() + cloud.seconds
 
     def work(number: int) -> int:
         # Of their own, so that they lose no claim to each other.
-        providers = cloud.providers[number::WORKERS]
+        providers = cloud.providers[number::calls]
         made = 0
         while time.monotonic() < until:
             body = {
@@ -184,8 +191,8 @@ def bare(placement: PlacementService, cloud: Cloud, at_once: int) -> float:
         return made
 
     start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        made = sum(pool.map(work, range(WORKERS)))
+    with concurrent.futures.ThreadPoolExecutor(calls) as pool:
+        made = sum(pool.map(work, range(calls)))
     return made / (time.monotonic() - start)
 
 
@@ -245,12 +252,14 @@ def figures_of(
     with contextlib.ExitStack() as stack:
         cloud = Cloud(hosts, seconds, stack)
         rows: dict[str, list[Any]] = {'daemon': [], 'nova_scheduler': []}
-        rates: list[float] = []
+        rates: dict[str, list[float]] = {name: [] for name in _BARE}
         for _ in range(turns):
             with cloud.daemon() as (pid, start_s):
                 found = measure(cloud, pid, start_s)
                 rows['daemon'].append({**found, **lost(cloud)})
-            rates.append(round(bare(cloud.placement, cloud, AT_ONCE), 1))
+            for name, calls in _BARE.items():
+                claimed = bare(cloud.placement, cloud, AT_ONCE, calls)
+                rates[name].append(round(claimed, 1))
             if with_nova:
                 with cloud.nova_scheduler() as (pid, start_s):
                     rows['nova_scheduler'].append(measure(cloud, pid, start_s))
