@@ -224,14 +224,19 @@ def nothing_matches(option: str, value: str, known: Iterable[str]) -> None:
     names = sorted(set(known))
     if value in names:
         return
-    there = f'there are {", ".join(names[:_MOST_NAMED])}'
-    if len(names) > _MOST_NAMED:
-        there += f' and {len(names) - _MOST_NAMED} more'
+    there = f'there are {some(names)}'
     near = difflib.get_close_matches(value, names, 1)
     hint = f'; is {near[0]} meant?' if near else ''
     text = f'{option} {value}: nothing matches; '
     text += f'{there}{hint}' if names else 'there are none'
     print(cell(text), file=sys.stderr)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names as a text, and how many more there are."""
+    text = ', '.join(names[:_MOST_NAMED])
+    more = len(names) - _MOST_NAMED
+    return f'{text} and {more} more' if more > 0 else text
 
 
 def write(lines: Iterable[str]) -> None:

@@ -76,7 +76,8 @@ def _replace(parser: Any) -> None:
     parser.add_argument(
         '--replace',
         action='store_true',
-        help='remove what is not in the document',
+        help='remove what is not in the document, but no server group that '
+        'instances are members of',
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.extender import nodes, wire
 from scheduler_service.model import (
     Inventory,
+    ServerGroup,
     document_text,
     documents,
     problems,
@@ -75,6 +76,7 @@ def import_inventory(args: Any, conf: Any) -> None:
             raise errors.Conflict(
                 f'A name or uuid is in use already: {first_line(fault)}'
             ) from None
+    _tell_kept(report.kept, 'stay')
     rows = [
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
@@ -144,10 +146,27 @@ def diff(args: Any, conf: Any) -> int:
     wanted = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
         _check_hosts(args, wanted, conn)
-        found = inventory_diff.differences(conn, wanted, args.replace)
+        found, kept = inventory_diff.differences(conn, wanted, args.replace)
+    _tell_kept(kept, 'would stay')
     columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
     output.listing([one._asdict() for one in found], columns, args)
     return 1 if found else 0
+
+
+def _tell_kept(groups: Sequence[ServerGroup], what: str) -> None:
+    """Print on standard error which groups are not removed, and why."""
+    if groups:
+        names = sorted(
+            f'{one.name} ({one.uuid})'
+            if one.name not in ('', one.uuid)
+            else one.uuid
+            for one in groups
+        )
+        text = (
+            f'--replace: {len(groups)} server groups {what}, since instances '
+            f'are members of them: {output.some(names)}'
+        )
+        print(output.cell(text), file=sys.stderr)
 
 
 def _checked(

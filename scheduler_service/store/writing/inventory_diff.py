@@ -7,13 +7,13 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy.engine import Connection
 
-from scheduler_service.model import Host, Instance, Inventory
+from scheduler_service.model import Host, Instance, Inventory, ServerGroup
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.writing.inventory_import import Importer
 
@@ -36,18 +36,20 @@ class Difference(NamedTuple):
 
 def differences(
     conn: Connection, wanted: Inventory, replace: bool
-) -> list[Difference]:
+) -> tuple[list[Difference], list[ServerGroup]]:
     """Return what an import of a document would change, by kind.
 
     :param replace: as of an import that removes what the document has not
+    :return: (what would change, the groups that would stay all the same)
     """
     comparison = Comparison(Writer(conn), replace)
-    comparison.run(wanted)
+    report = comparison.run(wanted)
     order = list(Inventory.__struct_fields__)
-    return sorted(
+    found = sorted(
         comparison.found,
         key=lambda one: (order.index(one.kind), one.name, one.field or ''),
     )
+    return found, report.kept
 
 
 class Comparison(Importer):
@@ -59,6 +61,9 @@ class Comparison(Importer):
     def __init__(self, writer: Writer, replace: bool) -> None:
         super().__init__(writer, replace)
         self.found: list[Difference] = []
+
+    def lock_groups(self, uuids: Iterable[str]) -> None:
+        """Lock nothing, since nothing is written."""
 
     def write_entities(
         self,

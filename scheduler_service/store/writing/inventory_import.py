@@ -4,14 +4,14 @@ An :class:`Importer` belongs to the thread that owns its writing transaction.
 Only what differs is written: importing a document again changes nothing.
 Claims are never changed; the use that a document states for a host includes
 the claims of the instances it lists, and no others. Members of server groups
-that hold claims stay members.
+that hold claims stay members, and groups with instances stay.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,12 +60,17 @@ _ENTITY_OPS: Mapping[str, EntityOps] = {
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """How many entities an import added, changed, removed or left alone."""
+    """How many entities an import added, changed, removed or left alone.
+
+    :ivar kept: the groups that it would have removed if no instances were in
+        them; they count as left alone
+    """
 
     added: Counter[str] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
     removed: Counter[str] = dataclasses.field(default_factory=Counter)
     same: Counter[str] = dataclasses.field(default_factory=Counter)
+    kept: list[ServerGroup] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         """Return the counts by kind of entity."""
@@ -87,7 +92,8 @@ def _no_progress(what: str, done: int, total: int) -> None:
 class Importer:
     """One import, in a transaction of the caller.
 
-    :param replace: remove what the document does not list
+    :param replace: remove what the document does not list, except claimed
+        instances, and server groups that have instances as members
     :param progress: called with (what, how many are done, how many in all)
     """
 
@@ -102,6 +108,8 @@ class Importer:
         self.replace = replace
         self.progress = progress
         self.report = Report()
+        # Instances that this import removes.
+        self._gone: set[str] = set()
 
     def run(self, inventory: Inventory) -> Report:
         """Write what differs; return how much that was.
@@ -145,7 +153,30 @@ class Importer:
             )
             for one in wanted
         ]
-        self._entities('server_groups', stored, kept, 'uuid')
+        self._entities(
+            'server_groups', self._without_kept(stored, wanted), kept, 'uuid'
+        )
+
+    def _without_kept(
+        self, stored: dict[str, ServerGroup], wanted: Sequence[ServerGroup]
+    ) -> dict[str, ServerGroup]:
+        """Return the stored groups, except those that stay as they are.
+
+        A request may have made a group since the document was written.
+        Without it the next request would break the policy of its members.
+        """
+        if not self.replace:
+            return stored
+        absent = stored.keys() - {one.uuid for one in wanted}
+        self.lock_groups(absent)
+        stay = server_groups.with_instances(self.conn, absent, self._gone)
+        self.report.kept = [stored[uuid] for uuid in sorted(stay)]
+        self.report.same['server_groups'] += len(stay)
+        return {uuid: stored[uuid] for uuid in stored if uuid not in stay}
+
+    def lock_groups(self, uuids: Iterable[str]) -> None:
+        """See to it that no instance joins these groups before the end."""
+        server_groups.lock(self.conn, uuids)
 
     def _entities(
         self,
@@ -296,6 +327,7 @@ class Importer:
             for uuid, (_, state) in stored.items()
             if self.replace and uuid not in named and state == 'reported'
         ]
+        self._gone.update(gone)
         changed = [(stored[one.uuid][0], one) for one in differ]
         self.write_instances(add, changed, [stored[uuid][0] for uuid in gone])
         self._count('instances', len(add), len(differ), len(gone), len(wanted))

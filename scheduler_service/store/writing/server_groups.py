@@ -7,7 +7,7 @@ members in ``claims.group_policies``, where the policies are checked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -98,6 +98,43 @@ def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
         )
         found.update(conn.execute(claimed).scalars())
         found.update(conn.execute(moving).scalars())
+    return found
+
+
+def lock(conn: Connection, uuids: Iterable[str]) -> None:
+    """Lock groups: no instance joins or leaves them in this transaction."""
+    for part in in_chunks(sorted(uuids), _CHUNK):
+        _lock(conn, part)
+
+
+def with_instances(
+    conn: Connection, uuids: Iterable[str], gone: Collection[str] = ()
+) -> set[str]:
+    """Return which of these groups have members that are instances.
+
+    Those are on a host, or are claimed for one. Groups also have members of
+    which the store knows nothing else: no policy can be kept for them.
+
+    :param gone: instances that do not count, except where they move: a move
+        holds a claim of its own
+    """
+    found: set[str] = set()
+    instance, move = schema.instances.c.uuid, schema.moves.c.instance_uuid
+    for part in in_chunks(uuids, _CHUNK):
+        rows = conn.execute(
+            sa.select(_MEMBERS, move.label('moves'))
+            .outerjoin(instance.table, instance == _MEMBERS.c.instance_uuid)
+            .outerjoin(move.table, move == _MEMBERS.c.instance_uuid)
+            .where(
+                _MEMBERS.c.group_uuid.in_(part),
+                sa.or_(instance.is_not(None), move.is_not(None)),
+            )
+        )
+        found.update(
+            row.group_uuid
+            for row in rows
+            if row.moves or row.instance_uuid not in gone
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import uuid
 
 import pytest
 import yaml
@@ -170,3 +171,37 @@ def test_claims_made_since_are_no_difference(run, write, tmp_path):
     assert run('inventory', 'diff', write(INVENTORY))[0] == 0
     exported = yaml.safe_load(run('inventory', 'export')[1])
     assert run('inventory', 'diff', write(exported))[0] == 0
+
+
+def test_groups_that_have_members_stay_and_are_named(run, write):
+    members = [str(uuid.UUID(int=n)) for n in (1, 2)]
+    web, db, unused = (str(uuid.UUID(int=n)) for n in (7, 8, 9))
+    grouped = {
+        **INVENTORY,
+        'instances': [{'uuid': one, 'host': 'compute-1'} for one in members],
+        'server_groups': [
+            {'uuid': web, 'name': 'web', 'policy': 'affinity',
+             'members': members},
+            {'uuid': db, 'policy': 'anti-affinity', 'members': members[:1]},
+            {'uuid': unused, 'name': 'unused', 'policy': 'affinity'},
+        ],
+    }  # fmt: skip
+    assert run('inventory', 'import', write(grouped))[0] == 0
+    path = write({key: grouped[key] for key in (*INVENTORY, 'instances')})
+    status, out, err = run(
+        'inventory', 'diff', '--replace', path, '-f', 'value'
+    )
+    assert (status, out.split()[:3]) == (
+        1, ['server_groups', 'unused', 'remove']
+    )  # fmt: skip
+    told = f'since instances are members of them: {db}, web ({web})\n'
+    assert err == f'--replace: 2 server groups would stay, {told}'
+    imported = run('inventory', 'import', '--replace', path, '-f', 'json')
+    assert imported[2] == f'--replace: 2 server groups stay, {told}'
+    counts = {one['kind']: one for one in printed_json(imported)}
+    assert counts['server_groups'] == {
+        'kind': 'server_groups', 'added': 0, 'changed': 0, 'removed': 1,
+        'same': 2,
+    }  # fmt: skip
+    assert run('inventory', 'diff', '--replace', path)[0] == 0
+    assert run('inventory', 'diff', path)[2] == ''

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -12,9 +13,13 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.model import ServerGroup, documents
 from scheduler_service.store import claims, schema
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.reading import inventory_export, loading
-from scheduler_service.store.writing import inventory_diff, server_groups
+from scheduler_service.store.writing import (
+    inventory_diff,
+    inventory_import,
+    server_groups,
+)
 from tests.support.stores import (
     FULL_INVENTORY,
     HOSTS,
@@ -200,4 +205,94 @@ def test_a_comparison_keeps_members_that_hold_claims(store):
     claim_apart(store, 0)
     wanted = documents.inventory(HOSTS_AND_GROUP)
     with store.reading() as conn:
-        assert inventory_diff.differences(conn, wanted, replace=True) == []
+        found, kept = inventory_diff.differences(conn, wanted, replace=True)
+    assert (found, kept) == ([], [])
+
+
+def test_replace_keeps_groups_that_have_instances_as_members(store):
+    import_inventory(store, HOSTS_AND_GROUP)
+    claim_apart(store, 0)
+    before = stored_group(store)
+    document = {'hosts': HOSTS_AND_GROUP['hosts']}
+    with store.reading() as conn:
+        found, kept = inventory_diff.differences(
+            conn, documents.inventory(document), replace=True
+        )
+    assert (found, kept) == ([], [before])
+    report = import_inventory(store, document, replace=True)
+    assert report.kept == [before]
+    assert report.removed.total() == report.changed.total() == 0
+    assert report.same['server_groups'] == 1
+    assert stored_group(store) == before
+    with pytest.raises(claims.ClaimLost):
+        claim_apart(store, 0)
+
+
+def test_replace_keeps_the_group_of_an_instance_that_the_document_lists(store):
+    member = str(uuid.uuid4())
+    listed = {'instances': [{'uuid': member, 'host': HOSTS[0]}]}
+    import_inventory(store, {**with_group(members=[member]), **listed})
+    document = {'hosts': HOSTS_AND_GROUP['hosts'], **listed}
+    assert import_inventory(store, document, replace=True).kept
+    assert stored_group(store).members == [member]
+
+
+def test_replace_keeps_the_group_of_an_instance_that_moves(store):
+    member = str(uuid.uuid4())
+    reported = [{'uuid': member, 'host': HOSTS[0]}]
+    import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
+    move = claim_on(load_snapshot(store), 1, consumer=member, known=True,
+                    move=True, group=GROUP)  # fmt: skip
+    write_claims(store, move, policies=STRICT)
+    document = {'hosts': HOSTS_AND_GROUP['hosts']}
+    assert import_inventory(store, document, replace=True).kept
+    assert stored_group(store).members == [member]
+
+
+def test_replace_removes_groups_whose_members_are_no_instances(store):
+    """One has no members, one a member that is unknown, one that goes."""
+    here, away = str(uuid.uuid4()), str(uuid.uuid4())
+    groups = [
+        {'uuid': str(uuid.uuid4()), 'policy': 'affinity', 'members': members}
+        for members in ([], [away], [here])
+    ]
+    import_inventory(store, {
+        'hosts': HOSTS_AND_GROUP['hosts'],
+        'instances': [{'uuid': here, 'host': HOSTS[0]}],
+        'server_groups': groups,
+    })  # fmt: skip
+    document = {'hosts': HOSTS_AND_GROUP['hosts']}
+    with store.reading() as conn:
+        found, kept = inventory_diff.differences(
+            conn, documents.inventory(document), replace=True
+        )
+    assert [one.kind for one in found] == ['instances'] + 3 * ['server_groups']
+    report = import_inventory(store, document, replace=True)
+    assert report.kept == kept == []
+    assert report.removed['server_groups'] == 3
+
+
+class Interrupted(inventory_import.Importer):
+    """An import during which an instance joins a group that it has read."""
+
+    joins: Callable[[], Any]
+
+    def lock_groups(self, uuids: Iterable[str]) -> None:
+        """Lock groups after an instance has joined one."""
+        self.joins()
+        super().lock_groups(uuids)
+
+
+def test_replace_keeps_a_group_that_is_joined_during_the_import(store):
+    if store.dialect == 'sqlite':
+        pytest.skip('SQLite has one writer at a time')
+    import_inventory(store, HOSTS_AND_GROUP)
+    wanted = documents.inventory({'hosts': HOSTS_AND_GROUP['hosts']})
+
+    def work(writer: Writer) -> inventory_import.Report:
+        importer = Interrupted(writer, replace=True)
+        importer.joins = lambda: claim_apart(store, 0)
+        return importer.run(wanted)
+
+    assert [one.uuid for one in store.write(work).kept] == [GROUP]
+    assert len(stored_group(store).members) == 1
