@@ -154,9 +154,11 @@ def hosts(nouns: Any) -> None:
     disable = verb('disable', 'resources:disable_host', 'disable a host')
     disable.add_argument('host', help='its service host')
     disable.add_argument('--reason', help='shown by host list')
-    verb('remove', 'resources:remove_host', 'remove a host').add_argument(
-        'host', help='its service host'
-    )
+    verb(
+        'remove',
+        'resources:remove_host',
+        'remove a host, also from its aggregates',
+    ).add_argument('host', help='its service host')
 
 
 def aggregates(nouns: Any) -> None:

@@ -170,8 +170,11 @@ def disable_host(args: Any, conf: Any) -> None:
 
 
 def remove_host(args: Any, conf: Any) -> None:
-    """Remove a host."""
-    write(conf, lambda writer: admin.remove_host(writer, args.host))
+    """Remove a host, and say which aggregates it was in."""
+    left = write(conf, lambda writer: admin.remove_host(writer, args.host))
+    if left:
+        names = ', '.join(f'{one.name} ({one.id})' for one in left)
+        output.say(f'Host {args.host} is removed from aggregates {names}.')
 
 
 def aggregates(args: Any, conf: Any) -> None:

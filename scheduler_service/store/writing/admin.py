@@ -47,15 +47,17 @@ def set_host_status(
     return len(ids)
 
 
-def remove_host(writer: Writer, host: str) -> int:
-    """Remove all nodes of a service host; return how many.
+def remove_host(writer: Writer, host: str) -> list[Aggregate]:
+    """Remove all nodes of a service host, and it from its aggregates.
 
+    :return: those aggregates, as they were
     :raises HostNotFound: there is no such host
     :raises Conflict: one of them still holds claims
     """
-    ids = _host_ids(writer, host)
-    host_rows.remove(writer, ids)
-    return len(ids)
+    # Lock: it could join an aggregate meanwhile.
+    next_number(writer.conn, 'host_id', 0)
+    host_rows.remove(writer, _host_ids(writer, host))
+    return aggregate_rows.remove_host(writer, host)
 
 
 def _host_ids(writer: Writer, host: str) -> list[int]:

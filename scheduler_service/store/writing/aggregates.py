@@ -1,4 +1,4 @@
-"""Rows of host aggregates: added and removed.
+"""Rows of host aggregates: added and removed, and those of a host.
 
 Stateless: runs on the thread that owns the writing transaction.
 """
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from scheduler_service.model import Aggregate
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import delete, insert
 
 
@@ -47,3 +48,16 @@ def remove(writer: Writer, ids: Sequence[int]) -> int:
     delete(writer.conn, schema.aggregate_hosts.c.aggregate_id, ids)
     writer.touched.aggregates = True
     return delete(writer.conn, schema.aggregates.c.id, ids)
+
+
+def remove_host(writer: Writer, host: str) -> list[Aggregate]:
+    """Remove a service host from its aggregates; return those, as they were.
+
+    :param host: its name; it need not be stored
+    """
+    stored = loading.aggregates(writer.conn)
+    found = [one for one in stored if host in one.hosts]
+    if found:
+        delete(writer.conn, schema.aggregate_hosts.c.host, [host])
+        writer.touched.aggregates = True
+    return found

@@ -10,6 +10,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
 from tests.support.commands import printed_json
+from tests.support.documents import SMALL
 
 
 def test_hosts_change_when_commands_are_run(run):
@@ -150,6 +151,45 @@ def test_hosts_that_are_not_there_do_not_join_an_aggregate(run, tmp_path):
     run('inventory', 'import', '--allow-missing-hosts', str(path))
     assert run('aggregate', 'add-host', 'new', 'late', 'compute-3')[0] == 0
     assert run('aggregate', 'remove-host', 'new', 'late')[0] == 0
+
+
+def test_a_host_that_is_removed_leaves_its_aggregates(run, tmp_path):
+    run('aggregate', 'create', 'ssd')
+    run('aggregate', 'create', 'other')
+    run('aggregate', 'add-host', 'ssd', 'compute-1', 'compute-3')
+    run('aggregate', 'add-host', 'other', 'compute-3')
+    assert run('host', 'remove', 'compute-1') == (
+        0,
+        'Host compute-1 is removed from aggregates aggregate-1 (1), '
+        'ssd (2).\n',
+        '',
+    )
+    listed = printed_json(run('aggregate', 'list', '-f', 'json'))
+    assert {one['name']: one['hosts'] for one in listed} == {
+        'aggregate-1': ['compute-2'],
+        'ssd': ['compute-3'],
+        'other': ['compute-3'],
+    }
+    path = tmp_path / 'again.yaml'
+    path.write_text(run('inventory', 'export')[1])
+    assert run('inventory', 'import', '--replace', str(path))[0] == 0
+    # One that is in none is removed without a word.
+    assert run('host', 'remove', 'compute-4') == (0, '', '')
+
+
+def test_a_host_that_holds_claims_stays_in_its_aggregates(run, tmp_path):
+    request = tmp_path / 'request.json'
+    request.write_text(
+        json.dumps({'flavor': SMALL, 'force_hosts': ['compute-1']})
+    )
+    assert run('select', '--local', '--request', str(request))[0] == 0
+    status, out, err = run('host', 'remove', 'compute-1')
+    assert (status, out) == (1, '')
+    assert err.startswith('Conflict: Host compute-1 still holds')
+    listed = run(
+        'host', 'list', '--aggregate', '1', '-c', 'host', '-f', 'value'
+    )
+    assert listed[1] == 'compute-1\ncompute-2\n'
 
 
 def test_a_host_gets_into_no_second_availability_zone(run):

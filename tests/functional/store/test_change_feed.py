@@ -13,6 +13,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import change_feed
+from scheduler_service.store.writing import admin
 from tests.support.stores import (
     FULL_INVENTORY,
     POOL,
@@ -44,6 +45,21 @@ def test_refresh_equals_a_fresh_load_when_anything_changed(store):
         refreshed = change_feed.refresh(conn, snapshot)
     assert_same_snapshot(refreshed, load_snapshot(store))
     assert refreshed.hosts.instances.get(one.consumer) is not None
+
+
+def test_refresh_sees_that_a_host_is_gone_from_its_aggregates(store):
+    """The two hosts differ only in the case of their names."""
+    aggregate = dict(FULL_INVENTORY['aggregates'][0], hosts=['compute-1',
+                     'Compute-1'])  # fmt: skip
+    import_inventory(store, {**FULL_INVENTORY, 'aggregates': [aggregate]})
+    snapshot = load_snapshot(store)
+    left = store.write(lambda w: admin.remove_host(w, 'Compute-1'))
+    assert [one.id for one in left] == [7]
+    with store.reading() as conn:
+        refreshed = change_feed.refresh(conn, snapshot)
+    assert_same_snapshot(refreshed, load_snapshot(store))
+    (found,) = refreshed.hosts.topology.aggregates.values()
+    assert list(found.hosts) == ['compute-1']
 
 
 def test_refresh_sees_each_change_of_claims_by_itself(store):
