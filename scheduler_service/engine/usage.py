@@ -17,7 +17,8 @@ from scheduler_service.columns.table import HostTable, ResourceColumns
 from scheduler_service.settings import Settings
 
 # So many zones and classes are told apart, those with most hosts; the others
-# are summed up, so that what reads this stays small.
+# are summed up, so that what reads this stays small. Who asks by a command
+# wants them all.
 MOST_ZONES = 50
 MOST_CLASSES = 30
 OTHERS = 'others'
@@ -38,15 +39,24 @@ class Usage(NamedTuple):
     free: float
 
 
-def by_zone(snapshot: Snapshot | None, settings: Settings) -> list[Usage]:
-    """Return how full each zone is, for each resource class."""
+def by_zone(
+    snapshot: Snapshot | None, settings: Settings, whole: bool = False
+) -> list[Usage]:
+    """Return how full each zone is, for each resource class.
+
+    :param whole: tell all zones and classes apart, however many there are
+    """
     if snapshot is None or not len(snapshot.hosts):
         return []
     table = snapshot.hosts
     names, codes = _zones(table, settings.default_availability_zone)
+    classes = [(name, name, one) for name, one in table.resources.items()]
+    if not whole:
+        names, codes = _largest_zones(names, codes)
+        classes = _largest_classes(table.resources)
     available = table.numbers['enabled'] & table.numbers['up']
     found: dict[tuple[str, str], Usage] = {}
-    for label, name, columns in _classes(table.resources):
+    for label, name, columns in classes:
         sums = _sums(columns, settings.default_ratio(name), available, codes,
                      len(names))  # fmt: skip
         for zone, (capacity, used, free) in zip(names, sums, strict=True):
@@ -76,7 +86,13 @@ def _zones(
     zones = sorted(set(by_set))
     index = {zone: n for n, zone in enumerate(zones)}
     of_set = np.array([index[zone] for zone in by_set], np.intp)
-    codes = of_set[sets.codes]
+    return zones, of_set[sets.codes]
+
+
+def _largest_zones(
+    zones: list[str], codes: npt.NDArray[np.intp]
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Return the same with small zones as one, if there are too many."""
     if len(zones) <= MOST_ZONES:
         return zones, codes
     hosts = np.bincount(codes, minlength=len(zones))
@@ -86,10 +102,13 @@ def _zones(
     return [*(zones[n] for n in largest), OTHERS], place[codes]
 
 
-def _classes(
+def _largest_classes(
     resources: Mapping[str, ResourceColumns],
 ) -> list[tuple[str, str, ResourceColumns]]:
-    """Return (label, name, columns) of each resource class."""
+    """Return (label, name, columns) of each resource class.
+
+    If there are too many, those that few hosts have get the same label.
+    """
     if len(resources) <= MOST_CLASSES:
         return [(name, name, one) for name, one in resources.items()]
     hosts = {

@@ -31,7 +31,7 @@ def capacity(args: Any, conf: Any) -> None:
     if args.by == 'host':
         raise WrongUsage('argument --by: host needs --flavor')
     snapshot = _snapshot(conf)
-    found = usage.by_zone(snapshot, options.settings(conf))
+    found = usage.by_zone(snapshot, options.settings(conf), whole=True)
     ends: dict[str, usage.Usage] = {}
     for one in found:
         before = ends.get(one.zone)

@@ -53,6 +53,29 @@ def test_capacity_says_which_resource_ends_first(listed, select, run):
     }
 
 
+def test_capacity_tells_every_zone_however_many_there_are(
+    listed, run, tmp_path
+):
+    zones = [f'zone-{n:02}' for n in range(70)]
+    path = tmp_path / 'many.json'
+    path.write_text(
+        json.dumps({
+            'hosts': [{'host': zone, 'vcpus': n}
+                      for n, zone in enumerate(zones, 1)],
+            'aggregates': [
+                {'id': n, 'name': zone, 'hosts': [zone],
+                 'metadata': {'availability_zone': zone}}
+                for n, zone in enumerate(zones, 2)
+            ],
+        })
+    )  # fmt: skip
+    assert run('inventory', 'import', str(path))[0] == 0
+    found = {row['zone'] for row in listed('capacity')}
+    assert found == {'north', 'nova', *zones}
+    (row,) = listed('capacity', '--zone', 'zone-69')
+    assert (row['resource'], row['capacity']) == ('VCPU', 70 * 16)
+
+
 def test_capacity_says_how_many_of_a_flavor_fit(listed, select, tmp_path):
     flavor = 'vcpus=1,memory_mb=2048,root_gb=1'
     rows = listed('capacity', '--flavor', flavor)

@@ -14,11 +14,11 @@ def host(name, vcpus, **more):
     return {'host': name, 'vcpus': vcpus, 'memory_mb': 1024, **more}
 
 
-def told(inventory):
+def told(inventory, **how):
     snapshot = Snapshot(table(inventory), {}, 1)
     return {
         (one.zone, one.resource_class): one
-        for one in usage.by_zone(snapshot, SETTINGS)
+        for one in usage.by_zone(snapshot, SETTINGS, **how)
     }
 
 
@@ -58,20 +58,19 @@ def test_use_beyond_the_capacity_leaves_nothing_free_elsewhere():
     assert found['nova', 'VCPU'][2:] == (8.0, 9.0, 4.0)
 
 
+ZONES = [f'z{n:03}' for n in range(usage.MOST_ZONES + 7)]
+CLASSES = {f'CUSTOM_{n}': {'total': 1} for n in range(60)}
+MANY = {
+    'hosts': [host(f'h-{zone}', 1, resources=CLASSES) for zone in ZONES],
+    'aggregates': [
+        in_zone(number, zone, f'h-{zone}')
+        for number, zone in enumerate(ZONES, 1)
+    ],
+}
+
+
 def test_many_zones_and_classes_are_told_in_sum():
-    zones = [f'z{n:03}' for n in range(usage.MOST_ZONES + 7)]
-    classes = {f'CUSTOM_{n}': {'total': 1} for n in range(60)}
-    found = told(
-        {
-            'hosts': [
-                host(f'h-{zone}', 1, resources=classes) for zone in zones
-            ],
-            'aggregates': [
-                in_zone(number, zone, f'h-{zone}')
-                for number, zone in enumerate(zones, 1)
-            ],
-        }
-    )
+    found = told(MANY)
     assert len({zone for zone, _ in found}) == usage.MOST_ZONES + 1
     assert len({name for _, name in found}) == usage.MOST_CLASSES + 1
     of_all = sum(
@@ -80,7 +79,15 @@ def test_many_zones_and_classes_are_told_in_sum():
         if name.startswith('CUSTOM_') or name == usage.OTHERS
     )
     # With memory and disk among them, whichever they are with.
-    assert of_all >= 60 * len(zones) - 2 * len(zones)
+    assert of_all >= 60 * len(ZONES) - 2 * len(ZONES)
+
+
+def test_many_zones_and_classes_are_told_apart_where_all_are_wanted():
+    found = told(MANY, whole=True)
+    assert {zone for zone, _ in found} == {*ZONES}
+    assert {name for _, name in found} == {*CLASSES, 'VCPU', 'MEMORY_MB'}
+    for zone in ZONES:
+        assert found[zone, 'VCPU'] == (zone, 'VCPU', 2.0, 0.0, 2.0)
 
 
 def test_nothing_is_told_before_the_hosts_are_loaded():
