@@ -26,6 +26,8 @@ _PLAIN = '\x1b[0m'
 _TEN = '0123456789'
 # Of the values that an option may have, so many are named.
 _MOST_NAMED = 20
+# Among so many the one that is meant is looked for: half a second's work.
+_MOST_COMPARED = 20_000
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
@@ -225,7 +227,8 @@ def nothing_matches(option: str, value: str, known: Iterable[str]) -> None:
     if value in names:
         return
     there = f'there are {some(names)}'
-    near = difflib.get_close_matches(value, names, 1)
+    few = len(names) <= _MOST_COMPARED
+    near = difflib.get_close_matches(value, names, 1) if few else []
     hint = f'; is {near[0]} meant?' if near else ''
     text = f'{option} {value}: nothing matches; '
     text += f'{there}{hint}' if names else 'there are none'

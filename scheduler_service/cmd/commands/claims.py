@@ -16,6 +16,7 @@ from scheduler_service.cmd.commands import (
 )
 from scheduler_service.model.inventory import dashed
 from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
+from scheduler_service.store.reading import loading
 from scheduler_service.store.records import audit as auditing
 
 _COLUMNS = [
@@ -26,9 +27,9 @@ _COLUMNS = [
 
 def listing(args: Any, conf: Any) -> None:
     """List claims."""
-    rows = read(
-        conf,
-        lambda conn: claim_queries.listing(
+
+    def look(conn: Any) -> list[dict[str, Any]]:
+        found = claim_queries.listing(
             conn,
             args.host,
             args.state,
@@ -36,8 +37,13 @@ def listing(args: Any, conf: Any) -> None:
             None if args.sort else args.limit or None,
             args.project,
             args.older_than,
-        ),
-    )
+        )
+        if args.host and not found:
+            known = loading.host_names(conn)
+            output.nothing_matches('--host', args.host, known)
+        return found
+
+    rows = read(conf, look)
     for row in rows:
         row['created_at'] = timestamp(row['created_at'])
     output.listing(rows, _COLUMNS, args)

@@ -6,6 +6,7 @@ from typing import Any
 
 from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import read, timestamp
+from scheduler_service.store.reading import loading
 from scheduler_service.store.records import decision_search, decisions
 
 
@@ -23,6 +24,9 @@ def listing(args: Any, conf: Any) -> None:
             # Plug-ins have names of their own: only decisions know them all.
             known = decision_search.filters(conn)
             output.nothing_matches('--filter', args.filter, known)
+        if args.host and not found:
+            known = loading.host_names(conn)
+            output.nothing_matches('--host', args.host, known)
         return found
 
     found = read(conf, look)

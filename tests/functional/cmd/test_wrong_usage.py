@@ -83,6 +83,11 @@ def test_the_columns_of_a_list_without_rows_are_known(run):
         ('host list --aggregate x', 'there are 1, '),
         ('decision list --filter RamFiltr',
          'there are CoreFilter, RamFilter; is RamFilter meant?'),
+        ('decision list --host compte-3',
+         'there are compute-1, compute-2, compute-3, compute-4; '
+         'is compute-3 meant?'),
+        ('claim list --state claimed --host compte-3',
+         'compute-4; is compute-3 meant?'),
     ],
 )  # fmt: skip
 def test_a_value_that_nothing_has_is_told(run, tmp_path, line, told):
@@ -100,7 +105,9 @@ def test_a_value_that_nothing_has_is_told(run, tmp_path, line, told):
 
 @pytest.mark.parametrize(
     'line', ['capacity --zone south', 'host list --zone south',
-             'host list --aggregate empty', 'decision list --outcome chosen'],
+             'host list --aggregate empty', 'decision list --outcome chosen',
+             'decision list --host compute-1', 'claim list --host compute-1',
+             'decision list --project p', 'claim list --project p'],
 )  # fmt: skip
 def test_nothing_is_told_of_a_value_that_is_known(run, line):
     run('aggregate', 'create', 'empty', '--zone', 'south')
