@@ -7,6 +7,7 @@ pasted a host twice into one entry would lose the first. Stateless.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,6 +113,21 @@ class _Loader(_Base):  # type: ignore[misc]
                 self.twice.append(f'line {line}: {key.value} is there twice')
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: Any) -> Any:
+        most = sys.get_int_max_str_digits()
+        try:
+            return super().construct_yaml_int(node)
+        except ValueError:
+            if not 0 < most < len(node.value):
+                raise
+            line = node.start_mark.line + 1
+            raise ValueError(
+                f'line {line}: expected an integer of at most {most} digits'
+            ) from None
+
+
+_Loader.add_constructor('tag:yaml.org,2002:int', _Loader.construct_yaml_int)
 
 
 def _check_size(node: Any, sizes: dict[Any, int], above: set[Any]) -> int:

@@ -36,6 +36,7 @@ from scheduler_service.model.inventory import (
 from scheduler_service.model.parse_errors import join, shown
 from scheduler_service.model.reply import HostsAnswer, PoolAnswer
 from scheduler_service.model.request import Candidates, Request, ZoneRequest
+from scheduler_service.model.storable import check_text as check_text
 
 MAX_DEPTH = 32
 T = TypeVar('T')
@@ -219,50 +220,6 @@ def check_depth(document: Any, limit: int = MAX_DEPTH) -> None:
     raise errors.PayloadTooLarge(
         f'nested more than {limit} levels deep', limit=limit
     )
-
-
-def check_text(
-    document: Any,
-    place: str = '',
-    fault: type[errors.SchedulerError] = errors.InvalidRequest,
-) -> None:
-    """Check for text that not every database can store.
-
-    That is NUL and lone surrogates. The encoder recognises documents without
-    either, which are nearly all, without a walk through them.
-
-    :param place: path of the document in errors
-    :raises InvalidRequest: or *fault*, with the path of the text
-    """
-    try:
-        if b'\\u0000' not in msgspec.json.encode(document):
-            return
-    except RecursionError:
-        where = place or 'document'
-        raise fault(f'{where}: nested too deeply', at=place) from None
-    except (UnicodeEncodeError, TypeError):
-        # A lone surrogate, found below; or a type, which parsing rejects.
-        pass
-    for where, text in _texts(document, place):
-        if '\0' in text or any('\ud800' <= char <= '\udfff' for char in text):
-            raise fault(
-                f'{where}: expected text without NUL and lone surrogates',
-                at=where,
-            )
-
-
-def _texts(document: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield every text, key or value, with its path."""
-    if isinstance(document, str):
-        yield place, document
-    elif isinstance(document, list):
-        for index, item in enumerate(document):
-            yield from _texts(item, f'{place}[{index}]')
-    elif isinstance(document, dict):
-        for key, item in document.items():
-            if isinstance(key, str):
-                yield place, key
-            yield from _texts(item, join(place, ascii(key).strip("'")))
 
 
 def _whole(

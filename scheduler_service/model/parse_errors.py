@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -127,5 +128,25 @@ def shown(value: Any) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
-        text = repr(value)
+        text = written(value, repr)
     return text if len(text) <= 60 else text[:57] + '...'
+
+
+def written(value: Any, how: Callable[[Any], str] = str) -> str:
+    """Return a value as a text, also where an integer in it is too long.
+
+    :param how: ``str`` or ``repr``
+    """
+    try:
+        return how(value)
+    except ValueError:
+        return 'a value with too many digits'
+
+
+def is_too_long(value: int) -> bool:
+    """Whether an integer has more digits than Python writes."""
+    try:
+        repr(value)
+    except ValueError:
+        return True
+    return False

@@ -23,7 +23,7 @@ from scheduler_service.model import (
     uniqueness,
 )
 from scheduler_service.model.inventory import Inventory
-from scheduler_service.model.parse_errors import join
+from scheduler_service.model.parse_errors import join, written
 
 T = TypeVar('T')
 _UNIONS = (Union, types.UnionType)
@@ -135,7 +135,7 @@ def _below(value: Any, kind: Any, place: str) -> Iterator[str]:
             yield from _of(item, inner[0], f'{place}[{index}]')
     elif origin is dict and isinstance(value, dict):
         for key, item in value.items():
-            yield from _of(item, inner[1], join(place, str(key)))
+            yield from _of(item, inner[1], join(place, written(key)))
 
 
 def _of_fields(
@@ -143,11 +143,12 @@ def _of_fields(
 ) -> Iterator[str]:
     fields = _types(kind)
     for key, item in value.items():
-        where = join(place, str(key))
+        name = written(key)
+        where = join(place, name)
         if key in fields:
             yield from _of(item, fields[key], where)
         else:
-            yield f'{where}: unknown key{_nearest(str(key), sorted(fields))}'
+            yield f'{where}: unknown key{_nearest(name, sorted(fields))}'
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in value:
             yield f'{join(place, field.name)}: required, but absent'

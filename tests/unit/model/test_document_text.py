@@ -24,6 +24,16 @@ def test_a_key_that_is_there_twice_is_found_in_json():
     ]
 
 
+def test_a_number_of_too_many_digits_is_refused_with_its_line():
+    text = b'hosts:\n- {host: a, vcpus: -1' + b'0' * 5000 + b'}\n'
+    with pytest.raises(errors.InvalidInventory) as caught:
+        documents.read(text, 'a.yaml')
+    assert caught.value.args[0] == (
+        'a.yaml: cannot be read as YAML or JSON: line 2: expected an integer '
+        'of at most 4300 digits'
+    )
+
+
 @pytest.mark.parametrize(
     'text', [b'{"a": {"x": 1}, "b": {"x": 1}}', b'a: {x: 1}\nb: {x: 1}', b'']
 )
