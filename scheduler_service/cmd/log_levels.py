@@ -6,7 +6,9 @@ The levels change while we run.
 from __future__ import annotations
 
 import configparser
+import copy
 import logging
+import re
 from typing import Any
 
 from oslo_log import formatters, log
@@ -14,23 +16,51 @@ from oslo_log import formatters, log
 from scheduler_service import errors
 
 _PRODUCT = 'scheduler_service'
+# All that ends a line or moves a terminal's cursor, but for the tab, and what
+# no file in UTF-8 can hold.
+_CONTROL = re.compile(
+    r'[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]'
+)
 
 
 class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
     """Lines of text that say what is wrong once.
 
     The library appends the error that is being handled, which most of our
-    messages name in their own words.
+    messages name in their own words. Messages quote what callers sent, so
+    control characters are escaped: nobody can forge a line of the log.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line; no error is appended that the message has."""
-        line: str = super().format(record)
+        """Return a line, or the lines of a traceback.
+
+        No error is appended that the message has.
+        """
+        line: str
+        if record.exc_info or record.stack_info:
+            line = super().format(_with_escapes(record))
+            return line
+        line = super().format(record)
         appended = getattr(record, 'error_summary', '')
         _, _, error = appended.partition(': ')
-        if record.exc_info or not error or error not in record.getMessage():
-            return line
-        return line.removesuffix(f': {appended}')
+        if error and error in record.getMessage():
+            line = line.removesuffix(f': {appended}')
+        return _escaped(line)
+
+
+def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record whose message is one line."""
+    text = record.getMessage()
+    if _CONTROL.search(text) is None:
+        return record
+    record = copy.copy(record)
+    record.msg, record.args = _escaped(text), None
+    return record
+
+
+def _escaped(text: str) -> str:
+    """Return a text with control characters as Python writes them."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def set_up(conf: Any) -> None:

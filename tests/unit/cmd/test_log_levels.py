@@ -81,6 +81,40 @@ def test_a_traceback_is_kept():
     assert 'Traceback' in formatter.format(made)
 
 
+FORGED = 'no such method: x\n2026-11-23 11:00:00.000 1 INFO all is well'
+
+
+@pytest.mark.parametrize(
+    ('message', 'line'),
+    [
+        (FORGED, FORGED.replace('\n', r'\n')),
+        ('a\rb\x1b[2Jc', r'a\rb\x1b[2Jc'),
+        ('a\u2028b\ud800c', r'a\u2028b\ud800c'),
+        ('a\tb \u00e9 \U0001f600', 'a\tb \u00e9 \U0001f600'),
+    ],
+)
+def test_nobody_forges_a_line(message, line):
+    conf = new_conf(logging_default_format_string='%(message)s')
+    formatter = log_levels.Formatter(config=conf)
+    assert formatter.format(_record(message)) == line
+    # The record stays as it is for other handlers.
+    made = _record(message, (ValueError, ValueError('one'), None))
+    first, *rest = formatter.format(made).split('\n')
+    assert line in first
+    assert 'ValueError: one' in '\n'.join(rest)
+    assert made.getMessage() == message
+
+
+def test_nobody_forges_a_line_by_an_error_that_is_appended():
+    conf = new_conf(logging_default_format_string='%(message)s')
+    formatter = log_levels.Formatter(config=conf)
+    try:
+        raise errors.InvalidRequest('x\rall is well')
+    except errors.InvalidRequest:
+        line = formatter.format(_record('Refused'))
+    assert line.endswith(r'InvalidRequest: x\rall is well')
+
+
 def test_lines_of_text_get_this_form_and_others_do_not(monkeypatch):
     monkeypatch.setattr(logging.getLogger(), 'handlers', [])
     log_levels.set_up(new_conf())
