@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from sqlalchemy.engine import make_url
 
+from tests.support.servers import free_port
+
 
 class Mode(enum.Enum):
     """What the proxy does with connections, old and new."""
@@ -32,8 +34,11 @@ class TcpProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen: set[socket.socket] = set()
         self._last_words = b''
-        self._listener: socket.socket | None = self._listen(0)
-        self.port = int(self._listener.getsockname()[1])
+        # Not one that the system gives to outgoing connections: one of these
+        # could take it while nobody listens, even a client that tries to
+        # connect to it, which would then be connected with itself.
+        self.port = free_port()
+        self._listener: socket.socket | None = self._listen()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -48,7 +53,7 @@ class TcpProxy:
                 self._listener = None
                 self._close_pairs()
             elif self._listener is None:
-                self._listener = self._listen(self.port)
+                self._listener = self._listen()
             if mode is Mode.FORWARD:
                 self._frozen.clear()
 
@@ -72,8 +77,8 @@ class TcpProxy:
                 self._listener.close()
             self._close_pairs()
 
-    def _listen(self, port: int) -> socket.socket:
-        return socket.create_server(('127.0.0.1', port), backlog=50)
+    def _listen(self) -> socket.socket:
+        return socket.create_server(('127.0.0.1', self.port), backlog=50)
 
     def _close_pairs(self) -> None:
         for pair in self._pairs:

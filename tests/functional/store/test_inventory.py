@@ -283,9 +283,9 @@ class Interrupted(inventory_import.Importer):
         super().lock_groups(uuids)
 
 
+# SQLite has one writer at a time.
+@pytest.mark.parametrize('store', ['postgresql', 'mariadb'], indirect=True)
 def test_replace_keeps_a_group_that_is_joined_during_the_import(store):
-    if store.dialect == 'sqlite':
-        pytest.skip('SQLite has one writer at a time')
     import_inventory(store, HOSTS_AND_GROUP)
     wanted = documents.inventory({'hosts': HOSTS_AND_GROUP['hosts']})
 
