@@ -9,6 +9,7 @@ threads run the verbs; any may.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 from typing import Any
 
@@ -42,9 +43,20 @@ class _Args(msgspec.Struct):
     NodeNames: list[str] | None = None
 
 
+class _LargeArgs(_Args):
+    Pod: msgspec.Raw = msgspec.field(
+        default_factory=lambda: msgspec.Raw(b'null')
+    )
+
+
 # A body up to so many bytes is remembered for the next verb.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
+# Kubernetes stores objects of 1.5 MiB at most. Parsed, a pod may take many
+# times its bytes, and it is kept until the next one is sent.
+MOST_POD_BYTES = 4 * 1024 * 1024
 _typed = msgspec.json.Decoder(_Args)
+_typed_large = msgspec.json.Decoder(_LargeArgs)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _name_of = msgspec.json.Decoder(_Named)
 
 
@@ -71,21 +83,28 @@ class NodeArgs:
         With the usual spelling of keys nodes stay unparsed.
 
         :raises WireError: the body is not valid
+        :raises PayloadTooLarge: the pod is
         """
         try:
-            args = _typed.decode(body)
-            if args.NodeNames is not None:
-                return cls(args.Pod, args.NodeNames, None)
-            if args.Nodes is not None:
+            if len(body) <= MOST_POD_BYTES:
+                args = _typed.decode(body)
+            else:
+                args = _typed_large.decode(body)
+                _check_size(args.Pod)
+                args.Pod = msgspec.json.decode(args.Pod)
+            pod = args.Pod
+            if pod is not None and args.NodeNames is not None:
+                return cls(pod, args.NodeNames, None)
+            if pod is not None and args.Nodes is not None:
                 items = {
                     _name_of.decode(node).metadata.name: node
                     for node in args.Nodes.items or ()
                 }
                 if '' not in items:
-                    return cls(args.Pod, list(items), items)
+                    return cls(pod, list(items), items)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        return cls._read_slowly(wire.decode(body))
+        return cls._read_slowly(_decode(body))
 
     @classmethod
     def _read_slowly(cls, document: Any) -> NodeArgs:
@@ -100,6 +119,34 @@ class NodeArgs:
     def _document(self, name: str) -> Any:
         assert self.items is not None
         return self.items[name]
+
+
+def _check_size(pod: msgspec.Raw) -> None:
+    """Refuse a pod that no API server can have.
+
+    :raises PayloadTooLarge: it has more than :data:`MOST_POD_BYTES`
+    """
+    size = len(memoryview(pod))
+    if size > MOST_POD_BYTES:
+        raise errors.PayloadTooLarge(
+            f'Pod: {size} bytes, at most {MOST_POD_BYTES} are allowed',
+            size=size,
+            limit=MOST_POD_BYTES,
+        )
+
+
+def _decode(body: bytes) -> Any:
+    """Parse a body of any spelling whose pod is not too large.
+
+    :raises WireError: it is not JSON
+    :raises PayloadTooLarge: the pod is
+    """
+    if len(body) > MOST_POD_BYTES:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            for name, value in _fields.decode(body).items():
+                if name.lower() == 'pod':
+                    _check_size(value)
+    return wire.decode(body)
 
 
 class _Reader:
@@ -249,7 +296,7 @@ class Preempt(_Verb):
 
     def run(self, text: bytes) -> Any:
         """Leave out nodes that would not pass even without any pod."""
-        document = wire.decode(text)
+        document = _decode(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
         kept = pods.preemption_candidates(self._evaluator, pod, victims)

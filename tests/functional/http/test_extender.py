@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_service.http.extender import MOST_POD_BYTES
 from tests.support.paths import RECORDINGS
 
 RECORDED = sorted(RECORDINGS.glob('request-*.json'))
@@ -60,6 +61,40 @@ def test_reply_has_the_form_of_the_request_when_recorded(serve_http, path):
         assert answer['Nodes'] is None
         # They are not in our store, and come by name alone.
         assert answer['FailedNodes'].keys() == set(names)
+
+
+@pytest.mark.parametrize('key', ['Pod', 'pod'])
+@pytest.mark.parametrize('verb', ['filter', 'prioritize', 'preempt'])
+def test_a_pod_that_no_api_server_can_have_is_refused(serve_http, verb, key):
+    http = serve_http()
+    told = {
+        'NodeNames': ['compute-1'],
+        'NodeNameToMetaVictims': {
+            'compute-1': {'Pods': [{'UID': 'v'}], 'NumPDBViolations': 0}
+        },
+    }
+    # Many small lists take far more memory than their bytes.
+    large = {**pod(), 'status': [[] for _ in range(MOST_POD_BYTES // 2)]}
+    status, refused = http.send(
+        'POST', f'/extender/{verb}', {key: large, **told}
+    )
+    assert status == 200
+    if verb == 'filter':
+        assert refused['NodeNames'] is None
+        assert refused['Error'].startswith('PayloadTooLarge: Pod: ')
+    elif verb == 'prioritize':
+        assert refused == []
+    else:
+        assert refused == {'NodeNameToMetaVictims': {}}
+    # Other parts may be as large.
+    told['Old'] = 'x' * MOST_POD_BYTES
+    _, answer = http.send('POST', f'/extender/{verb}', {key: pod(), **told})
+    if verb == 'filter':
+        assert answer['NodeNames'] == ['compute-1']
+    elif verb == 'prioritize':
+        assert [one['Host'] for one in answer] == ['compute-1']
+    else:
+        assert list(answer['NodeNameToMetaVictims']) == ['compute-1']
 
 
 def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):
