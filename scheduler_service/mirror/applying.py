@@ -39,10 +39,7 @@ LOG = logging.getLogger(__name__)
 _HOSTS_AT_ONCE = 500
 _INSTANCES_AT_ONCE = 1000
 _CHUNK = 500
-# After so many parts of new instances the table has grown by much.
-_GROWN = (0, 9)
 Complete = Callable[[Sequence[HostReport]], list[HostReport]]
-_ANALYZE = f'ANALYZE {schema.instances.name}, {schema.allocations.name}'
 
 
 class StoredNode(NamedTuple):
@@ -156,22 +153,9 @@ class Applier:
             or stored[uuid][1] == 'claimed'
             or not _is_same(stored[uuid][0], one)
         ]
-        for number, part in enumerate(in_chunks(differ, _INSTANCES_AT_ONCE)):
+        for part in in_chunks(differ, _INSTANCES_AT_ONCE):
             self._write_instances(part)
-            if number in _GROWN:
-                self._refresh_statistics()
         return {one.host for one in differ}
-
-    def _refresh_statistics(self) -> None:
-        """Have PostgreSQL notice at once that a table has grown.
-
-        Until it does so by itself, it takes the table for a small one and
-        reads all of it for each part.
-        """
-        if self._store.dialect == 'postgresql':
-            self._write(
-                lambda writer: writer.conn.execute(sa.text(_ANALYZE)).close()
-            )
 
     def _write_instances(self, part: list[Instance]) -> None:
         self._write(lambda writer: instance_reports.put(writer, part))
