@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,10 +43,13 @@ def build_table(
     aggregates: Iterable[Aggregate] = (),
     instances: Iterable[PlacedInstance] = (),
     groups: Iterable[ServerGroup] = (),
+    classes: Collection[str] | None = None,
 ) -> HostTable:
     """Build a table from scratch.
 
     :param hosts: (store id, document) pairs, ids different
+    :param classes: the resource classes to make columns of, beside the
+        standard ones; None: each that a host offers
     """
     ordered = sorted(hosts, key=lambda pair: pair[0])
     index = InstanceIndex.of(instances)
@@ -56,7 +59,7 @@ def build_table(
         np.array([store_id for store_id, _ in ordered], np.int64),
         _numbers(documents, counts),
         _coded(documents),
-        _resources(documents),
+        _resources(documents, classes),
         aggregates,
         index,
         groups,
@@ -231,13 +234,17 @@ def _documents(values: Sequence[Any]) -> DictionaryColumn:
     )
 
 
-def _resources(hosts: Sequence[Host]) -> dict[str, ResourceColumns]:
+def _resources(
+    hosts: Sequence[Host], classes: Collection[str] | None
+) -> dict[str, ResourceColumns]:
     found = {
         name: _standard(hosts, name, *fields)
         for name, fields in STANDARD_FIELDS.items()
     }
-    named = sorted({name for host in hosts for name in host.resources})
-    for name in named:
+    offered = {name for host in hosts for name in host.resources}
+    if classes is not None:
+        offered.intersection_update(classes)
+    for name in sorted(offered):
         found[name] = _custom([h.resources.get(name) for h in hosts])
     return found
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from scheduler_service.extender import pod_keys, reading
+from scheduler_service.extender import pod_keys, reading, wire
 from scheduler_service.extender.usage import Usage, usage_of
 from scheduler_service.model import Request
 
 _MOST = 4096
+# Characters of their keys; what is kept of a pod is some times as large.
+_MOST_SIZE = 8 * 2**20
+_MOST_CLASSES = 64
 
 
 class Asked(NamedTuple):
@@ -35,6 +38,7 @@ class PodRequests:
     def __init__(self, domain: str) -> None:
         self._domain = domain
         self._known: dict[str, Asked] = {}
+        self._size = 0
         # The pod that was asked about last, and what it asks for.
         self._last: tuple[Any, Asked] | None = None
 
@@ -58,8 +62,19 @@ class PodRequests:
             return known
         request = reading.pod_request(pod, self._domain)
         asked = Asked(key, request, usage_of(pod, self._domain))
+        classes = len(asked.usage.classes)
+        if classes > _MOST_CLASSES:
+            raise wire.WireError(
+                f'the pod asks for {classes} extended resources; at most '
+                f'{_MOST_CLASSES}'
+            )
         if key is not None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[key] = asked
+            self._remember(key, asked)
         return asked
+
+    def _remember(self, key: str, asked: Asked) -> None:
+        if len(self._known) >= _MOST or self._size + len(key) > _MOST_SIZE:
+            self._known.clear()
+            self._size = 0
+        self._known[key] = asked
+        self._size += len(key)

@@ -334,7 +334,9 @@ class PodEvaluator:
             if copy is not None:
                 nodes.judged = _Judged(asked, copy, parts)
             return parts, {}
-        table, listed, unread = self._others.table_of(others, nodes.document)
+        table, listed, unread = self._others.table_of(
+            others, nodes.document, asked.usage.classes
+        )
         if listed:
             judgement = self._pipeline.judge(table, asked.request)
             numbers = self._places.use.numbers_of(listed)

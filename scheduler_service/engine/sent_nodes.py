@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,8 +21,15 @@ from scheduler_service.extender.nodes import (
 
 _MAX_REASON_LENGTH = 1000
 _MAX_CACHED_NODES = 20_000
+# Bytes of their JSON: of 20,000 nodes of the usual size.
+_MAX_CACHED_SIZE = 256 * 2**20
+# Nodes with more classes than a cluster has are not worth caching.
+_MAX_CACHED_CLASSES = 100
+# Of the columns of a table: 100,000 nodes with 20 classes, 112 MB.
+_MAX_CELLS = 2_000_000
+# The same for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
-    'node {} is not known here: import it with scheduler-manage inventory '
+    'the node is not known here: import it with scheduler-manage inventory '
     'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
     'or [extender] unknown_nodes to let it pass'
 )
@@ -49,15 +56,21 @@ class SentNodes:
         self._unknown = unknown
         # Digest of a node's JSON -> what was read from it.
         self._cached: dict[bytes, NodeHost] = {}
+        self._cached_size = 0
 
     def table_of(
-        self, names: Sequence[str], document: Callable[[str], Any] | None
+        self,
+        names: Sequence[str],
+        document: Callable[[str], Any] | None,
+        asked: Collection[str],
     ) -> tuple[HostTable, list[str], dict[str, str]]:
         """Return a table, the names of its rows, and node -> reason.
 
         Reasons are of nodes that are not in the table and do not pass.
 
         :param document: as in :class:`engine.pods.Nodes`
+        :param asked: resource classes of the pod; the table has them alone
+            where nodes offer more classes than those of a cluster do
         """
         nodes: list[NodeHost] = []
         listed: list[str] = []
@@ -73,12 +86,18 @@ class SentNodes:
                 continue
             if found is None:
                 if not self._unknown.passing:
-                    unread[name] = _UNKNOWN.format(name[:100])
+                    unread[name] = _UNKNOWN
                 continue
             nodes.append(found)
             listed.append(name)
         hosts = [(row, one.host) for row, one in enumerate(nodes)]
-        return build_table(hosts, aggregates_of(nodes)), listed, unread
+        offered = {name for one in nodes for name in one.host.resources}
+        table = build_table(
+            hosts,
+            aggregates_of(nodes),
+            classes=asked if len(offered) * len(nodes) > _MAX_CELLS else None,
+        )
+        return table, listed, unread
 
     def _found(
         self, name: str, document: Callable[[str], Any] | None
@@ -98,8 +117,18 @@ class SentNodes:
         key = hashlib.blake2b(node, digest_size=16).digest()
         cached = self._cached.get(key)
         if cached is None:
-            if len(self._cached) >= _MAX_CACHED_NODES:
-                self._cached.clear()
             cached = self._unknown.reader.read(wire.decode(node))
-            self._cached[key] = cached
+            if len(cached.host.resources) <= _MAX_CACHED_CLASSES:
+                self._cache(key, cached, len(memoryview(node)))
         return cached
+
+    def _cache(self, key: bytes, node: NodeHost, size: int) -> None:
+        """Cache a node that was read from *size* bytes."""
+        if (
+            len(self._cached) >= _MAX_CACHED_NODES
+            or self._cached_size + size > _MAX_CACHED_SIZE
+        ):
+            self._cached.clear()
+            self._cached_size = 0
+        self._cached[key] = node
+        self._cached_size += size

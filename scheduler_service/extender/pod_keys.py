@@ -14,11 +14,13 @@ _METADATA = ('namespace', 'annotations', 'labels')
 _SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
          'overhead')  # fmt: skip
 _CONTAINER = ('resources', 'restartPolicy')
-# For each of these: keys that need no second look, to a limit.
+# For each of these: keys that need no second look, to a limit of both their
+# number and their length.
 _SEEN: dict[tuple[str, ...], set[str]] = {
     names: set(names) for names in (_POD, _METADATA, _SPEC, _CONTAINER)
 }
 _MOST_SEEN = 1000
+_LONGEST_SEEN = 64
 
 
 class _Unusual(Exception):
@@ -61,11 +63,11 @@ def _parts(document: Any, names: tuple[str, ...]) -> list[Any]:
     seen = _SEEN[names]
     if not document.keys() <= seen:
         read = {name.lower() for name in names}
-        for key in document:
-            if key not in names and key.lower() in read:
+        for key in document.keys() - seen:
+            if key.lower() in read:
                 raise _Unusual
-        if len(seen) < _MOST_SEEN:
-            seen.update(document)
+            if len(seen) < _MOST_SEEN and len(key) <= _LONGEST_SEEN:
+                seen.add(key)
     return list(map(document.get, names))
 
 

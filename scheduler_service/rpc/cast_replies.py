@@ -16,6 +16,8 @@ from scheduler_service import errors
 from scheduler_service.rpc.context import ContextSerializer
 
 LOG = logging.getLogger(__name__)
+# Callers choose the names of destinations; most have one for each process.
+_MOST_CLIENTS = 1000
 ReplyCallback = Callable[[Any, errors.SchedulerError | None], None]
 
 
@@ -59,13 +61,18 @@ class CastReplySender:
             server=reply_to.server,
             version='1.0',
         )
-        key = reply_to.exchange, reply_to.topic, reply_to.server
+        self._client_for(target).cast(ctxt, reply_to.method, **reply)
+
+    def _client_for(self, target: oslo_messaging.Target) -> Any:
+        key = target.exchange, target.topic, target.server
         client = self._clients.get(key)
         if client is None:
+            if len(self._clients) >= _MOST_CLIENTS:
+                self._clients.clear()
             client = self._clients[key] = oslo_messaging.get_rpc_client(
                 self._transport, target, serializer=ContextSerializer()
             )
-        client.cast(ctxt, reply_to.method, **reply)
+        return client
 
     def notify(self, ctxt: Any, method: str, reply: dict[str, Any]) -> None:
         """Publish a reply as a notification, if any driver is configured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_service.extender import classes
 from scheduler_service.extender.classes import class_of
 
 
@@ -31,3 +32,10 @@ def test_class_is_no_longer_than_a_class_may_be():
     made = class_of(f'{"a" * 250}/{"b" * 63}', 'd.example')
     assert made is not None
     assert len(made) == 255
+
+
+def test_name_is_not_cached_when_no_api_server_would_take_it():
+    long = f'a.example/{"b" * 100_000}'
+    before = classes._class_of.cache_info().currsize
+    assert class_of(long, 'd.example') == f'CUSTOM_A_EXAMPLE_{"B" * 238}'
+    assert classes._class_of.cache_info().currsize == before

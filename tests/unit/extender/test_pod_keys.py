@@ -151,3 +151,14 @@ def test_pods_without_anything_have_a_key(odd):
 )
 def test_unusual_pods_have_no_key(odd):
     assert pod_keys.key_of(odd, DOMAIN) is None
+
+
+def test_keys_that_were_seen_are_limited_in_number_and_length():
+    seen = pod_keys._SEEN['metadata', 'spec']
+    assert pod_keys.key_of({'k' * 100: 1}, DOMAIN) is not None
+    assert not any(len(key) == 100 for key in seen)
+    many = {f'more{at}': 1 for at in range(2000)}
+    assert pod_keys.key_of(many, DOMAIN) is not None
+    assert len(seen) == 1000
+    # Those that are not kept are looked at each time.
+    assert pod_keys.key_of({**many, 'Spec': {}}, DOMAIN) is None

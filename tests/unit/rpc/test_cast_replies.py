@@ -109,3 +109,15 @@ def test_destination_is_where_the_message_wants_its_reply(names, destination):
     made = sender.callback_for(CONTEXT, 'ping', {}, reply_to=wanted)
     assert made is not None
     assert made.destination == destination
+
+
+def test_clients_of_destinations_are_limited_in_number():
+    bus = transport.for_server(new_conf(), 'inproc://destinations/')
+    sender = CastReplySender(bus)
+    for at in range(1001):
+        wanted = types.SimpleNamespace(
+            exchange=None, topic=f't{at}', server=None, method='done'
+        )
+        sender.cast(CONTEXT, wanted, {'result': None})
+    assert len(sender._clients) == 1
+    bus.cleanup()
