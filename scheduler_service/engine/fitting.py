@@ -15,6 +15,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Floats, Ints
+from scheduler_service.engine import zones
 from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.settings import Settings
@@ -24,14 +25,15 @@ class Fit(NamedTuple):
     """How many more instances of a request a zone or a host takes.
 
     :ivar hosts: how many hosts pass the filters
-    :ivar instances: what these have room for, each host by itself
+    :ivar instances: what these have room for, each host by itself; None: any
+        number, since the request asks for no resource
     :ivar ends: the resource class that is used up first; empty: the request
         asks for none
     """
 
     place: str
     hosts: int
-    instances: int
+    instances: int | None
     ends: str
 
 
@@ -71,7 +73,8 @@ def fits(
     for place, picked in _places(table, rows, default_zone, by_host):
         sums = {name: int(one[picked].sum()) for name, one in room.items()}
         ends = min(sums, key=lambda name: (sums[name], name), default='')
-        found.append(Fit(place, len(picked), int(whole[picked].sum()), ends))
+        instances = int(whole[picked].sum()) if request.resources else None
+        found.append(Fit(place, len(picked), instances, ends))
     return found
 
 
@@ -98,13 +101,12 @@ def _places(
     table: HostTable, rows: Ints, default_zone: str, by_host: bool
 ) -> Iterator[tuple[str, Ints]]:
     """Yield zones or hosts with the indexes of their rows."""
-    names = np.array(
-        [
-            table.host_at(row) if by_host else table.zone_at(row, default_zone)
-            for row in rows
-        ],
-        dtype=object,
-    )
+    if by_host:
+        found = [table.host_at(row) for row in rows]
+    else:
+        places, codes = zones.places(table, default_zone)
+        found = [places[code] for code in codes[rows]]
+    names = np.array(found, dtype=object)
     for name in sorted(set(names)):
         yield str(name), np.flatnonzero(names == name)
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.columns.table import HostTable, ResourceColumns
+from scheduler_service.columns.table import ResourceColumns
+from scheduler_service.engine import zones
 from scheduler_service.settings import Settings
 
 # So many zones and classes are told apart, those with most hosts; the others
@@ -49,7 +50,7 @@ def by_zone(
     if snapshot is None or not len(snapshot.hosts):
         return []
     table = snapshot.hosts
-    names, codes = _zones(table, settings.default_availability_zone)
+    names, codes = zones.places(table, settings.default_availability_zone)
     classes = [(name, name, one) for name, one in table.resources.items()]
     if not whole:
         names, codes = _largest_zones(names, codes)
@@ -71,35 +72,17 @@ def by_zone(
     return [one for one in found.values() if one.capacity or one.used]
 
 
-def _zones(
-    table: HostTable, default: str
-) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return zones, and for each host the index of its own."""
-    sets = table.coded['aggregate_set']
-    by_set = [
-        min(
-            filter(None, table.values_of(ids, 'availability_zone')),
-            default=default,
-        )
-        for ids in sets.values
-    ]
-    zones = sorted(set(by_set))
-    index = {zone: n for n, zone in enumerate(zones)}
-    of_set = np.array([index[zone] for zone in by_set], np.intp)
-    return zones, of_set[sets.codes]
-
-
 def _largest_zones(
-    zones: list[str], codes: npt.NDArray[np.intp]
+    names: list[str], codes: npt.NDArray[np.intp]
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
     """Return the same with small zones as one, if there are too many."""
-    if len(zones) <= MOST_ZONES:
-        return zones, codes
-    hosts = np.bincount(codes, minlength=len(zones))
+    if len(names) <= MOST_ZONES:
+        return names, codes
+    hosts = np.bincount(codes, minlength=len(names))
     largest = np.argsort(-hosts, kind='stable')[:MOST_ZONES]
-    place = np.full(len(zones), MOST_ZONES, np.intp)
+    place = np.full(len(names), MOST_ZONES, np.intp)
     place[largest] = np.arange(MOST_ZONES)
-    return [*(zones[n] for n in largest), OTHERS], place[codes]
+    return [*(names[n] for n in largest), OTHERS], place[codes]
 
 
 def _largest_classes(

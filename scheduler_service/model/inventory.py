@@ -243,6 +243,12 @@ class Aggregate(Document):
         if not self.name:
             self.name = f'aggregate-{self.id}'
 
+    @property
+    def zones(self) -> list[str]:
+        """Names of the availability zones, split at commas, sorted."""
+        text = self.metadata.get('availability_zone', '')
+        return sorted({part.strip() for part in text.split(',')} - {''})
+
 
 class Instance(Document):
     """An instance that runs on a host, or has a claim there."""

@@ -43,7 +43,8 @@ def explain(message: str, document: Any, kind: Any) -> tuple[str, str]:
         field = what.split('`')[1]
         return join(place, field), 'required, but absent'
     if what.startswith('Expected'):
-        return place, f'expected {_expected(what)}, got {shown(value)}'
+        least = _least(inspect.type_info(kind), _STEP.findall(place))
+        return place, f'expected {_expected(what, least)}, got {shown(value)}'
     if what.startswith('Invalid enum value'):
         return place, _not_accepted(place, value, kind)
     return place, what
@@ -62,34 +63,51 @@ def _not_accepted(place: str, value: Any, kind: Any) -> str:
 
 def _accepted(kind: Any, path: list[tuple[str, str]]) -> list[str]:
     """Return the values of the enumeration at a path within a type."""
+    found = _type_at(kind, path)
+    if isinstance(found, inspect.DictType):
+        return _accepted(found.key_type, [])
+    if isinstance(found, inspect.LiteralType):
+        return [str(value) for value in found.values]
+    return []
+
+
+def _least(kind: Any, path: list[tuple[str, str]]) -> int | None:
+    """Return the least integer that is accepted at a path; None: any is."""
+    found = _type_at(kind, path)
+    return found.ge if isinstance(found, inspect.IntType) else 0
+
+
+def _type_at(kind: Any, path: list[tuple[str, str]]) -> Any:
+    """Return the type at a path within another one; None: it is not known."""
     if isinstance(kind, inspect.UnionType):
         kind = next((each for each in kind.types if not _is_null(each)), kind)
-    if isinstance(kind, inspect.LiteralType):
-        return [str(value) for value in kind.values]
-    if isinstance(kind, inspect.DictType):
-        return _accepted(kind.key_type, path)
     if not path:
-        return []
+        return kind
     if isinstance(kind, inspect.ListType):
-        return _accepted(kind.item_type, path[1:])
+        return _type_at(kind.item_type, path[1:])
+    if isinstance(kind, inspect.DictType):
+        return _type_at(kind.value_type, path[1:])
     if isinstance(kind, inspect.StructType):
         fields = {field.name: field.type for field in kind.fields}
-        return _accepted(fields.get(path[0][1]), path[1:])
-    return []
+        return _type_at(fields.get(path[0][1]), path[1:])
+    return None
 
 
 def _is_null(kind: Any) -> bool:
     return isinstance(kind, inspect.NoneType)
 
 
-def _expected(what: str) -> str:
-    """Return in words what ``Expected `int | null`, got `str``` expects."""
+def _expected(what: str, least: int | None) -> str:
+    """Return in words what ``Expected `int | null`, got `str``` expects.
+
+    :param least: of integers, if any
+    """
     body = what.removeprefix('Expected ').split(', got ')[0]
     for kind, words in _KINDS.items():
         body = re.sub(rf'\b{kind}\b', words, body)
     body = body.replace('`', '').replace(' | ', ' or ')
-    if body == 'an integer' or body == 'an integer or null':
-        body = body.replace('an integer', 'an integer >= 0')
+    if least is not None and body in ('an integer', 'an integer or null'):
+        body = body.replace('an integer', f'an integer >= {least}')
     body = _UUID.sub('that is a UUID', body)
     return body.replace(
         r"matching regex '^[A-Z0-9_]{1,255}\\Z'", 'of A-Z, 0-9 and _'

@@ -14,7 +14,7 @@ from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs, zone_names
 from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import fitting, usage
+from scheduler_service.engine import fitting, usage, zones
 from scheduler_service.engine.factory import plan
 from scheduler_service.model import Request, documents
 from scheduler_service.store.reading import residents
@@ -49,7 +49,7 @@ def capacity(args: Any, conf: Any) -> None:
             'ends_first': ends.get(one.zone) is one,
         }
         for one in found
-        if args.zone in (None, one.zone)
+        if args.zone is None or zones.is_in(one.zone, args.zone)
     ]
     _check_zone(args, conf, snapshot, rows)
     rows.sort(key=lambda row: str(row['zone']))

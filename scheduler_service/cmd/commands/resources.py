@@ -117,8 +117,7 @@ def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
 
     :param default: of hosts whose aggregates have none
     """
-    found = (one.metadata.get('availability_zone') for one in aggregates)
-    return {default, *filter(None, found)}
+    return {default, *(zone for one in aggregates for zone in one.zones)}
 
 
 def show_host(args: Any, conf: Any) -> None:

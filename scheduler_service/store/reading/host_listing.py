@@ -19,7 +19,6 @@ from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 
-_ZONE = 'availability_zone'
 _HOSTS = schema.hosts.c
 _OFFERED = schema.inventories.c
 _NOTHING: tuple[dict[str, str], float | None] = ({}, None)
@@ -50,7 +49,7 @@ class Membership(NamedTuple):
     :ivar ids: their ids, as text
     """
 
-    zones: list[str]
+    zones: set[str]
     aggregates: list[str]
     ids: list[str]
 
@@ -59,14 +58,13 @@ def memberships(conn: Connection) -> Callable[[str], Membership]:
     """Return a function that returns the membership of a service host."""
     found: dict[str, Membership] = {}
     for aggregate in loading.aggregates(conn):
-        zone = aggregate.metadata.get(_ZONE)
+        zones = aggregate.zones
         for host in aggregate.hosts:
-            of_host = found.setdefault(host, Membership([], [], []))
+            of_host = found.setdefault(host, Membership(set(), [], []))
             of_host.aggregates.append(aggregate.name)
             of_host.ids.append(str(aggregate.id))
-            if zone and zone not in of_host.zones:
-                of_host.zones.append(zone)
-    none = Membership([], [], [])
+            of_host.zones.update(zones)
+    none = Membership(set(), [], [])
     return lambda host: found.get(host, none)
 
 
@@ -90,7 +88,7 @@ def rows(
     matches = _name_matcher(wanted.pattern)
     for row in conn.execute(_query(wanted)).all():
         of_host = member(row.host)
-        zones = of_host.zones or [default_zone]
+        zones = of_host.zones or {default_zone}
         if not matches(row.host) or not _is_member(wanted, zones, of_host):
             continue
         texts, percent = used.get(row.id, _NOTHING)
@@ -98,7 +96,7 @@ def rows(
         yield {
             'host': row.host,
             'node': row.node,
-            'zone': ', '.join(zones),
+            'zone': ', '.join(sorted(zones)),
             'status': row.status,
             'state': row.state,
             'vcpus': texts.get('VCPU', '0/0'),
@@ -161,7 +159,7 @@ def _name_matcher(pattern: str | None) -> Callable[[str], Any]:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def _is_member(wanted: Filter, zones: list[str], member: Membership) -> bool:
+def _is_member(wanted: Filter, zones: set[str], member: Membership) -> bool:
     if wanted.zone and wanted.zone not in zones:
         return False
     if not wanted.aggregate:

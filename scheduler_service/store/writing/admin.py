@@ -141,20 +141,20 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
 
     :raises Conflict: with the host, and the aggregate that has its zone
     """
-    zones = _zones(changed)
-    came = zones - _zones(old)
+    zones = set(changed.zones)
+    came = zones - set(old.zones)
     gains = {
         host: came if host in old.hosts else zones for host in changed.hosts
     }
     others = [
         one
         for one in loading.aggregates(writer.conn)
-        if one.id != changed.id and _zones(one)
+        if one.id != changed.id and one.zones
     ]
     has: dict[str, set[str]] = {}
     for one in others:
         for host in gains.keys() & {*one.hosts}:
-            has.setdefault(host, set()).update(_zones(one))
+            has.setdefault(host, set()).update(one.zones)
     for host in sorted(has):
         if gains[host] - has[host]:
             first = next(one for one in others if host in one.hosts)
@@ -166,12 +166,6 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
                 host=host,
                 aggregate=first.id,
             )
-
-
-def _zones(one: Aggregate) -> set[str]:
-    """Return the availability zones of an aggregate, split at commas."""
-    text = one.metadata.get('availability_zone', '')
-    return {part.strip() for part in text.split(',')} - {''}
 
 
 def find_aggregate(writer: Writer, named: str) -> Aggregate:

@@ -76,6 +76,50 @@ def test_capacity_tells_every_zone_however_many_there_are(
     assert (row['resource'], row['capacity']) == ('VCPU', 70 * 16)
 
 
+def test_hosts_of_several_zones_are_found_by_each_of_them(
+    listed, select, run, tmp_path
+):
+    path = tmp_path / 'several.json'
+    hosts = {
+        'two': 'east,west',
+        'both': 'east',
+        'west-only': ' west ',
+    }
+    path.write_text(
+        json.dumps({
+            'hosts': [{'host': host, 'vcpus': 1, 'memory_mb': 4096}
+                      for host in hosts],
+            'aggregates': [
+                {'id': 7, 'hosts': ['both'],
+                 'metadata': {'availability_zone': 'west'}},
+            ] + [
+                {'id': n, 'hosts': [host],
+                 'metadata': {'availability_zone': zone}}
+                for n, (host, zone) in enumerate(hosts.items(), 8)
+            ],
+        })
+    )  # fmt: skip
+    assert run('inventory', 'import', str(path))[0] == 0
+
+    def zones(*words):
+        return {row['zone'] for row in listed(*words)}
+
+    assert zones('capacity') == {'north', 'nova', 'west', 'east, west'}
+    for zone, names, places in (
+        ('east', ['both', 'two'], {'east, west'}),
+        ('west', ['both', 'two', 'west-only'], {'west', 'east, west'}),
+    ):
+        rows = listed('host', 'list', '--zone', zone)
+        assert [row['host'] for row in rows] == names
+        assert zones('capacity', '--zone', zone) == places
+        fits = listed('capacity', '--zone', zone, '--flavor', 'memory_mb=4096')
+        assert {row['zone'] for row in fits} == places
+        assert sum(row['instances'] for row in fits) == len(names)
+    assert select({'memory_mb': 4096}, 3, availability_zone='west')[0] == 0
+    _, _, err = run('capacity', '--zone', 'easst')
+    assert 'there are east, north, nova, west; is east meant?' in err
+
+
 def test_capacity_says_how_many_of_a_flavor_fit(listed, select, tmp_path):
     flavor = 'vcpus=1,memory_mb=2048,root_gb=1'
     rows = listed('capacity', '--flavor', flavor)

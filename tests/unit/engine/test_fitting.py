@@ -85,3 +85,10 @@ def test_the_largest_instance_goes_first_and_the_plan_counts_it():
     assert told == [(2500, 'b'), (900, 'a'), (600, None)]
     assert 'RamFilter' in moves[2].reason
     assert moves[0].zone == 'nova'
+
+
+def test_number_is_not_told_when_a_flavor_asks_for_no_resource():
+    inventory = {'hosts': [{'host': 'a', 'vcpus': 4, 'memory_mb': 4000}]}
+    nothing = {'vcpus': 0, 'memory_mb': 0, 'root_gb': 0}
+    found = fitting.fits(PIPELINE, table(inventory), request(nothing), 'nova')
+    assert found == [('nova', 1, None, '')]

@@ -199,3 +199,15 @@ def test_parts_that_cannot_be_are_refused(document, place):
     with pytest.raises(errors.InvalidRequest) as caught:
         documents.request(document)
     assert caught.value.facts['at'].startswith(place)
+
+
+@pytest.mark.parametrize(
+    ('document', 'text'),
+    [
+        ({'num_instances': 1.5}, 'num_instances: expected an integer >= 1'),
+        ({'flavor': {'vcpus': 0.5}}, 'flavor.vcpus: expected an integer >= 0'),
+    ],
+)
+def test_refusal_of_a_fraction_names_the_least_integer(document, text):
+    with pytest.raises(errors.InvalidRequest, match=text):
+        documents.request(document)
