@@ -11,7 +11,8 @@ from typing import Any
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.model.aggregate_map import AggregateMap
 
-# Arrays are dropped, the oldest first, beyond so many and so many bytes.
+# Arrays are dropped, the oldest first, beyond so many and so many bytes of
+# them and of their keys.
 _MOST_KEPT = 16_384
 _MOST_BYTES = 64 * 2**20
 
@@ -30,7 +31,8 @@ class Topology:
     def __init__(self, aggregates: AggregateMap) -> None:
         self.aggregates = aggregates
         self._memo: dict[Hashable, Any] = {}
-        self._kept: dict[Hashable, Any] = {}
+        # Arrays, each with how many bytes it counts.
+        self._kept: dict[Hashable, tuple[Any, int]] = {}
         self._kept_bytes = 0
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
@@ -66,16 +68,19 @@ class Topology:
         For arrays of hosts that requests ask for: the oldest are dropped.
         """
         try:
-            return self._kept[key]
+            return self._kept[key][0]
         except KeyError:
             pass
-        array = self._kept[key] = work()
-        self._kept_bytes += 0 if array is None else array.nbytes
+        array = work()
+        # A key is of any length: that of a zone or of extra specs.
+        size = len(repr(key)) + (0 if array is None else array.nbytes)
+        self._kept[key] = array, size
+        self._kept_bytes += size
         while len(self._kept) > 1 and (
             len(self._kept) > _MOST_KEPT or self._kept_bytes > _MOST_BYTES
         ):
-            dropped = self._kept.pop(next(iter(self._kept)))
-            self._kept_bytes -= 0 if dropped is None else dropped.nbytes
+            _, freed = self._kept.pop(next(iter(self._kept)))
+            self._kept_bytes -= freed
         return array
 
     def clear(self) -> None:

@@ -6,9 +6,9 @@ It belongs to the engine's thread. A claim is one type before it is sent,
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence, Set
+from typing import Any
 
 import msgspec
 
@@ -161,22 +161,12 @@ def _group_owner(one: ScheduledJob) -> str | None:
 
 def _document(request: Request) -> str:
     """Return what is stored of an instance beside its place, as JSON."""
-    image, flavorid = request.image, request.flavor.flavorid
-    if image is None:
-        return _document_without_image(request.availability_zone, flavorid)
-    meta = {'properties': image.properties} if image.properties else None
-    return rows.document(
-        {
-            'image_id': image.id,
-            'availability_zone': request.availability_zone,
-            'image_meta': meta,
-            'flavor': {'flavorid': flavorid},
-        }
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _document_without_image(zone: str | None, flavorid: str | None) -> str:
-    return rows.document(
-        {'availability_zone': zone, 'flavor': {'flavorid': flavorid}}
-    )
+    document: dict[str, Any] = {
+        'availability_zone': request.availability_zone,
+        'flavor': {'flavorid': request.flavor.flavorid},
+    }
+    image = request.image
+    if image is not None:
+        meta = {'properties': image.properties} if image.properties else None
+        document.update(image_id=image.id, image_meta=meta)
+    return rows.document(document)

@@ -29,3 +29,23 @@ def test_masks_are_dropped_when_there_are_too_many():
 def test_mask_is_none_when_it_passes_every_host():
     topology = table({'hosts': [{'host': 'a'}]}).topology
     assert topology.mask('key', lambda: np.array([True])) is None
+
+
+def test_masks_are_dropped_when_their_keys_are_large():
+    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
+    made = []
+
+    def mask(number):
+        def work():
+            made.append(number)
+            return np.array([True, False])
+
+        return topology.mask((number, 'z' * 2**20), work)
+
+    # The 64th key is the first beyond 64 MiB.
+    for number in range(64):
+        mask(number)
+    mask(1)
+    assert made == list(range(64))
+    mask(0)
+    assert made == [*range(64), 0]
