@@ -20,6 +20,8 @@ from scheduler_service.extender.usage import Usage
 from scheduler_service.model import STANDARD_CLASSES
 
 _FIRST_NODES = 1024
+# The number of nodes on which no pod was counted yet.
+_NO_PODS = 0
 
 
 class PlacedPod(NamedTuple):
@@ -179,10 +181,19 @@ class PodUse:
         """Return how many pods were seen, and how many are assumed."""
         return len(self._pods) - len(self._assumed), len(self._assumed)
 
-    def numbers_of(self, nodes: Sequence[str]) -> Rows:
-        """Return the numbers of nodes, int64[m]."""
+    def numbers_of(self, nodes: Sequence[str], passing: bool = False) -> Rows:
+        """Return the numbers of nodes, int64[m].
+
+        :param passing: the numbers are needed for this moment only, so that
+            nodes without pods need none of their own
+        """
         with self._lock:
-            return np.array([self._number(name) for name in nodes], np.int64)
+            if passing:
+                known = self._numbers
+                found = [known.get(name, _NO_PODS) for name in nodes]
+            else:
+                found = [self._number(name) for name in nodes]
+        return np.array(found, np.int64)
 
     def used(self, name: str, numbers: Rows, without: str = '') -> Floats:
         """Return what is used of a class on some nodes, float64[m].
@@ -219,7 +230,7 @@ class PodUse:
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
         if number is None:
-            number = self._numbers[node] = len(self._numbers)
+            number = self._numbers[node] = len(self._numbers) + 1
             if number >= self._room:
                 self._widen()
         return number

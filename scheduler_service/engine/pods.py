@@ -339,7 +339,7 @@ class PodEvaluator:
         )
         if listed:
             judgement = self._pipeline.judge(table, asked.request)
-            numbers = self._places.use.numbers_of(listed)
+            numbers = self._places.use.numbers_of(listed, passing=True)
             sent = NodeRows(table, np.arange(len(listed)), numbers)
             parts.append(_Part(judgement, listed, sent))
         return parts, unread

@@ -123,3 +123,15 @@ def test_it_is_told_what_became_of_assumed_pods():
     clock.now += 5.0
     use.forget_old()
     assert told == ['there', 'elsewhere', 'expired']
+
+
+def test_nodes_that_pass_by_are_not_remembered():
+    use = PodUse(5.0)
+    names = [f'n{at}' for at in range(5000)]
+    assert set(use.numbers_of(names, passing=True)) == {0}
+    use.see(PlacedPod('u', 'n7', USAGE))
+    # One number for the node of the pod, and none for all the others.
+    numbers = use.numbers_of(names, passing=True)
+    assert set(numbers) == {0, 1}
+    assert use.used('A', numbers)[6:9].tolist() == [0, 2, 0]
+    assert use.load(numbers, without='u')[:, 7].tolist() == [0, 0, 0]
