@@ -9,6 +9,7 @@ import errno
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.cmd import tables
 
 _MEANING = {
     errno.ENOSPC: 'the disk is full',
@@ -27,10 +28,10 @@ def line(fault: BaseException) -> str:
     """Return a fault as one line: its name, a colon, a sentence."""
     if isinstance(fault, errors.SchedulerError):
         text = str(fault.args[0]) if fault.args else ''
-        return f'{fault.name}: {" ".join(text.split())}'
+        return f'{fault.name}: {_on_one_line(text)}'
     if isinstance(fault, OSError):
         return f'OSError: {of_file(fault)}'
-    text = ' '.join(str(fault).split())[:300]
+    text = _on_one_line(str(fault))[:300]
     return (
         f'{type(fault).__name__}: {text} (this was not expected; with '
         '--debug the command prints where it was met)'
@@ -40,9 +41,14 @@ def line(fault: BaseException) -> str:
 def details(fault: BaseException) -> list[str]:
     """Return all that is wrong with a document, where that is several."""
     facts = getattr(fault, 'facts', {})
-    found = [' '.join(one.split()) for one in facts.get('problems', ())]
+    found = [_on_one_line(one) for one in facts.get('problems', ())]
     more = len(found) - _MOST
     return [*found[:_MOST], f'and {more} more'] if more > 0 else found
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text that cannot move the cursor of a terminal."""
+    return tables.cell(' '.join(text.split()))
 
 
 def of_file(fault: OSError) -> str:

@@ -168,7 +168,7 @@ def table(
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     if title:
-        say(title, 'title')
+        say(cell(title), 'title')
     write(tables.lines(rows, columns, width))
 
 

@@ -15,6 +15,10 @@ from scheduler_service.model.aggregate_map import AggregateMap
 # them and of their keys.
 _MOST_KEPT = 16_384
 _MOST_BYTES = 64 * 2**20
+# What is found by a longer text than this is not kept, and a key takes so
+# many bytes for each character of its text: a set takes most.
+_LONGEST_KEY = 16_384
+_BYTES_A_CHARACTER = 6
 
 
 class Topology:
@@ -73,7 +77,11 @@ class Topology:
             pass
         array = work()
         # A key is of any length: that of a zone or of extra specs.
-        size = len(repr(key)) + (0 if array is None else array.nbytes)
+        length = len(repr(key))
+        if length > _LONGEST_KEY:
+            return array
+        size = length * _BYTES_A_CHARACTER
+        size += 0 if array is None else array.nbytes
         self._kept[key] = array, size
         self._kept_bytes += size
         while len(self._kept) > 1 and (

@@ -56,7 +56,7 @@ class ReadOnlyDatabase:
                 pool_recycle=300,
                 **({} if kind == 'sqlite' else {'pool_size': 2}),
             )
-        except (sa.exc.ArgumentError, ImportError) as fault:
+        except (sa.exc.ArgumentError, ImportError, ValueError) as fault:
             # Without the URL, which may hold a password.
             raise errors.ConfigurationError(
                 f'A database URL of the compute service cannot be used: '

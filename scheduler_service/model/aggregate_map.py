@@ -9,6 +9,9 @@ from scheduler_service.model.inventory import Aggregate
 
 # What requests ask for is dropped, the oldest first, beyond so many answers.
 _MOST_KEPT = 512
+# Answers to longer questions, in characters, are not kept: a request may name
+# any number of aggregates.
+_LONGEST_KEPT = 4096
 
 
 class AggregateMap(dict[int, Aggregate]):
@@ -25,12 +28,14 @@ class AggregateMap(dict[int, Aggregate]):
         self._memo: dict[Hashable, Any] = {}
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what *work* returned when first asked for *key*."""
+        """Return what *work* returned, which is kept for *key*."""
         try:
             return self._memo[key]
         except KeyError:
             pass
         value = work()
+        if len(repr(key)) > _LONGEST_KEPT:
+            return value
         while len(self._memo) >= _MOST_KEPT:
             self._memo.pop(next(iter(self._memo), None), None)
         self._memo[key] = value

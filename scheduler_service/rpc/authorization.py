@@ -65,7 +65,7 @@ def select(
 def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
     """Check a zone; it belongs to the caller's project if it names none.
 
-    :param zone: with its id, which may derive from the project it names
+    :param zone: without an id derived from its project, which may change
     :param keep: false: it asks about the stored pools, and stores nothing
     :raises Forbidden: the policy does not allow it for this project, or not
         without storing the pool

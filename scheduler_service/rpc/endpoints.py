@@ -27,6 +27,7 @@ from scheduler_service.model import (
     documents,
 )
 from scheduler_service.model.inventory import Document, Uuid, dashed
+from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
 from scheduler_service.rpc.arguments import ArgumentParser
@@ -38,15 +39,26 @@ from scheduler_service.rpc.undo import undo_each_of, undo_of
 LOG = logging.getLogger(__name__)
 VERSION = '1.2'
 _MAX_ENTRIES = 1000
+# In bytes: what AMQP allows.
+_LONGEST_QUEUE = 255
 
 
 class ReplyTo(Document):
     """Where the reply to a cast is cast to."""
 
-    topic: str
-    server: str | None = None
-    exchange: str | None = None
+    topic: Name
+    server: Name | None = None
+    exchange: Name | None = None
     method: str = 'scheduler_answer'
+
+    def __post_init__(self) -> None:
+        queue = f'{self.topic}.{self.server or ""}'
+        for name in (queue, self.exchange or ''):
+            if len(name.encode()) > _LONGEST_QUEUE:
+                raise ValueError(
+                    f'names of queues and exchanges have at most '
+                    f'{_LONGEST_QUEUE} bytes'
+                )
 
 
 class _SelectArgs(Document):
@@ -164,12 +176,11 @@ class SchedulerEndpoint:
             caller = self._caller(ctxt, 'schedule_zone')
             pools = _candidates(parsed)
             message = delivered(ctxt, incoming)
-            zone = documents.zone(parsed.zone, named=pools is None).with_ids(
-                request_id=message.sent_id()
-            )
+            zone = documents.zone(parsed.zone, named=pools is None)
             # Who sends the pools learns nothing of those that are stored.
             known = parsed.keep or pools is not None
             authorization.zone(caller, zone, known)
+            zone = zone.with_ids(request_id=message.sent_id())
             return self._scheduler.schedule_zone(
                 zone,
                 caller,
@@ -296,9 +307,9 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
             authorization.select(caller, request)
             return SelectEntry(request)
         if args.schedule_zone is not None:
-            zone = documents.zone(args.schedule_zone).with_ids()
+            zone = documents.zone(args.schedule_zone)
             authorization.zone(caller, zone)
-            return ZoneEntry(zone)
+            return ZoneEntry(zone.with_ids())
         return errors.InvalidRequest(
             'expected select_destinations or schedule_zone'
         )

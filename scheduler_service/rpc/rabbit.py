@@ -26,6 +26,7 @@ from oslo_messaging._drivers import amqp, amqpdriver, base, common
 from oslo_messaging._drivers import impl_rabbit as stock
 
 from scheduler_service.rpc import queues
+from scheduler_service.rpc.context import sent_at
 from scheduler_service.rpc.rabbit_connection import (
     Connection,
     as_message,
@@ -133,7 +134,10 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         info = message._raw_message.delivery_info or {}
         taken = self.incoming[-1]
         taken.redelivered = bool(info.get('redelivered'))
-        taken.deadline = deadline_of(message._raw_message.properties)
+        taken.deadline = deadline_of(
+            message._raw_message.properties,
+            sent_at(context) if taken.redelivered else None,
+        )
         if self._shared is not None:
             taken.shared = self._shared.delivered(message)
             taken.fetched = taken.shared and 'consumer_tag' not in info

@@ -133,14 +133,20 @@ def reply_address(message: Any) -> tuple[str | None, str | None]:
     return (found, queue) if is_name else (None, None)
 
 
-def deadline_of(properties: Any) -> float | None:
+def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
     """Return when a message that is delivered now expires, monotonic.
 
     Its time to live is in milliseconds, as text; the broker, too, counts it
     anew in each queue.
+
+    :param sent_at: when it was sent, in seconds since the epoch, where it is
+        counted from then on: a message that is delivered once more, whose
+        caller may have left and asked again
     """
     text: Any = (properties or {}).get('expiration')
     try:
-        return time.monotonic() + int(text) / 1000
+        lives = int(text) / 1000
     except (TypeError, ValueError, OverflowError):
         return None
+    since = 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
+    return time.monotonic() + lives - since

@@ -157,6 +157,12 @@ class Store:
                 thread_checkin=False,
                 **options,
             )
+        except ValueError:
+            # Its text may be a part of the password.
+            raise errors.ConfigurationError(
+                '[database] connection cannot be used: it is not a URL; in '
+                'user and password, write @ as %40 and : as %3A'
+            ) from None
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as fault:
             raise errors.ConfigurationError(
                 f'[database] connection cannot be used: {fault}'

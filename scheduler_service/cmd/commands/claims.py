@@ -126,7 +126,7 @@ def audit(args: Any, conf: Any) -> int:
             )
             if part
         )
-        print(f'{finding.kind}: {place}: {finding.text}')
+        print(output.cell(f'{finding.kind}: {place}: {finding.text}'))
     print(
         f'{len(report.findings)} differences in {report.inventories} '
         f'inventories, {report.allocations} allocations, '

@@ -38,7 +38,8 @@ def select(args: Any, conf: Any) -> int:
     except errors.NoValidHost:
         if not args.dry_run:
             # The decision is stored under it, with its reasons.
-            print(f'Request {document["request_id"]}', file=sys.stderr)
+            named = output.cell(document['request_id'])
+            print(f'Request {named}', file=sys.stderr)
         raise
     return _print(args, result, reasons.hosts)
 

@@ -12,7 +12,9 @@ from scheduler_service.model import HostsAnswer
 from tests.support.documents import (
     CONTEXT,
     DEFAULT_POOL,
+    OWNER,
     SMALL,
+    STRANGER,
 )
 from tests.support.services import hosts_of
 from tests.support.waiting import wait_until
@@ -87,6 +89,38 @@ def test_zone_keeps_its_pool_when_scheduled_again(service):
     assert (again['pool_id'], again['zone_id']) == (
         DEFAULT_POOL, zone['id'],
     )  # fmt: skip
+
+
+def test_zone_without_an_id_or_project_is_its_callers(service):
+    zone = {'name': 'shared.example.org.'}
+    p = service.client.schedule_zone(OWNER, zone)
+    q = service.client.schedule_zone(STRANGER, zone)
+    assert p['zone_id'] != q['zone_id']
+    again = {**zone, 'project_id': OWNER['project_id']}
+    ids = [
+        service.client.schedule_zone(OWNER, again)['zone_id'],
+        service.client.schedule_many(OWNER, [{'schedule_zone': zone}])[0][
+            'result'
+        ]['zone_id'],
+    ]
+    assert ids == [p['zone_id']] * 2
+
+
+@pytest.mark.parametrize(
+    'reply_to',
+    [
+        {'topic': 't' * 300},
+        {'topic': ''},
+        {'topic': 'é' * 127, 'server': 'abc'},
+        {'topic': 't', 'exchange': 'é' * 128},
+    ],
+)
+def test_a_destination_that_no_broker_has_is_refused(service, reply_to):
+    with pytest.raises(errors.InvalidRequest, match='reply_to'):
+        service.client.call(
+            CONTEXT, 'select_destinations',
+            request={'flavor': SMALL}, reply_to=reply_to,
+        )  # fmt: skip
 
 
 def test_each_request_has_its_own_reply_when_sent_as_a_batch(service):

@@ -18,6 +18,18 @@ def test_an_error_is_one_line():
     assert faults.line(error) == 'Conflict: taken: by another'
 
 
+def test_an_error_cannot_move_the_cursor_of_a_terminal():
+    error = errors.HostNotFound('There is no host \x1b]0;x\x07')
+    assert faults.line(error) == (
+        'HostNotFound: There is no host \\x1b]0;x\\x07'
+    )
+    assert faults.line(RuntimeError('\x1b[31m')).startswith(
+        'RuntimeError: \\x1b[31m (this was not expected'
+    )
+    error = errors.InvalidInventory('two', problems=['a\x1b[1m', 'b'])
+    assert faults.details(error) == ['a\\x1b[1m', 'b']
+
+
 @pytest.mark.parametrize(
     ('number', 'words'),
     [

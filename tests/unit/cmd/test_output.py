@@ -129,3 +129,8 @@ def test_fields_fit_into_80_columns(capsys):
         '  requests expired  22',
         'none yet  none',
     ]
+
+
+def test_a_title_cannot_move_the_cursor_of_a_terminal(capsys):
+    output.table([{'a': 1}], ['a'], title='Request x\n2026 \x1b[31m')
+    assert capsys.readouterr().out.startswith('Request x\\n2026 \\x1b[31m\n')

@@ -40,12 +40,29 @@ def test_masks_are_dropped_when_their_keys_are_large():
             made.append(number)
             return np.array([True, False])
 
-        return topology.mask((number, 'z' * 2**20), work)
+        return topology.mask((number, 'z' * 16_000), work)
 
-    # The 64th key is the first beyond 64 MiB.
-    for number in range(64):
+    # Of 6 bytes for each character, 697 keys have just below 64 MiB.
+    for number in range(697):
         mask(number)
-    mask(1)
-    assert made == list(range(64))
     mask(0)
-    assert made == [*range(64), 0]
+    assert made == list(range(697))
+    for number in range(697, 703):
+        mask(number)
+    mask(0)
+    assert made == [*range(703), 0]
+
+
+def test_mask_is_not_kept_when_its_key_is_very_large():
+    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
+    made = []
+
+    def work():
+        made.append(1)
+        return np.array([True, False])
+
+    for _ in range(3):
+        mask = topology.mask(frozenset(range(5000)), work)
+        assert mask is not None
+        assert mask.tolist() == [True, False]
+    assert made == [1, 1, 1]

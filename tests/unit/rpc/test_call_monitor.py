@@ -123,3 +123,14 @@ def test_a_message_without_an_expiration_has_no_deadline(text):
 def test_the_deadline_is_the_expiration_after_the_delivery():
     left = deadline_of({'expiration': '1800000'}) - time.monotonic()
     assert 1799 < left <= 1800
+
+
+def test_a_message_that_comes_again_has_no_more_time_than_when_it_was_sent():
+    minute = {'expiration': '60000'}
+    left = deadline_of(minute, time.time() - 50) - time.monotonic()
+    assert 9 < left <= 10
+    assert deadline_of(minute, time.time() - 61) < time.monotonic()
+    # The clock of a caller may be ahead.
+    left = deadline_of(minute, time.time() + 1000) - time.monotonic()
+    assert 59 < left <= 60
+    assert deadline_of({}, time.time()) is None

@@ -140,6 +140,20 @@ def test_url_is_refused_when_it_cannot_be_used(url):
         Store.connect(url)
 
 
+@pytest.mark.parametrize(
+    'url',
+    [
+        'postgresql+psycopg://u:sec@ret:secret@127.0.0.1:1/x',
+        'postgresql+psycopg://u:secret@[::1/x',
+    ],
+)
+def test_password_is_not_shown_when_it_makes_the_url_unreadable(url):
+    with pytest.raises(errors.ConfigurationError) as caught:
+        Store.connect(url)
+    assert 'write @ as %40' in str(caught.value)
+    assert 'secret' not in str(caught.value)
+
+
 def test_other_errors_are_raised_unchanged_when_the_statement_is_wrong():
     fault = sa.exc.IntegrityError('x', {}, sqlite3.IntegrityError())
     with pytest.raises(sa.exc.IntegrityError), translate_errors():
