@@ -33,9 +33,10 @@ _YIELD_S = 0.00001
 _INSTANCES_PER_JOB = 4
 # How often lanes are looked at whose next job waits for another, in seconds.
 _BLOCKED_S = 0.002
-# Lanes without jobs, and jobs that were taken, are forgotten when there are
-# so many more of them than there were left the last time.
+# Idle lanes, and jobs that were taken, are looked at when there are so many
+# more of them than were left the last time: a job may hold 30 MiB.
 _SPARE = 64
+_FEW = 4
 
 
 class RequestQueue:
@@ -359,11 +360,10 @@ class RequestQueue:
     def _forget_finished(self) -> None:
         """Forget the jobs taken last that have their results by now.
 
-        Those that take longer, such as those that extenders are asked about,
-        are looked at now and then.
+        Those that take longer are looked at when there are twice as many.
         """
         taken, self._taken = self._taken, []
-        look_at_all = len(self._pending) > 2 * self._kept_pending + _SPARE
+        look_at_all = len(self._pending) > 2 * self._kept_pending + _FEW
         if look_at_all:
             taken += self._pending
             self._pending = []

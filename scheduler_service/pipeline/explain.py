@@ -23,6 +23,8 @@ from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 
 FilterResults = Sequence[FilterResult]
+# In characters: a reason may quote what a request has, of any length.
+_LONGEST_REASON = 2000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def _rejection(
                 'lacks': miss.lacks,
                 'unit': unit,
             }
-    entry['reason'] = one.reason(table, row, request, settings)
+    entry['reason'] = _reason(one, subject, row)
     entry['sentence'] = (
         f'{one.name}: {entry["out"]:,} of {len(table):,}: {entry["reason"]}'
     )
@@ -171,11 +173,20 @@ def host_report(
     ]
 
 
+def _reason(one: HostFilter, subject: Subject, row: int) -> str:
+    """Return why a host fails, no longer than anybody reads."""
+    why = one.reason(subject.table, row, subject.request, subject.settings)
+    more = len(why) - _LONGEST_REASON
+    if more > 0:
+        return f'{why[:_LONGEST_REASON]}... ({more:,} more characters)'
+    return why
+
+
 def _host_verdict(
     one: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
     passes = bool(mask[row])
     why = ''
     if not passes:
-        why = one.reason(subject.table, row, subject.request, subject.settings)
+        why = _reason(one, subject, row)
     return {'filter': one.name, 'passes': passes, 'reason': why}

@@ -54,25 +54,27 @@ class Scope:
         forbidden aggregates, ``required=T1,!T2`` for traits; uuids and names
         are sorted.
 
-        :param most: name so many aggregates of a parameter at most, and count
-            the others
+        :param most: name so many aggregates, traits and sets at most, and
+            count the others
         """
+        sets = self.required_aggregates
         parameters = [
-            f'member_of=in:{_listed(uuids, most)}'
-            for uuids in self.required_aggregates
+            f'member_of=in:{_listed(sorted(uuids), most)}'
+            for uuids in sets[:most]
         ]
+        if len(sets) > most:
+            parameters.append(f'... ({len(sets) - most:,} more)')
         if self.forbidden_aggregates:
-            listed = _listed(self.forbidden_aggregates, most)
+            listed = _listed(sorted(self.forbidden_aggregates), most)
             parameters.append(f'member_of=!in:{listed}')
         traits = sorted(self.required_traits)
         traits += [f'!{name}' for name in sorted(self.forbidden_traits)]
         if traits:
-            parameters.append(f'required={",".join(traits)}')
+            parameters.append(f'required={_listed(traits, most)}')
         return '&'.join(parameters)
 
 
-def _listed(uuids: frozenset[str], most: int) -> str:
-    named = sorted(uuids)
+def _listed(named: list[str], most: int) -> str:
     if len(named) > most:
         named[most:] = [f'... ({len(named) - most:,} more)']
     return ','.join(named)

@@ -260,6 +260,19 @@ def test_a_job_is_taken_soon_when_the_one_before_it_gets_its_result():
     assert time.monotonic() - started < 5
 
 
+def test_few_jobs_are_kept_that_have_their_results():
+    queue = filled()
+    before = instances(1)
+    for _ in range(50):
+        job = instances(1)
+        queue.put(job)
+        assert queue.take(1, timeout=0) == [job]
+        # As with replies that are sent while the next job is taken.
+        before.finish(None)
+        before = job
+    assert len(queue.taken()) < 10
+
+
 def test_one_explanation_is_taken_at_a_time_and_few_may_wait():
     jobs = [ExplainJob(request=documents.request({})) for _ in range(32)]
     queue = filled(*jobs)

@@ -117,6 +117,15 @@ def test_all_or_nothing_gives_back_what_was_taken():
     assert len(overlay.table.instances) == 0
 
 
+def test_reasons_are_cut_where_they_quote_what_is_very_long():
+    with pytest.raises(errors.NoValidHost) as caught:
+        choose(pipeline(), availability_zone='z' * 10**6)
+    assert len(str(caught.value)) < 3000
+    (cause,) = caught.value.facts['filters']
+    assert cause['reason'].startswith('zone zzz')
+    assert cause['reason'].endswith('... (998,036 more characters)')
+
+
 def test_max_attempts_bounds_the_alternates():
     one = Settings(ram_allocation_ratio=1.0, max_attempts=1)
     assert alternates_of(choose(pipeline(settings=one))) == [[]]

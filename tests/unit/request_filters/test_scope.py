@@ -45,6 +45,18 @@ def test_query_is_in_the_syntax_of_a_placement_query():
     )
 
 
+def test_query_for_people_names_a_few_and_counts_the_others():
+    scope = Scope(
+        required_aggregates=[frozenset('ba'), frozenset('c'), frozenset('d')],
+        forbidden_aggregates={'f3', 'f2', 'f1'},
+        required_traits={'T', 'U', 'V'},
+    )
+    assert scope.query(2) == (
+        'member_of=in:a,b&member_of=in:c&... (1 more)'
+        '&member_of=!in:f1,f2,... (1 more)&required=T,U,... (1 more)'
+    )
+
+
 def test_isolated_aggregates_are_left_out_of_the_candidates():
     settings = Settings(enable_isolated_aggregate_filtering=True)
     choice, _ = choose(settings)
