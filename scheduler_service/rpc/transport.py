@@ -20,7 +20,7 @@ from oslo_messaging._drivers import common, impl_rabbit
 from oslo_messaging.transport import TransportURL
 
 from scheduler_service import errors
-from scheduler_service.rpc import driver_range
+from scheduler_service.rpc import compression, driver_range
 
 EXCEPTIONS = ['scheduler_service.errors']
 _RABBIT = 'oslo_messaging_rabbit'
@@ -153,6 +153,7 @@ def for_server(conf: Any, url: str | None = None) -> Any:
     """
     parsed = address(conf, url)
     _prepare_driver(conf, parsed)
+    compression.limit()
     if parsed.transport in _RABBIT_URLS:
         usable = driver_range.is_usable()
         parsed.transport = _LATE_ACK if usable else 'rabbit'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from tests.support import fuzzing
@@ -55,5 +57,11 @@ def test_messages_are_dropped_when_they_cannot_be_read(make_service, rabbitmq):
                     body, exchange='openstack', routing_key=topic,
                     content_type=kind, content_encoding='utf-8',
                 )  # fmt: skip
+        packed = zlib.compress(bytes(100 * 2**20))
+        producer.publish(
+            packed, exchange='openstack', routing_key=topic,
+            content_type='application/json', content_encoding='utf-8',
+            headers={'compression': 'application/x-gzip'},
+        )  # fmt: skip
     for _ in range(3):
         assert service.client.ping(CONTEXT)['database'] == 'up'
