@@ -24,10 +24,9 @@ def places(
     """
     sets = table.coded['aggregate_set']
     aggregates = table.topology.aggregates
+    zones = {number: one.zones for number, one in aggregates.items()}
     by_set = [
-        _BETWEEN.join(
-            sorted({zone for one in ids for zone in aggregates[one].zones})
-        )
+        _BETWEEN.join(sorted({zone for one in ids for zone in zones[one]}))
         or default
         for ids in sets.values
     ]

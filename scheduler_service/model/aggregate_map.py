@@ -14,6 +14,19 @@ _MOST_KEPT = 512
 _LONGEST_KEPT = 4096
 
 
+class SharedUuids(frozenset[str]):
+    """Uuids of aggregates that are kept once, for all requests.
+
+    In a key they take no memory of their own, so their text is short: keys
+    are weighed by their texts.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f'<{len(self)} uuids>'
+
+
 class AggregateMap(dict[int, Aggregate]):
     """Aggregates by id, which do not change.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_service.model import Aggregate, Request
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
 from scheduler_service.request_filters.base import RequestFilter, Scope
 from scheduler_service.request_filters.support.aggregate_index import uuids_by
 from scheduler_service.settings import Settings
@@ -41,12 +41,11 @@ class IsolateAggregates(RequestFilter):
         required = every & _required_traits(request)
 
         def work() -> frozenset[str]:
-            return frozenset().union(
-                *(
-                    uuids
-                    for traits, uuids in reserved.items()
-                    if not traits <= required
-                )
+            return SharedUuids(
+                uuid
+                for traits, uuids in reserved.items()
+                if not traits <= required
+                for uuid in uuids
             )
 
         scope.forbid(aggregates.memoize(('isolated from', required), work))

@@ -37,6 +37,7 @@ T = TypeVar('T')
 REVISION = 'revision'
 _RETRIES = 20
 _SERIALIZATION = '40001'
+_NOT_A_URL = '[database] connection is not a URL: write @ as %40, : as %3A'
 
 
 class ChangeRecord(msgspec.Struct, omit_defaults=True):
@@ -157,12 +158,8 @@ class Store:
                 thread_checkin=False,
                 **options,
             )
-        except ValueError:
-            # Its text may be a part of the password.
-            raise errors.ConfigurationError(
-                '[database] connection cannot be used: it is not a URL; in '
-                'user and password, write @ as %40 and : as %3A'
-            ) from None
+        except ValueError:  # Its text may be a part of the password.
+            raise errors.ConfigurationError(_NOT_A_URL) from None
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as fault:
             raise errors.ConfigurationError(
                 f'[database] connection cannot be used: {fault}'

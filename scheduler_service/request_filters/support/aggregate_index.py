@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from scheduler_service.model import Aggregate
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
 
 _NONE: frozenset[str] = frozenset()
 Keys = Callable[[Aggregate], Iterable[Any]]
@@ -26,7 +26,7 @@ def uuids_by(
         for aggregate in aggregates.values():
             for key in keys(aggregate):
                 found.setdefault(key, set()).add(aggregate.uuid)
-        return {key: frozenset(uuids) for key, uuids in found.items()}
+        return {key: SharedUuids(uuids) for key, uuids in found.items()}
 
     index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
     return index

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scheduler_service.testing import table
 
 
-def test_masks_are_dropped_when_there_are_too_many():
-    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
-    made = []
+class Masks:
+    """Asks for masks by keys, and notes which had to be made."""
 
-    def mask(number):
-        def work():
-            made.append(number)
+    def __init__(self) -> None:
+        hosts = [{'host': 'a'}, {'host': 'b'}]
+        self._topology = table({'hosts': hosts}).topology
+        self.made: list[Any] = []
+
+    def ask(self, key: Any, number: int = 0) -> None:
+        def work() -> Any:
+            self.made.append(number)
             return np.array([True, False])
 
-        return topology.mask(number, work)
+        mask = self._topology.mask(key, work)
+        assert mask is not None
+        assert mask.tolist() == [True, False]
 
+
+def test_masks_are_dropped_when_there_are_too_many():
+    masks = Masks()
     for number in range(20_000):
-        mask(number)
-    mask(19_999)
-    assert made == list(range(20_000))
-    mask(0)
-    assert made[-1] == 0
+        masks.ask(number, number)
+    masks.ask(19_999, 19_999)
+    assert masks.made == list(range(20_000))
+    masks.ask(0, 0)
+    assert masks.made[-1] == 0
 
 
 def test_mask_is_none_when_it_passes_every_host():
@@ -32,37 +43,24 @@ def test_mask_is_none_when_it_passes_every_host():
 
 
 def test_masks_are_dropped_when_their_keys_are_large():
-    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
-    made = []
+    masks = Masks()
 
-    def mask(number):
-        def work():
-            made.append(number)
-            return np.array([True, False])
-
-        return topology.mask((number, 'z' * 16_000), work)
+    def ask(number):
+        masks.ask((number, 'z' * 16_000), number)
 
     # Of 6 bytes for each character, 697 keys have just below 64 MiB.
     for number in range(697):
-        mask(number)
-    mask(0)
-    assert made == list(range(697))
+        ask(number)
+    ask(0)
+    assert masks.made == list(range(697))
     for number in range(697, 703):
-        mask(number)
-    mask(0)
-    assert made == [*range(703), 0]
+        ask(number)
+    ask(0)
+    assert masks.made == [*range(703), 0]
 
 
 def test_mask_is_not_kept_when_its_key_is_very_large():
-    topology = table({'hosts': [{'host': 'a'}, {'host': 'b'}]}).topology
-    made = []
-
-    def work():
-        made.append(1)
-        return np.array([True, False])
-
+    masks = Masks()
     for _ in range(3):
-        mask = topology.mask(frozenset(range(5000)), work)
-        assert mask is not None
-        assert mask.tolist() == [True, False]
-    assert made == [1, 1, 1]
+        masks.ask(frozenset(range(5000)))
+    assert len(masks.made) == 3
