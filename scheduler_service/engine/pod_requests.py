@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from scheduler_service.engine.sized_cache import SizedCache
 from scheduler_service.extender import pod_keys, reading, wire
 from scheduler_service.extender.usage import Usage, usage_of
 from scheduler_service.model import Request
@@ -37,8 +38,7 @@ class PodRequests:
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._known: dict[str, Asked] = {}
-        self._size = 0
+        self._known = SizedCache[str, Asked](_MOST, _MOST_SIZE)
         # The pod that was asked about last, and what it asks for.
         self._last: tuple[Any, Asked] | None = None
 
@@ -69,12 +69,5 @@ class PodRequests:
                 f'{_MOST_CLASSES}'
             )
         if key is not None:
-            self._remember(key, asked)
+            self._known.put(key, asked, len(key))
         return asked
-
-    def _remember(self, key: str, asked: Asked) -> None:
-        if len(self._known) >= _MOST or self._size + len(key) > _MOST_SIZE:
-            self._known.clear()
-            self._size = 0
-        self._known[key] = asked
-        self._size += len(key)

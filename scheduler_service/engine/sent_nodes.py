@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_service.columns import HostTable, build_table
+from scheduler_service.engine.sized_cache import SizedCache
 from scheduler_service.extender import wire
 from scheduler_service.extender.nodes import (
     NodeHost,
@@ -55,8 +56,9 @@ class SentNodes:
     def __init__(self, unknown: UnknownNodes) -> None:
         self._unknown = unknown
         # Digest of a node's JSON -> what was read from it.
-        self._cached: dict[bytes, NodeHost] = {}
-        self._cached_size = 0
+        self._cached = SizedCache[bytes, NodeHost](
+            _MAX_CACHED_NODES, _MAX_CACHED_SIZE
+        )
 
     def table_of(
         self,
@@ -119,16 +121,5 @@ class SentNodes:
         if cached is None:
             cached = self._unknown.reader.read(wire.decode(node))
             if len(cached.host.resources) <= _MAX_CACHED_CLASSES:
-                self._cache(key, cached, len(memoryview(node)))
+                self._cached.put(key, cached, len(memoryview(node)))
         return cached
-
-    def _cache(self, key: bytes, node: NodeHost, size: int) -> None:
-        """Cache a node that was read from *size* bytes."""
-        if (
-            len(self._cached) >= _MAX_CACHED_NODES
-            or self._cached_size + size > _MAX_CACHED_SIZE
-        ):
-            self._cached.clear()
-            self._cached_size = 0
-        self._cached[key] = node
-        self._cached_size += size

@@ -29,7 +29,7 @@ from scheduler_service.model import (
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
-from scheduler_service.rpc import authorization
+from scheduler_service.rpc import authorization, queues
 from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.cast_replies import CastReplySender
 from scheduler_service.rpc.incoming import deadline, delivered
@@ -39,8 +39,6 @@ from scheduler_service.rpc.undo import undo_each_of, undo_of
 LOG = logging.getLogger(__name__)
 VERSION = '1.2'
 _MAX_ENTRIES = 1000
-# In bytes: what AMQP allows.
-_LONGEST_QUEUE = 255
 
 
 class ReplyTo(Document):
@@ -52,12 +50,12 @@ class ReplyTo(Document):
     method: str = 'scheduler_answer'
 
     def __post_init__(self) -> None:
-        queue = f'{self.topic}.{self.server or ""}'
-        for name in (queue, self.exchange or ''):
-            if len(name.encode()) > _LONGEST_QUEUE:
+        queue = f'{self.topic}.{self.server}' if self.server else self.topic
+        for name in (queue, self.exchange):
+            if name is not None and not queues.is_name(name):
                 raise ValueError(
-                    f'names of queues and exchanges have at most '
-                    f'{_LONGEST_QUEUE} bytes'
+                    'names of queues and exchanges have at most '
+                    f'{queues.LONGEST_NAME} bytes'
                 )
 
 

@@ -25,6 +25,13 @@ from oslo_messaging._drivers import impl_rabbit as stock
 from scheduler_service import errors
 
 LOG = logging.getLogger(__name__)
+# Of a queue or an exchange, in bytes.
+LONGEST_NAME = 255
+
+
+def is_name(text: str) -> bool:
+    """Whether a queue or an exchange of the broker can have a name."""
+    return 0 < len(text.encode(errors='replace')) <= LONGEST_NAME
 
 
 def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from oslo_messaging._drivers import amqp, amqpdriver, common
 
+from scheduler_service.rpc import queues
+
 LOG = logging.getLogger(__name__)
-# Of a queue, in bytes.
-_LONGEST_NAME = 255
 _encode = msgspec.json.Encoder().encode
 
 
@@ -129,8 +129,7 @@ def reply_address(message: Any) -> tuple[str | None, str | None]:
     found, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
     if not (isinstance(found, str) and isinstance(queue, str)):
         return None, None
-    is_name = 0 < len(queue.encode(errors='replace')) <= _LONGEST_NAME
-    return (found, queue) if is_name else (None, None)
+    return (found, queue) if queues.is_name(queue) else (None, None)
 
 
 def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:

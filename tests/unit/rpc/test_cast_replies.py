@@ -10,6 +10,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from scheduler_service.rpc.endpoints import ReplyTo
 from tests.support.services import new_conf
 
 CONTEXT = {'user_id': 'u'}
@@ -121,3 +122,10 @@ def test_clients_of_destinations_are_limited_in_number():
         sender.cast(CONTEXT, wanted, {'result': None})
     assert len(sender._clients) == 1
     bus.cleanup()
+
+
+def test_a_destination_may_have_the_longest_name_there_is():
+    assert len(ReplyTo(topic='t' * 255).topic) == 255
+    assert ReplyTo(topic='t' * 200, server='s' * 54).server == 's' * 54
+    with pytest.raises(ValueError, match='at most 255 bytes'):
+        ReplyTo(topic='t' * 200, server='s' * 55)
