@@ -63,6 +63,13 @@ class Delivery:
             return getattr(self._on_reply, 'destination', None)
         return getattr(self._message, 'reply_q', None)
 
+    @property
+    def refused(self) -> bool:
+        """Whether its destination took no reply a moment ago."""
+        if self._on_reply is not None:
+            return False
+        return bool(getattr(self._message, 'reply_refused', False))
+
     def __call__(self) -> None:
         """Deliver; called again, it goes on with the step that failed."""
         self._serialize()

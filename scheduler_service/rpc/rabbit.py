@@ -337,8 +337,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
 
         :return: whether it was published
         """
-        now = time.monotonic()
-        if now < self._paused_until or now < self._refusing.get(queue, 0.0):
+        if time.monotonic() < self._paused_until or self.refuses(queue):
             return False
         conn = getattr(self._local, 'conn', None)
         if conn is None:
@@ -364,6 +363,10 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
                 return True
         self._local.conn = None
         return False
+
+    def refuses(self, queue: str) -> bool:
+        """Whether a queue was missing or full a moment ago."""
+        return time.monotonic() < self._refusing.get(queue, 0.0)
 
     def _note_refusal(self, queue: str) -> None:
         """Send nothing to a queue in this way for a moment."""

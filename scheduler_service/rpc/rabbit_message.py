@@ -70,6 +70,11 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         self.settled = sent
         return sent
 
+    @property
+    def reply_refused(self) -> bool:
+        """Whether the caller's queue was missing or full a moment ago."""
+        return bool(self.listener.driver.refuses(self.reply_q))
+
     def heartbeat(self) -> None:
         """Tell the caller that the request is still worked on.
 

@@ -24,6 +24,9 @@ LOG = logging.getLogger(__name__)
 # at first, and at most. The time doubles from one to the other.
 _RETRY_S = 0.25
 _MAX_RETRY_S = 2.0
+# How many destinations are tried again in a second, all together. An attempt
+# takes some 3 ms, and is at the cost of whatever else the daemon does.
+_MAX_RETRIES_A_SECOND = 200
 _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
 # How many replies may wait for one destination; further ones are dropped.
@@ -87,6 +90,7 @@ class ReplyPublisher:
     again, and a full queue may be emptied, so a delivery is repeated for a
     minute. Others are not held up: what is for the same destination waits in
     one line, of which one delivery at a time is tried, ever more rarely.
+    Threads take a new delivery and the next of a line by turns.
     """
 
     def __init__(self, health: Health, threads: int = 2) -> None:
@@ -99,7 +103,7 @@ class ReplyPublisher:
         # Notified where a thread may have to do something, or wait for less
         # long than it meant to.
         self._changed = threading.Condition(threading.Lock())
-        self._ending = False
+        self._ending = self._retried = False
         self._waiting = self._in_lines = 0
         self._started: dict[int, float] = {}
         self._threads = [
@@ -114,20 +118,27 @@ class ReplyPublisher:
         for thread in self._threads:
             thread.start()
 
-    def put(self, delivery: Deliverable) -> None:
+    def put(self, delivery: Deliverable, refused: bool = False) -> None:
         """Have a delivery run by the next thread that is free.
 
         Where others wait for its destination, it waits behind them.
+
+        :param refused: its destination took no reply a moment ago: it is
+            tried again as if this had been its first attempt
         """
         task = _Waiting(delivery, time.monotonic() + _GIVE_UP_S)
         with self._changed:
             self._waiting += 1
-            line = self._lines.get(_key(delivery))
-            if line is None:
+            key = _key(delivery)
+            line = self._lines.get(key)
+            if line is not None:
+                dropped = self._append(line, task)
+            elif refused:
+                dropped = self._put_back(_Line(key), task)
+            else:
                 self._tasks.append(task)
                 self._changed.notify()
                 return
-            dropped = self._append(line, task)
         self._settle(task, dropped, _FULL_LINE)
 
     def check_health(self) -> None:
@@ -175,11 +186,14 @@ class ReplyPublisher:
             while True:
                 due = self._due[0][0] if self._due else None
                 left = None if due is None else due - time.monotonic()
-                if left is not None and left <= 0.0:
+                is_due = left is not None and left <= 0.0
+                if is_due and not (self._tasks and self._retried):
+                    self._retried = True
                     line = heapq.heappop(self._due)[2]
                     self._in_lines -= 1
                     return line.waiting.popleft(), line
                 if self._tasks:
+                    self._retried = False
                     return self._tasks.popleft(), None
                 if self._ending:
                     return None
@@ -241,6 +255,7 @@ class ReplyPublisher:
         if line.key in self._lines:
             line.delay = min(2 * line.delay, _MAX_RETRY_S)
         self._lines[line.key] = line
+        line.delay = max(line.delay, len(self._lines) / _MAX_RETRIES_A_SECOND)
         line.waiting.appendleft(task)
         self._in_lines += 1
         dropped = self._expired(line)

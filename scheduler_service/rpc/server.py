@@ -245,7 +245,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 message, None, error, reply.on_reply, failure=reply.failure
             )
         if not delivery.try_send_now():
-            self._publisher.put(delivery)
+            self._publisher.put(delivery, delivery.refused)
 
 
 def new_server(

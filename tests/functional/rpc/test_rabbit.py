@@ -275,7 +275,9 @@ def test_queue_is_left_alone_for_a_moment_when_it_refused(
 ):
     monkeypatch.setattr(rabbit, '_PAUSE_S', 60.0)
     queue = f'reply_{uuid.uuid4().hex}'
+    assert not driver.refuses(queue)
     assert not driver.try_publish(queue, b'{}')
+    assert driver.refuses(queue)
     declare(channel, queue)
     assert not driver.try_publish(queue, b'{}')
     assert ready(channel, queue) == 0

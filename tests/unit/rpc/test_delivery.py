@@ -37,6 +37,7 @@ class DirectMessage(Message):
     def __init__(self, steps: list[str], accepts: bool = True) -> None:
         super().__init__(steps)
         self.accepts = accepts
+        self.reply_refused = not accepts
 
     def try_reply(self, reply=None, failure=None) -> bool:
         self.steps.append('try_reply')
@@ -108,7 +109,9 @@ def test_try_send_now_acknowledges_what_was_sent():
 def test_try_send_now_leaves_the_message_where_it_was_not_sent():
     steps: list[str] = []
     message = DirectMessage(steps, accepts=False)
-    assert not Delivery(message, 1, None).try_send_now()
+    delivery = Delivery(message, 1, None)
+    assert not delivery.try_send_now()
+    assert delivery.refused
     assert steps == ['try_reply']
 
 

@@ -331,3 +331,53 @@ def test_a_line_is_tried_in_time_whichever_thread_hangs(publisher):
         finally:
             hanging.released.set()
         assert hanging.delivered.wait(10)
+
+
+def test_a_refused_reply_waits_in_line_at_once(publisher):
+    """Its first attempt was made already, by the thread that put it."""
+    refused = [Recorded(destination=f'gone-{one}') for one in range(200)]
+    for one in refused:
+        publisher.put(one, refused=True)
+    assert not any(one.attempts for one in refused)
+    # Only a few of them count against the prefetch.
+    held = [one for one in refused if not one.acknowledged.is_set()]
+    assert held == refused[:16]
+    assert all(one.delivered.wait(10) for one in refused)
+    assert all(one.attempts == 1 for one in refused)
+
+
+def test_many_destinations_are_tried_more_rarely(health, monkeypatch):
+    monkeypatch.setattr(reply_publisher, '_MAX_RETRIES_A_SECOND', 1)
+    publisher = ReplyPublisher(health)
+    publisher.start()
+    few = Recorded(destination='gone-0')
+    publisher.put(few, refused=True)
+    more = [Recorded(destination=f'gone-{one}') for one in range(1, 60)]
+    for one in more:
+        publisher.put(one, refused=True)
+    assert few.delivered.wait(10)
+    assert not more[-1].delivered.wait(2)
+    assert not more[-1].attempts
+
+
+def test_new_replies_and_retries_take_turns(health):
+    publisher = ReplyPublisher(health, threads=1)
+    order: list[str] = []
+
+    class Noted(Recorded):
+        def __call__(self) -> None:
+            order.append(self.destination)
+
+    tried_again = [Noted(destination=f'again-{one}') for one in range(3)]
+    for one in tried_again:
+        publisher.put(one, refused=True)
+    for _ in range(6):
+        publisher.put(Noted(destination='new'))
+    # By then all of the refused ones are due.
+    time.sleep(0.4)
+    publisher.start()
+    assert publisher.stop(10)
+    assert order == [
+        'again-0', 'new', 'again-1', 'new', 'again-2', 'new', 'new', 'new',
+        'new',
+    ]  # fmt: skip
