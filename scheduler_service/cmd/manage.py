@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command line is wrong; 130: interrupted
     """
     words = sys.argv[1:] if argv is None else list(argv)
+    _replace_closed_streams()
     if argv is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     args = parser.build().parse_args(words)
@@ -59,6 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         os._exit(status)
     return status
+
+
+def _replace_closed_streams() -> None:
+    """Have what is written to a closed standard stream go nowhere.
+
+    The next file or connection would get its number, too.
+    """
+    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _run_and_report(args: Any, words: Sequence[str]) -> int:

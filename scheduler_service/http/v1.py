@@ -17,13 +17,15 @@ from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.extender import wire
 from scheduler_service.http import wsgi
-from scheduler_service.model import Request, documents
+from scheduler_service.model import Request, document_text, documents
 from scheduler_service.model.inventory import Document
 from scheduler_service.policies import Enforcer
 
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000
 _TIMEOUT_S = 30.0
+# So many keys that are there twice are named.
+_MOST_NAMED = 20
 
 
 class _ExplainArgs(Document):
@@ -54,13 +56,13 @@ class Explain(_Checked):
         """Explain a request; nothing is claimed."""
         self.authorize(req, 'explain')
         try:
-            arguments = msgspec.json.decode(req.bounded_stream.read())
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            RecursionError,
-        ) as fault:
+            arguments, twice = document_text.parse_json(
+                req.bounded_stream.read()
+            )
+        except (ValueError, RecursionError) as fault:
             raise errors.InvalidRequest(f'not JSON: {fault}') from None
+        if twice:
+            raise errors.InvalidRequest('; '.join(twice[:_MOST_NAMED]))
         documents.check_depth(arguments)
         documents.check_text(arguments)
         parsed = documents.arguments(arguments, _ExplainArgs)

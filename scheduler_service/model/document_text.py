@@ -48,10 +48,19 @@ def parse(text: bytes) -> tuple[Any, list[str]]:
         this kind
     """
     if text.lstrip()[:1] in _JSON_STARTS:
-        # The strict parser; the second one finds keys, and is more lenient.
-        value = msgspec.json.decode(text)
-        return value, _twice_in_json(text)
+        return parse_json(text)
     return _parse_yaml(text)
+
+
+def parse_json(text: bytes) -> tuple[Any, list[str]]:
+    """Return plain values, and a sentence for each key that is there twice.
+
+    :raises ValueError: it is not JSON
+    :raises RecursionError: it is nested too deeply
+    """
+    # The strict parser; the second one finds keys, and is more lenient.
+    value = msgspec.json.decode(text)
+    return value, _twice_in_json(text)
 
 
 def _twice_in_json(text: bytes) -> list[str]:
@@ -115,16 +124,14 @@ class _Loader(_Base):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> Any:
+        """Refuse integers that Python could not print, hexadecimal or not."""
         most = sys.get_int_max_str_digits()
-        try:
-            return super().construct_yaml_int(node)
-        except ValueError:
-            if not 0 < most < len(node.value):
-                raise
+        if 0 < most < len(node.value):
             line = node.start_mark.line + 1
             raise ValueError(
                 f'line {line}: expected an integer of at most {most} digits'
-            ) from None
+            )
+        return super().construct_yaml_int(node)
 
 
 _Loader.add_constructor('tag:yaml.org,2002:int', _Loader.construct_yaml_int)

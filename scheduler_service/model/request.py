@@ -26,6 +26,8 @@ from scheduler_service.model.limits import Name, Short
 
 MAX_INSTANCES = 1000
 _NO_TRAITS: frozenset[str] = frozenset()
+# Stands for all amounts of a resource class that no host has.
+_TOO_MUCH = 10**15
 _PLACING = 'placing now'
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
@@ -238,7 +240,7 @@ class Request(Document, dict=True):
         for key, value in flavor.extra_specs.items():
             scope, _, name = key.partition(':')
             if scope == 'resources' and name and _is_amount(value):
-                amounts[name] = int(value)
+                amounts[name] = _amount(value)
         return {name: amount for name, amount in amounts.items() if amount}
 
     @functools.cached_property
@@ -358,8 +360,14 @@ Entry = SelectEntry | ZoneEntry | errors.SchedulerError
 
 
 def _is_amount(value: str) -> bool:
-    """Whether the text is an integer from 0 up that a claim can hold."""
-    return value.isascii() and value.isdigit() and len(value) <= 15
+    """Whether the text is an integer from 0 up."""
+    return value.isascii() and value.isdigit()
+
+
+def _amount(digits: str) -> int:
+    """Return an integer; for one of more than 15 digits what no host has."""
+    significant = digits.lstrip('0')
+    return int(significant or '0') if len(significant) <= 15 else _TOO_MUCH
 
 
 def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:

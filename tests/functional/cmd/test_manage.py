@@ -31,6 +31,26 @@ def test_db_check_fails_when_tables_are_missing(tmp_path, capsys):
     assert 'db sync' in capsys.readouterr().err
 
 
+def test_a_command_runs_where_the_standard_streams_are_closed(tmp_path):
+    config = tmp_path / 'c.conf'
+    config.write_text(f'[database]\nconnection=sqlite:///{tmp_path}/c.db\n')
+    program = f'{sys.executable} -m scheduler_service.cmd.manage'
+    program += f' --config-file {config}'
+    for words in ('db sync', 'host list', 'host list --sort host'):
+        done = subprocess.run(
+            f'{program} {words} <&- >&-',
+            shell=True, stderr=subprocess.PIPE, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ''), words
+    done = subprocess.run(
+        f'{program} host show none 2>&-',
+        shell=True, stdout=subprocess.PIPE, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, '')
+
+
 def test_inventory_show_counts_what_was_imported(run):
     rows = printed_json(run('inventory', 'show', '-f', 'json'))
     counts = {row['what']: row['count'] for row in rows}

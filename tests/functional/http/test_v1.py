@@ -37,6 +37,8 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
         ('POST', '/v1/explain', b'{', 400, 'InvalidRequest'),
         ('POST', '/v1/explain', b'', 400, 'InvalidRequest'),
         ('POST', '/v1/explain', b'[' * 9999, 400, 'InvalidRequest'),
+        ('POST', '/v1/explain', b'{"request": {}, "request": {}}', 400,
+         'InvalidRequest'),
         ('POST', '/v1/explain', {'request': {'flavor': 1}}, 400,
          'InvalidRequest'),
         ('POST', '/v1/explain', {'request': {}, 'host': 'no'}, 404,

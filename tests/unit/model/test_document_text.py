@@ -24,8 +24,9 @@ def test_a_key_that_is_there_twice_is_found_in_json():
     ]
 
 
-def test_a_number_of_too_many_digits_is_refused_with_its_line():
-    text = b'hosts:\n- {host: a, vcpus: -1' + b'0' * 5000 + b'}\n'
+@pytest.mark.parametrize('start', [b'-1', b'0x1', b'0b1'])
+def test_a_number_of_too_many_digits_is_refused_with_its_line(start):
+    text = b'hosts:\n- {host: a, vcpus: ' + start + b'0' * 5000 + b'}\n'
     with pytest.raises(errors.InvalidInventory) as caught:
         documents.read(text, 'a.yaml')
     assert caught.value.args[0] == (

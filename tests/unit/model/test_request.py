@@ -42,6 +42,8 @@ def test_resources_are_those_of_flavor_and_extra_specs():
             'resources:VCPU': '0',
             'resources:CUSTOM_BAD': '-1',
             'resources:CUSTOM_WORD': 'many',
+            'resources:CUSTOM_ZEROS': '0' * 20 + '7',
+            'resources:CUSTOM_MORE': '9' * 5000,
         },
     }  # fmt: skip
     request = documents.request({'flavor': flavor})
@@ -49,6 +51,8 @@ def test_resources_are_those_of_flavor_and_extra_specs():
         'MEMORY_MB': 512,
         'DISK_GB': 5,
         'CUSTOM_FPGA': 2,
+        'CUSTOM_ZEROS': 7,
+        'CUSTOM_MORE': 10**15,
     }
     assert request.disk_mb == 3 * 1024 + 1025
 
