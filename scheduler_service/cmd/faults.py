@@ -30,7 +30,7 @@ def line(fault: BaseException) -> str:
         text = str(fault.args[0]) if fault.args else ''
         return f'{fault.name}: {_on_one_line(text)}'
     if isinstance(fault, OSError):
-        return f'OSError: {of_file(fault)}'
+        return f'OSError: {_on_one_line(of_file(fault))}'
     text = _on_one_line(str(fault))[:300]
     return (
         f'{type(fault).__name__}: {text} (this was not expected; with '

@@ -14,6 +14,7 @@ from typing import Any
 from oslo_log import formatters, log
 
 from scheduler_service import errors
+from scheduler_service.cmd import tables
 
 _PRODUCT = 'scheduler_service'
 # All that ends a line or moves a terminal's cursor, but for the tab, and what
@@ -77,6 +78,14 @@ def set_up(conf: Any) -> None:
             )
 
 
+class _CommandFormatter(logging.Formatter):
+    """Writes messages that cannot move the cursor of a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the message of a record, without its traceback."""
+        return tables.cell(super().formatMessage(record))
+
+
 def set_up_command(debug: bool = False) -> None:
     """Have a command print warnings of ours.
 
@@ -88,7 +97,9 @@ def set_up_command(debug: bool = False) -> None:
         # Whoever runs commands in its own process has set it up already.
         return
     level = logging.WARNING if debug else logging.CRITICAL
-    logging.basicConfig(format='%(message)s', level=level)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_CommandFormatter('%(message)s'))
+    logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger('scheduler_service').setLevel(logging.WARNING)
 
 

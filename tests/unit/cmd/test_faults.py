@@ -26,6 +26,10 @@ def test_an_error_cannot_move_the_cursor_of_a_terminal():
     assert faults.line(RuntimeError('\x1b[31m')).startswith(
         'RuntimeError: \\x1b[31m (this was not expected'
     )
+    missing = FileNotFoundError(errno.ENOENT, 'said', 'a\x1b[1m')
+    assert faults.line(missing) == (
+        'OSError: a\\x1b[1m: there is no such file or folder (said)'
+    )
     error = errors.InvalidInventory('two', problems=['a\x1b[1m', 'b'])
     assert faults.details(error) == ['a\\x1b[1m', 'b']
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -129,3 +130,16 @@ def _record(message, exc_info=None):
     return logging.LogRecord(
         'one.of', logging.ERROR, 'a.py', 1, message, (), exc_info
     )
+
+
+def test_a_warning_of_a_command_cannot_move_the_cursor():
+    program = (
+        'import logging; from scheduler_service.cmd import log_levels; '
+        'log_levels.set_up_command(); '
+        'logging.getLogger("scheduler_service").warning("a\\x1b[1m%s", "b\\n")'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', program],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stderr == 'a\\x1b[1mb\\n\n'
