@@ -14,8 +14,9 @@ function install_scheduler_service {
 # Write the configuration file.
 function configure_scheduler_service {
     local conf=$SCHEDULER_SERVICE_CONF
-    sudo install -d -o "$STACK_USER" "$SCHEDULER_SERVICE_CONF_DIR"
-    cp "$SCHEDULER_SERVICE_DIR/etc/scheduler_service/scheduler_service.conf" \
+    sudo install -d -m 0750 -o "$STACK_USER" "$SCHEDULER_SERVICE_CONF_DIR"
+    # It will have passwords.
+    install -m 0640 "$SCHEDULER_SERVICE_DIR/etc/scheduler_service/scheduler_service.conf" \
         "$conf"
     iniset "$conf" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
     iniset "$conf" database connection \

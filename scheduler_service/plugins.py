@@ -129,7 +129,16 @@ def _classes(path: str) -> list[Any]:
         raise errors.FilterNotFound(
             f'{path} cannot be loaded: {fault}', names=[path]
         ) from fault
-    return [target] if inspect.isclass(target) else list(target())
+    if inspect.isclass(target):
+        return [target]
+    try:
+        return list(target())
+    except Exception as fault:
+        raise errors.FilterNotFound(
+            f'{path} is neither a class nor a function that returns classes: '
+            f'{fault}',
+            names=[path],
+        ) from fault
 
 
 def _name(kind: Any) -> str:

@@ -13,6 +13,7 @@ cd "$folder"
 names="DNS:$service,DNS:$service.cluster.local,DNS:localhost,IP:127.0.0.1"
 for one in "$@"; do
     case $one in
+        *:*) names+=",IP:$one" ;;
         *[!0-9.]*) names+=",DNS:$one" ;;
         *) names+=",IP:$one" ;;
     esac

@@ -9,6 +9,7 @@ import configparser
 import copy
 import logging
 import re
+from logging.handlers import SysLogHandler
 from typing import Any
 
 from oslo_log import formatters, log
@@ -115,6 +116,11 @@ def check(conf: Any) -> None:
                 f'[DEFAULT] default_log_levels: {name}={level}: '
                 'there is no such level'
             )
+    facility = conf.syslog_log_facility.lower().removeprefix('log_')
+    if conf.use_syslog and facility not in SysLogHandler.facility_names:
+        raise errors.ConfigurationError(
+            f'[DEFAULT] syslog_log_facility: there is no {facility}'
+        )
     path = conf.log_config_append
     if not path:
         return

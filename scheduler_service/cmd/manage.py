@@ -7,7 +7,6 @@ Every command is a function of (arguments, configuration) in a module of
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import math
@@ -20,7 +19,7 @@ from concurrent import futures
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import faults, parser, threads
+from scheduler_service.cmd import faults, parser, streams, threads
 from scheduler_service.cmd.parser_parts import WrongUsage
 
 _MODULES = {
@@ -43,6 +42,7 @@ _SHARE = 0.9
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
+@streams.program(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status.
 
@@ -50,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         command line is wrong; 130: interrupted
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    _replace_closed_streams()
     if argv is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     args = parser.build().parse_args(words)
@@ -60,16 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         os._exit(status)
     return status
-
-
-def _replace_closed_streams() -> None:
-    """Have what is written to a closed standard stream go nowhere.
-
-    The next file or connection would get its number, too.
-    """
-    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _run_and_report(args: Any, words: Sequence[str]) -> int:
@@ -82,7 +71,7 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
     except WrongUsage as fault:
         return parser.refuse(args, str(fault))
     except BrokenPipeError:
-        _drop_output()
+        streams.drop_output()
         return 1
     except KeyboardInterrupt:
         return 130
@@ -93,14 +82,8 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
         for one in faults.details(fault):
             print(f'  {one}', file=sys.stderr)
         if isinstance(fault, OSError):
-            _drop_output()
+            streams.drop_output()
         return 1
-
-
-def _drop_output() -> None:
-    """Have what is not written yet go nowhere, instead of failing again."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_encoding(words: Sequence[str]) -> None:

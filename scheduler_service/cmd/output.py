@@ -9,6 +9,7 @@ import contextlib
 import csv
 import difflib
 import io
+import os
 import re
 import shutil
 import sys
@@ -174,7 +175,7 @@ def table(
 
 def say(text: str, style: str = '') -> None:
     """Print a sentence, on a terminal in a style."""
-    if style and sys.stdout.isatty():
+    if style and sys.stdout.isatty() and 'NO_COLOR' not in os.environ:
         text = f'{_STYLES[style]}{text}{_PLAIN}'
     write([text])
 
@@ -255,7 +256,13 @@ def write(lines: Iterable[str]) -> None:
 def document(value: Any, form: str) -> None:
     """Print a document as JSON or YAML."""
     kind = 'yaml' if form == 'yaml' else 'json'
-    sys.stdout.write(documents.dump(value, kind).decode().rstrip('\n') + '\n')
+    text = documents.dump(value, kind).rstrip(b'\n') + b'\n'
+    # In UTF-8, whatever the encoding of the terminal: programs read it.
+    if hasattr(sys.stdout, 'buffer'):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+    else:
+        sys.stdout.write(text.decode())
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from scheduler_service.cmd import completion
+from scheduler_service.cmd import completion, tables
 
 _UNKNOWN = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S)
 _NO_ARGUMENT = re.compile(r'unrecognized arguments:.*? (--?[\w-]+)', re.S)
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and end the program with the status 2."""
-        super().error(message + self._nearest(message))
+        super().error(tables.cell(message + self._nearest(message)))
 
     def _nearest(self, message: str) -> str:
         word, known = '', set[str]()

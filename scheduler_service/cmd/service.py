@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler_service.cmd import completion
+from scheduler_service.cmd import completion, streams
 
 
+@streams.program(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; a signal to stop ends the process with status 0.
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'scheduler-service: {faults.line(fault)}', file=sys.stderr)
         return 1
     except options.FAULTS as fault:
-        print(f'scheduler-service: {fault}', file=sys.stderr)
+        name = errors.ConfigurationError.__name__
+        print(f'scheduler-service: {name}: {fault}', file=sys.stderr)
         return 1
     except errors.ConfigurationError as fault:
         print(f'scheduler-service: {fault.name}: {fault}', file=sys.stderr)

@@ -183,6 +183,10 @@ class HttpServing:
         :raises ConfigurationError: a file cannot be used
         """
         if not group.cert_file:
+            if group.key_file:
+                raise errors.ConfigurationError(
+                    '[http] key_file needs cert_file, too'
+                )
             return None, b''
         from scheduler_service.http import tls
 

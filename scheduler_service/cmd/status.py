@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from scheduler_service.cmd import completion
+from scheduler_service.cmd import completion, streams
 from scheduler_service.cmd.parser_parts import Version
 
 _PROGRAM = 'scheduler-status'
@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     return built
 
 
+@streams.program(failed=255)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks and print what they found.
 

@@ -12,9 +12,12 @@ from typing import Any
 _GAP = '  '
 # A column is made no narrower than this to fit a terminal.
 _NARROWEST = 8
-# Control characters would move the cursor of the terminal, or worse.
+# Control characters would move the cursor of the terminal, or worse; others
+# turn the direction in which a line is read.
+_TURNING = (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CONTROLS = {
-    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))
+    code: repr(chr(code))[1:-1]
+    for code in (*range(32), *range(127, 160), *_TURNING)
 }
 
 

@@ -59,6 +59,8 @@ _QUIET = [
     'alembic=WARN',
     # It logs a lost broker for each connection and each try; we do it once.
     'oslo.messaging._drivers.impl_rabbit=CRITICAL',
+    # The same for a database that fails in a way that it does not know.
+    'oslo_db.sqlalchemy.exc_filters=CRITICAL',
 ]
 
 

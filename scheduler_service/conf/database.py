@@ -23,6 +23,7 @@ OPTS = [
         mutable=True,
         default=5.0,
         min=0.0,
+        max=1e6,
         help="""
 How long a statement may wait for a lock of another session, in seconds.
 

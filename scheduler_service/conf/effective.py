@@ -124,6 +124,8 @@ def faults(conf: Any) -> list[str]:
             value = _value(conf, group, opt)
         except (cfg.Error, ValueError) as fault:
             found.append(f'[{group}] {opt.dest}{_reason(str(fault))}')
+        except RecursionError:
+            found.append(f'[{group}] {opt.dest}: it refers to itself')
         else:
             # No comparison with bounds finds the first of these.
             if isinstance(value, float) and not math.isfinite(value):

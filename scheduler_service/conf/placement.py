@@ -6,6 +6,7 @@ used, since the library behind them takes long to import.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from scheduler_service import errors
@@ -13,6 +14,13 @@ from scheduler_service import errors
 GROUP = 'placement'
 _SERVICE_TYPE = 'placement'
 _TIMEOUT_S = 10
+_NUMBERS = (
+    'timeout',
+    'connect_retries',
+    'connect_retry_delay',
+    'status_code_retries',
+    'status_code_retry_delay',
+)
 
 
 def options() -> list[Any]:
@@ -41,6 +49,7 @@ def new_adapter(conf: Any) -> Any:
         conf.set_default('service_type', _SERVICE_TYPE, GROUP)
         if conf[GROUP].timeout is None:
             conf.set_default('timeout', _TIMEOUT_S, GROUP)
+        _check(conf[GROUP])
         auth = loading.load_auth_from_conf_options(conf, GROUP)
         session = loading.load_session_from_conf_options(
             conf, GROUP, auth=auth
@@ -50,3 +59,16 @@ def new_adapter(conf: Any) -> Any:
         )
     except exceptions.ClientException as fault:
         raise errors.ConfigurationError(f'[placement] {fault}') from None
+
+
+def _check(group: Any) -> None:
+    """Check numbers, for which the library has no bounds.
+
+    :raises ConfigurationError: one is negative, or not a number
+    """
+    for name in _NUMBERS:
+        value = group[name]
+        if value is not None and not 0 <= value < math.inf:
+            raise errors.ConfigurationError(
+                f'[placement] {name}: expected a number from 0 up, got {value}'
+            )

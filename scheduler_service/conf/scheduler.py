@@ -276,6 +276,7 @@ caller gets OutcomeExpired. Claims that are still held are known for longer.
         mutable=True,
         default=30.0,
         min=0.0,
+        max=1e6,
         help='How long a stopping daemon finishes requests, in seconds.',
     ),
 ]

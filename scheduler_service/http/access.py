@@ -6,6 +6,7 @@ Built by the main thread; the thread of the HTTP server asks it.
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from scheduler_service import errors
 from scheduler_service.http.message import Request
 
 PUBLIC = ('/healthcheck', '/readyz')
-_LOOPBACK = ('127.', '::1', 'localhost')
+_LOOPBACK = 'localhost'
 
 
 class Guard:
@@ -45,6 +46,15 @@ class Guard:
     def credentials(self, request: Request) -> dict[str, Any]:
         """Return who the client of a request is, as policy rules read it."""
         return {'user_id': request.certificate, 'roles': self._roles}
+
+    def is_of_a_page(self, request: Request) -> bool:
+        """Whether a web page sends a request where anybody may.
+
+        A browser on this machine may show the page of anybody, and names its
+        origin with all that could change something.
+        """
+        is_open = not (self._token or self._certificates)
+        return is_open and b'origin' in request.headers
 
     def admits(self, request: Request) -> bool:
         """Whether the client may send this request."""
@@ -88,8 +98,7 @@ def guard_of(
         if not token:
             raise errors.ConfigurationError('[http] token_file is empty')
     option, address = bind_host or ('[http] bind_host', str(group.bind_host))
-    loopback = address.startswith(_LOOPBACK)
-    if token is None and not group.ca_file and not loopback:
+    if token is None and not group.ca_file and not is_loopback(address):
         raise errors.ConfigurationError(
             f'{option} is not on loopback: set [http] token_file or ca_file'
         )
@@ -98,6 +107,14 @@ def guard_of(
             '[http] ca_file needs cert_file and key_file, too'
         )
     return Guard(token, bool(group.ca_file), group.roles, (*PUBLIC, *public))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether no other machine can connect to an address or name."""
+    try:
+        return ipaddress.ip_address(host.strip('[]')).is_loopback
+    except ValueError:
+        return host == _LOOPBACK
 
 
 def certificate_name(session: Any) -> str | None:

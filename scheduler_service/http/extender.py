@@ -49,6 +49,8 @@ class _LargeArgs(_Args):
     )
 
 
+# A part of a path that leads to another one.
+_NO_NAMES = {'.', '..'}
 # A body up to so many bytes is remembered for the next verb.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 # Kubernetes stores objects of 1.5 MiB at most. Parsed, a pod may take many
@@ -327,6 +329,8 @@ class Bind(_Verb):
         uid, node = read('PodUID'), read('Node')
         if not (name and space and node):
             raise wire.WireError('PodName, PodNamespace and Node are required')
+        if {name, space} & _NO_NAMES:
+            raise wire.WireError('PodName and PodNamespace have to be names')
         claimed = self._evaluator.claim(uid, node)
         try:
             self._binder.bind(space, name, uid, node)

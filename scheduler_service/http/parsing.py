@@ -165,6 +165,9 @@ class RequestParser:
         if self.ended:
             return
         reply = self._take_head()
+        if reply is None and self._has_body() and self._is_upgrade():
+            # The parser takes the body for another protocol's.
+            reply = refusal(400, 'an upgrade with a body is not supported')
         if reply is None:
             reply = self._refusal = self._check_length()
         if reply is not None and (self._request is None or self._has_body()):
@@ -220,6 +223,9 @@ class RequestParser:
                     431, f'the headers have more than {_HEADER_BYTES} bytes'
                 )
             )
+
+    def _is_upgrade(self) -> bool:
+        return bool(self._parser.should_upgrade())
 
     def _has_body(self) -> bool:
         return self.unread() != 0

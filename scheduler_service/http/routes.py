@@ -138,6 +138,12 @@ class Router:
                 'a bearer token or a client certificate is required',
                 ('WWW-Authenticate', 'Bearer'),
             )
+        if self.guard.is_of_a_page(request):
+            return refusal(
+                403,
+                'a web page may send requests only where [http] token_file or '
+                'ca_file is set',
+            )
         route = self._find(request)
         if not route.methods or request.method in route.methods:
             return route.max_bytes

@@ -220,6 +220,8 @@ class Server:
     async def _close_connections(self) -> None:
         """Close idle connections now, the others after their replies."""
         deadline = self._loop.time() + _SHUTDOWN_S
+        # Replies from now on say that their connections end.
+        self._settings.era += 1
         while len(self._limits) and self._loop.time() < deadline:
             self._limits.drop_all(waiting_only=True)
             await asyncio.sleep(0.01)

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 from scheduler_service import trust
@@ -39,12 +40,24 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
     # All ciphers that are offered are strong. The client knows which of them
     # its processor is good at; Go's clients ask for AES with 128 bits.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.load_cert_chain(cert, key)
+    with _naming(f'cert_file {cert} with key_file {key}'):
+        # Without a password, a key that needs one would be asked for it.
+        context.load_cert_chain(cert, key, password=lambda: b'')
     context.set_alpn_protocols(['http/1.1'])
     if ca:
-        context.load_verify_locations(ca)
+        with _naming(f'ca_file {ca}'):
+            context.load_verify_locations(ca)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+@contextlib.contextmanager
+def _naming(files: str) -> Iterator[None]:
+    """Have errors of the code inside begin with the files they are about."""
+    try:
+        yield
+    except (OSError, ValueError) as fault:
+        raise OSError(f'{files}: {fault}') from None
 
 
 class Session:

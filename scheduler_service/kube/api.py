@@ -163,7 +163,8 @@ class ApiServer:
                 config.load_incluster_config(
                     client_configuration=configuration
                 )
-        except (config.ConfigException, OSError) as fault:
+        # The library expects a valid file, and fails in any way otherwise.
+        except Exception as fault:
             raise errors.ConfigurationError(
                 f'[kubernetes] the API server cannot be used: {fault}'
             ) from None

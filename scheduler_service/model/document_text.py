@@ -171,5 +171,8 @@ def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
         return loader.construct_document(node), loader.twice
     except yaml.YAMLError as fault:
         raise ValueError(' '.join(str(fault).split())) from None
+    except (KeyError, OverflowError, TypeError) as fault:
+        # Of values with a tag or a form that they do not go with.
+        raise ValueError(f'a value is not valid: {fault}') from None
     finally:
         loader.dispose()

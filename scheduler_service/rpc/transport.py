@@ -101,11 +101,18 @@ def address(conf: Any, url: str | None = None) -> Any:
             '[DEFAULT] transport_url is not an address such as '
             'rabbit://USER:PASSWORD@HOST:5672/VHOST'
         ) from None
-    drivers = metadata.entry_points(group='oslo.messaging.drivers').names
-    if found.transport not in drivers:
+    drivers = metadata.entry_points(group='oslo.messaging.drivers')
+    if found.transport not in drivers.names:
         raise errors.ConfigurationError(
             f'[DEFAULT] transport_url: there is no driver {found.transport}'
         )
+    try:
+        drivers[found.transport].load()
+    except ImportError as fault:
+        raise errors.ConfigurationError(
+            f'[DEFAULT] transport_url: the driver {found.transport} cannot be '
+            f'loaded: {fault}'
+        ) from None
     return found
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from pymysql.constants import SERVER_STATUS
 from sqlalchemy.engine import Engine
 
+from scheduler_service.store import connecting
 from scheduler_service.store.timeouts import (
     APPLICATION,
     KEEPALIVES,
@@ -157,7 +158,8 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             'read_timeout': timeouts.connect or None,
             'write_timeout': timeouts.response or None,
         }
-        return MySQLSession(*args, **{**defaults, **kwargs})
+        with connecting.translated(dialect):
+            return MySQLSession(*args, **{**defaults, **kwargs})
 
     @sa.event.listens_for(engine, 'connect')
     def _settings(dbapi_conn: Any, record: Any) -> None:

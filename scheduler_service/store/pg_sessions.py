@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from scheduler_service.store import pg_arrays
+from scheduler_service.store import connecting, pg_arrays
 from scheduler_service.store.timeouts import (
     APPLICATION,
     KEEPALIVES,
@@ -107,7 +107,10 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             'keepalives_count': KEEPALIVES,
             'tcp_user_timeout': _ms(timeouts.response),
         }
-        session = PostgreSQLSession.connect(*args, **{**defaults, **kwargs})
+        with connecting.translated(dialect):
+            session = PostgreSQLSession.connect(
+                *args, **{**defaults, **kwargs}
+            )
         # Of the statements that set it up, too.
         session.read_timeout = timeouts.connect
         return session

@@ -98,7 +98,8 @@ def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:
     uuids = [dashed(uuid) for uuid in args.instance]
     changed = write(conf, lambda writer: change(writer, uuids))
     for uuid in uuids:
-        print(f'{uuid} {outcome if uuid in changed else "nothing to do"}')
+        done = outcome if uuid in changed else 'nothing to do'
+        output.say(output.cell(f'{uuid} {done}'))
     return 0 if changed else 1
 
 

@@ -70,7 +70,7 @@ def create_pool(args: Any, conf: Any) -> None:
             writer, pool.id, pool.name, pool.attributes
         ),
     )
-    print(f'Pool {pool.name} has the id {pool.id}.')
+    output.say(output.cell(f'Pool {pool.name} has the id {pool.id}.'))
 
 
 def set_pool(args: Any, conf: Any) -> None:
@@ -192,7 +192,9 @@ def create_aggregate(args: Any, conf: Any) -> None:
         conf,
         lambda writer: admin.create_aggregate(writer, args.name, metadata),
     )
-    print(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
+    output.say(
+        output.cell(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
+    )
 
 
 def set_aggregate(args: Any, conf: Any) -> None:
@@ -268,7 +270,9 @@ def create_group(args: Any, conf: Any) -> None:
             f'has it, got {group.policy}'
         )
     write(conf, lambda writer: admin.create_group(writer, group))
-    print(f'Server group {group.name} has the uuid {group.uuid}.')
+    output.say(
+        output.cell(f'Server group {group.name} has the uuid {group.uuid}.')
+    )
 
 
 def delete_group(args: Any, conf: Any) -> None:

@@ -76,14 +76,54 @@ def test_the_usual_places_are_read_without_arguments(tmp_path):
         ('[pool_scheduler]\nscheduler_filters = atribute\n',
          'did you mean attribute?'),
         ('[filter_scheduler]\nhost_subset_size = 0\n', 'host_subset_size'),
+        ('[filter_scheduler]\navailable_filters = os.path.join\n',
+         'os.path.join is neither a class nor a function'),
+        ('[scheduler]\ntopic = $scheduler.topic\n', 'it refers to itself'),
+        ('[DEFAULT]\nuse_syslog = true\nsyslog_log_facility = x\n',
+         'syslog_log_facility: there is no x'),
+        ('[database]\nlock_timeout = 1e308\n', 'lock_timeout'),
+        ('[scheduler]\ngraceful_shutdown_timeout = 1e308\n',
+         'graceful_shutdown_timeout'),
     ],
 )  # fmt: skip
 def test_start_is_refused_when_an_option_cannot_be_used(
     launch, tmp_path, extra, text
 ):
     daemon = launch(f'sqlite:///{tmp_path}/a.sqlite', 'inproc://', extra)
-    daemon.wait_for(text)
+    line = daemon.wait_for(text)
+    assert line.startswith('scheduler-service: ')
     assert daemon.popen.wait(30) == 1
+    assert not daemon.count('Traceback')
+
+
+@pytest.mark.parametrize(
+    ('database', 'bus', 'text'),
+    [
+        ('mysql+pymysql://u:s3cret@127.0.0.1:1/x?foo=bar', 'inproc://',
+         '[database] connection: the driver does not take it'),
+        ('postgresql+psycopg://u:s3cret@127.0.0.1:1/x?foo=bar', 'inproc://',
+         '[database] connection: the driver does not take it'),
+        ('sqlite://', 'kafka://u:s3cret@127.0.0.1',
+         'transport_url: the driver kafka cannot be loaded'),
+    ],
+)  # fmt: skip
+def test_start_is_refused_when_a_driver_cannot_use_an_address(
+    launch, database, bus, text
+):
+    daemon = launch(database, bus)
+    line = daemon.wait_for(text)
+    assert line.startswith('scheduler-service: ConfigurationError: ')
+    assert daemon.popen.wait(30) == 1
+    assert not daemon.count('Traceback')
+    assert not daemon.count('s3cret')
+
+
+def test_a_missing_file_of_the_driver_is_waited_for(launch):
+    daemon = launch(
+        'mysql+pymysql://u:p@127.0.0.1:1/x?ssl_ca=/nowhere.pem', 'inproc://'
+    )
+    daemon.wait_for('Degraded: database unreachable')
+    assert daemon.end(signal.SIGTERM) == 0
 
 
 def test_start_is_refused_when_the_http_port_is_taken(launch, ready_sqlite):

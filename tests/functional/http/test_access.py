@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.http import access
 from tests.support import extenders
 from tests.support.http_client import HttpClient
 
@@ -43,6 +45,61 @@ def test_client_certificate_is_enough_when_a_ca_is_set(serve_http, tmp_path):
 def test_start_is_refused_when_a_public_address_is_unprotected(make_service):
     with pytest.raises(errors.ConfigurationError, match='token_file'):
         make_service(http__bind_port=1, http__bind_host='0.0.0.0')
+
+
+@pytest.mark.parametrize(
+    ('host', 'expected'),
+    [
+        ('127.0.0.1', True), ('127.9.9.9', True), ('::1', True),
+        ('localhost', True), ('127.example.org', False),
+        ('localhost.example.org', False), ('::1:5', False),
+        ('10.0.0.1', False), ('', False),
+    ],
+)  # fmt: skip
+def test_only_addresses_of_this_machine_need_no_token(host, expected):
+    assert access.is_loopback(host) is expected
+
+
+def test_a_web_page_is_refused_where_anybody_is_admitted(serve_http, tmp_path):
+    """A browser sends what a page wants, to our address as to any other."""
+    page = {'Origin': 'http://page.example', 'Content-Type': 'text/plain'}
+    http = serve_http()
+    body = b'{"request": {}}'
+    status, told = http.send('POST', '/v1/explain', body, **page)
+    assert (status, told['error']['name']) == (403, 'Forbidden')
+    assert http.send('POST', '/v1/explain', body)[0] == 200
+    (tmp_path / 'token').write_text('s3cret\n')
+    guarded = serve_http(http__token_file=str(tmp_path / 'token'))
+    assert guarded.send('POST', '/v1/explain', body, **page)[0] == 401
+    page['Authorization'] = 'Bearer s3cret'
+    assert guarded.send('POST', '/v1/explain', body, **page)[0] == 200
+
+
+def test_a_key_without_certificate_is_refused(make_service, tmp_path):
+    certs = extenders.certificates(tmp_path)
+    with pytest.raises(errors.ConfigurationError, match='needs cert_file'):
+        make_service(http__bind_port=1, http__key_file=str(certs.server[1]))
+
+
+def test_files_of_tls_that_do_not_load_are_named(make_service, tmp_path):
+    certs = extenders.certificates(tmp_path)
+    cert, key = map(str, certs.server)
+    empty = tmp_path / 'empty.pem'
+    empty.write_text('')
+    locked = tmp_path / 'locked.pem'
+    subprocess.run(
+        ['openssl', 'pkey', '-in', key, '-aes128', '-passout', 'pass:word',
+         '-out', str(locked)],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    for options, named in (
+        ({'key_file': str(empty)}, f'key_file {empty}'),
+        ({'key_file': str(locked)}, f'key_file {locked}'),
+        ({'key_file': key, 'ca_file': str(empty)}, f'ca_file {empty}'),
+    ):
+        more = {f'http__{name}': value for name, value in options.items()}
+        with pytest.raises(errors.ConfigurationError, match=named):
+            make_service(http__bind_port=1, http__cert_file=cert, **more)
 
 
 V1 = ('/v1/explain', '/v1/decisions', '/v1/decisions/req-1')

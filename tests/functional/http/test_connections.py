@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+
+from tests.support import raw_http
 
 
 def test_connection_is_kept_when_a_request_is_answered(serve_http):
@@ -37,3 +40,45 @@ def test_others_are_served_when_clients_are_slow(serve_http):
     assert time.monotonic() - start < 8
     for sock in slow:
         sock.close()
+
+
+def test_replies_of_a_server_that_stops_end_their_connections(
+    serve_http, monkeypatch
+):
+    """Their clients do not send another request to nobody."""
+    http = serve_http()
+    scheduler = http.service.daemon.scheduler
+    explain = scheduler.explain
+    begun = threading.Event()
+
+    def slowly(*args):
+        begun.set()
+        time.sleep(0.5)
+        return explain(*args)
+
+    monkeypatch.setattr(scheduler, 'explain', slowly)
+    with socket.create_connection(('127.0.0.1', http.port)) as sock:
+        sock.settimeout(10)
+        sock.sendall(
+            b'POST /v1/explain HTTP/1.1\r\nHost: a\r\n'
+            b'Content-Length: 15\r\n\r\n{"request": {}}'
+        )
+        assert begun.wait(10)
+        http.service.daemon.http.server.end()
+        head = sock.recv(65536).split(b'\r\n\r\n')[0].lower()
+    assert head.startswith(b'http/1.1 200')
+    assert b'connection: close' in head
+
+
+def test_an_upgrade_with_a_body_is_refused_as_such(serve_http):
+    http = serve_http()
+    with socket.create_connection(('127.0.0.1', http.port)) as sock:
+        sock.settimeout(10)
+        sock.sendall(
+            b'POST /v1/explain HTTP/1.1\r\nHost: a\r\n'
+            b'Connection: Upgrade\r\nUpgrade: h2c\r\n'
+            b'Content-Length: 15\r\n\r\n{"request": {}}'
+        )
+        status, body = raw_http.read_reply(sock)
+    assert status == 400
+    assert b'an upgrade with a body is not supported' in body

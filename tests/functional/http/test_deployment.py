@@ -115,7 +115,8 @@ def test_our_own_reader_takes_the_configurations_of_a_kube_scheduler(
 
 def made_certificates(folder) -> None:
     subprocess.run(
-        ['bash', str(FOLDER / 'certificates.sh'), str(folder), '10.0.0.7'],
+        ['bash', str(FOLDER / 'certificates.sh'), str(folder), '10.0.0.7',
+         '::1'],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
 
@@ -133,6 +134,16 @@ def test_the_certificates_have_what_the_strictest_clients_require(
          '-CAfile', str(tmp_path / 'ca.crt'), str(tmp_path / f'{name}.crt')],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
+
+
+def test_the_certificate_has_the_addresses_that_were_given(tmp_path):
+    made_certificates(tmp_path)
+    shown = subprocess.run(
+        ['openssl', 'x509', '-in', str(tmp_path / 'tls.crt'), '-noout',
+         '-ext', 'subjectAltName'],
+        check=True, capture_output=True, text=True, timeout=60,
+    ).stdout  # fmt: skip
+    assert 'IP Address:10.0.0.7, IP Address:0:0:0:0:0:0:0:1' in shown
 
 
 def test_an_image_is_built_without_what_git_ignores():

@@ -51,6 +51,8 @@ def test_decisions_are_listed_when_they_were_recorded(serve_http):
         ('POST', '/v1/explain', b'{"request": {"project_id": "\\ud800"}}',
          400, 'InvalidRequest'),
         ('POST', '/extender/bind', b'{}', 404, 'RouteNotFound'),
+        ('POST', '/v1/explain', b'{"request": {"flavor": {"vcpus": 1e400}}}',
+         400, 'InvalidRequest'),
     ],
 )  # fmt: skip
 def test_error_has_status_and_name_when_a_request_is_wrong(

@@ -22,6 +22,22 @@ def test_daemon_does_not_start_when_no_cluster_can_be_followed(tmp_path):
         Daemon(conf, 'inproc://')
 
 
+@pytest.mark.parametrize(
+    'text', ['', '[a]', 'a: b', '\t', 'root:x:0:0', '*a', 'clusters: 1']
+)
+def test_daemon_does_not_start_when_the_file_is_no_kubeconfig(tmp_path, text):
+    requirements.need_library('kubernetes')
+    path = tmp_path / 'kubeconfig'
+    path.write_text(text)
+    conf = new_conf(
+        database__connection=f'sqlite:///{tmp_path}/a.sqlite',
+        kubernetes__enabled=True,
+        kubernetes__kubeconfig=str(path),
+    )
+    with pytest.raises(errors.ConfigurationError, match='API server'):
+        Daemon(conf, 'inproc://')
+
+
 def test_daemon_does_not_start_when_a_label_has_no_target(tmp_path):
     conf = new_conf(
         database__connection=f'sqlite:///{tmp_path}/a.sqlite',

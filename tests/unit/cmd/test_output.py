@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -134,3 +137,20 @@ def test_fields_fit_into_80_columns(capsys):
 def test_a_title_cannot_move_the_cursor_of_a_terminal(capsys):
     output.table([{'a': 1}], ['a'], title='Request x\n2026 \x1b[31m')
     assert capsys.readouterr().out.startswith('Request x\\n2026 \\x1b[31m\n')
+
+
+@pytest.mark.parametrize('encoding', ['ascii', 'latin1', 'utf-8'])
+def test_documents_are_in_utf_8_whatever_the_terminal_knows(encoding):
+    program = (
+        'from scheduler_service.cmd import output; '
+        'output.say("before"); '
+        'output.document({"a": "gr\\u00fcn\\u65e5"}, "json")'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', program],
+        capture_output=True, timeout=60, check=True,
+        env={**os.environ, 'PYTHONIOENCODING': encoding},
+    )  # fmt: skip
+    first, document = done.stdout.split(b'\n', 1)
+    assert first == b'before'
+    assert json.loads(document) == {'a': 'gr\u00fcn\u65e5'}

@@ -55,3 +55,7 @@ def test_values_are_text():
     assert tables.cell(True) == 'yes'
     assert tables.cell(0.1230001) == '0.123'
     assert tables.cell({'a': [1, 2]}) == 'a=1, 2'
+
+
+def test_characters_that_turn_the_direction_are_not_sent_either():
+    assert tables.cell('a\u202eb\u2066c\u2028') == 'a\\u202eb\\u2066c\\u2028'

@@ -88,3 +88,11 @@ def test_many_hosts_may_share_what_an_alias_stands_for():
     text = 'x: &s {a: 1, b: 2, c: 3}\nhosts:\n' + many
     value, _ = document_text.parse(text.encode())
     assert value['hosts'][-1]['stats'] == {'a': 1, 'b': 2, 'c': 3}
+
+
+@pytest.mark.parametrize(
+    'value', [b'!!bool abc', b':'.join([b'59'] * 200) + b'.5', b'!!int x']
+)
+def test_a_value_that_its_tag_or_form_does_not_go_with_is_refused(value):
+    with pytest.raises(errors.InvalidInventory, match='cannot be read'):
+        documents.read(b'hosts: [{host: a, vcpus: ' + value + b'}]', 'a.yaml')
