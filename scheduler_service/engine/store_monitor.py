@@ -17,7 +17,7 @@ from scheduler_service import errors
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema, version
 from scheduler_service.store.connection import Store
-from scheduler_service.store.probe import Probe
+from scheduler_service.store.probe import Probe, check_write
 
 LOG = logging.getLogger(__name__)
 # How often the database is asked, in seconds.
@@ -76,11 +76,14 @@ class StoreMonitor:
         """Record that the database answers the engine, and consume again.
 
         :param waiting: requests that waited for it
+        :raises StoreUnavailable: it was lost, and cannot be written to yet
         """
         self._answered_at = time.monotonic()
         if self._health.database_reachable:
             self._health.database_answered(waiting)
             return
+        # It may have been lost to a write alone, and be read all the time.
+        check_write(self._store)
         with self._lock:
             self._health.database_answered(waiting)
             self.resume()
@@ -104,11 +107,11 @@ class StoreMonitor:
                     self._check_tables()
                     checked = True
                 loaded = load()
+                self.answered(0)
             except errors.StoreUnavailable as error:
                 self.lost(error)
                 checked = False
             else:
-                self.answered(0)
                 if loaded:
                     return True
                 # The thread that does so later on is not started yet.

@@ -1,6 +1,8 @@
-"""The queues of a daemon on RabbitMQ: the one that is shared, and its own.
+"""The queues of a daemon on RabbitMQ: those that are shared, and its own.
 
-The shared queue has the name of the topic and stays for ever. The daemon's
+The shared queue has the name of the topic and stays for ever. So does another
+of the same kind, to which nothing is sent: a daemon consumes from both or from
+none, and sees there whether others do. The daemon's
 own queue takes what is sent to this server alone. Its name is new with each
 start, and the broker deletes it when nobody has consumed from it for
 ``[oslo_messaging_rabbit] rabbit_transient_queues_ttl`` seconds: a restart
@@ -34,6 +36,11 @@ def is_name(text: str) -> bool:
     return 0 < len(text.encode(errors='replace')) <= LONGEST_NAME
 
 
+def signs_of(topic: str) -> str:
+    """Return the queue whose consumers consume from that of a topic."""
+    return f'{topic}.consuming'
+
+
 def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
     """Declare what a server consumes from.
 
@@ -49,6 +56,9 @@ def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
     with _kinds_checked():
         conn.declare_consumer(
             shared_consumer(conn, exchange, target.topic, callback)
+        )
+        conn.declare_consumer(
+            shared_consumer(conn, exchange, signs_of(target.topic), callback)
         )
         own = _own_consumer(conn, exchange, target, callback)
         conn.declare_consumer(own)

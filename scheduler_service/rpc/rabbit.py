@@ -77,7 +77,10 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
     def share(self, queue: str) -> None:
         """Name the queue that other daemons consume from as well."""
         self._shared = SharedQueue(
-            self.conn.connection, queue, self.driver.prefetch_size
+            self.conn.connection,
+            queue,
+            queues.signs_of(queue),
+            self.driver.prefetch_size,
         )
 
     @property

@@ -5,7 +5,11 @@ returns what it has to it, for the others. Where there is no other, somebody
 still has to answer ``ping``: while the queue has no consumer at all, the
 daemon fetches messages one by one, answers those, and holds the rest
 unacknowledged. It never returns a held message while nobody else would take
-it, so that messages do not circle.
+it, so that messages do not circle: a quorum queue drops those that come back
+more often than its delivery limit allows.
+
+Whether others consume is seen at a second queue, to which nothing is sent. A
+quorum queue counts messages that were fetched among its own consumers.
 
 Any thread may pause and resume it; everything else belongs to the polling
 thread.
@@ -27,19 +31,22 @@ _LOOK_S = 0.5
 class SharedQueue:
     """The consumer of one queue, which can be paused.
 
-    :param conn: oslo.messaging's connection that the consumer belongs to
+    :param conn: oslo.messaging's connection that the consumers belong to
     :param name: of the queue
+    :param signs: of the queue that daemons consume from while they consume
+        from this one
     :param most: how many messages may be held
     :ivar paused: whether nothing is to be consumed
     """
 
-    def __init__(self, conn: Any, name: str, most: int) -> None:
+    def __init__(self, conn: Any, name: str, signs: str, most: int) -> None:
         self.paused = False
         self._conn = conn
         self._name = name
+        self._signs = signs
         self._most = most
-        # (consumer, tag) of oslo.messaging while it is cancelled.
-        self._cancelled: tuple[Any, int] | None = None
+        # (consumer, tag) of oslo.messaging while they are cancelled.
+        self._cancelled: list[tuple[Any, int]] = []
         self._held: list[Any] = []
         self._look_at = 0.0
 
@@ -57,7 +64,7 @@ class SharedQueue:
         """
         if not self.paused:
             return self._start() if self._cancelled else []
-        if self._cancelled is None:
+        if not self._cancelled:
             self._stop()
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_S
@@ -82,38 +89,48 @@ class SharedQueue:
                 message.requeue()
         return admitted
 
-    def _consumer(self) -> tuple[Any, int] | None:
-        for consumer, tag in self._conn._consumers.items():
+    def _consumers(self) -> list[tuple[Any, int]]:
+        names = self._name, self._signs
+        return self._cancelled or [
+            (consumer, tag)
+            for consumer, tag in self._conn._consumers.items()
+            if consumer.queue_name in names
+        ]
+
+    def _own(self) -> tuple[Any, int] | None:
+        """Return the consumer of this queue, and its tag."""
+        for consumer, tag in self._consumers():
             if consumer.queue_name == self._name:
                 return consumer, tag
         return None
 
     def _tag(self) -> str | None:
-        found = self._cancelled or self._consumer()
-        return str(found[1]) if found else None
+        own = self._own()
+        return str(own[1]) if own else None
 
     def _stop(self) -> None:
-        """Cancel the consumer; the connection is not to revive it."""
-        found = self._consumer()
-        if found is None or found[0].queue_auto_delete:
+        """Cancel the consumers; the connection is not to revive them."""
+        found = self._consumers()
+        if not found or found[0][0].queue_auto_delete:
             # The broker deletes such a queue together with its messages.
             return
-        consumer, tag = self._cancelled = found
-        del self._conn._consumers[consumer]
-        self._conn._new_tags.discard(tag)
+        self._cancelled = found
+        for consumer, tag in found:
+            del self._conn._consumers[consumer]
+            self._conn._new_tags.discard(tag)
         try:
-            consumer.cancel(tag)
+            for consumer, tag in found:
+                consumer.cancel(tag)
         except Exception as error:
             self._reconnect(error)
         LOG.info('Stopped consuming from %s', self._name)
 
     def _start(self) -> list[Any]:
-        assert self._cancelled is not None
-        consumer, tag = self._cancelled
-        self._conn._consumers[consumer] = tag
-        # The connection consumes for it before it next waits for messages.
-        self._conn._new_tags.add(tag)
-        self._cancelled = None
+        for consumer, tag in self._cancelled:
+            self._conn._consumers[consumer] = tag
+            # The connection consumes for it before it next waits for messages.
+            self._conn._new_tags.add(tag)
+        self._cancelled = []
         LOG.info('Consuming from %s again', self._name)
         held, self._held = self._held, []
         return held
@@ -135,17 +152,17 @@ class SharedQueue:
             self._reconnect(error)
 
     def _has_consumers(self, channel: Any) -> bool:
-        found = channel.queue_declare(self._name, passive=True)
+        found = channel.queue_declare(self._signs, passive=True)
         return bool(found.consumer_count)
 
     def _fetch(self, channel: Any) -> None:
-        assert self._cancelled is not None
-        consumer = self._cancelled[0]
+        own = self._own()
+        assert own is not None
         for _ in range(self._most - len(self._held)):
             message = channel.basic_get(self._name)
             if message is None:
                 return
-            consumer._callback(message)
+            own[0]._callback(message)
 
     def _forget_held(self) -> None:
         """Forget messages that the broker took back with the connection."""

@@ -18,6 +18,7 @@ _ABSENT = 'There is no such database'
 _NOT_OURS = 'The file is not a database, or is damaged'
 _NO_FILE = 'The file of the database cannot be opened'
 _UNREADABLE = 'The file of the database cannot be read or written'
+_NO_TABLE = 'A table of the database is missing'
 ADVICE = {
     _FULL: 'make room there',
     _READ_ONLY: 'use the primary server, and for SQLite a file and a folder '
@@ -29,6 +30,8 @@ ADVICE = {
     _NO_FILE: 'check that its folder is there, and that this user may write '
     'to both',
     _UNREADABLE: 'check its disk',
+    _NO_TABLE: 'wait for the end of a restore, or run "scheduler-manage db '
+    'sync"',
 }
 _NO_ANSWER = 'check that the server runs, and [database] connection'
 _BY_SQLSTATE = {
@@ -38,6 +41,7 @@ _BY_SQLSTATE = {
     '28P01': _REFUSED,
     '42501': _REFUSED,
     '3D000': _ABSENT,
+    '42P01': _NO_TABLE,
 }
 # Of MariaDB and MySQL.
 _BY_NUMBER = {
@@ -51,6 +55,7 @@ _BY_NUMBER = {
     1142: _REFUSED,
     1698: _REFUSED,
     1049: _ABSENT,
+    1146: _NO_TABLE,
 }
 # Beginnings of messages: of SQLite, which has no numbers here, and of
 # PostgreSQL while a connection is made, when the driver gives no SQLSTATE.

@@ -88,24 +88,26 @@ def fix(writer: Writer) -> int:
     return len(released) + _drop_orphaned(writer) + _correct_use(writer)
 
 
-def _summed() -> Any:
-    held = schema.allocations
+def _allocated() -> Any:
+    """Return the amount that is allocated of an inventory.
+
+    A subquery for each: MariaDB has no index on sums of all.
+    """
+    offered, held = schema.inventories, schema.allocations
     return (
-        sa.select(
-            held.c.host_id,
-            held.c.resource_class,
-            sa.func.sum(held.c.amount).label('amount'),
+        sa.select(sa.func.coalesce(sa.func.sum(held.c.amount), 0))
+        .where(
+            held.c.host_id == offered.c.host_id,
+            held.c.resource_class == offered.c.resource_class,
         )
-        .group_by(held.c.host_id, held.c.resource_class)
-        .subquery()
+        .scalar_subquery()
     )
 
 
 def _differing(limit: int | None) -> Any:
     """Return the query for inventories with the wrong use."""
-    offered, hosts, sums = schema.inventories, schema.hosts, _summed()
-    amount = sa.func.coalesce(sums.c.amount, 0)
-    right = (offered.c.reported + amount).label('right_use')
+    offered, hosts = schema.inventories, schema.hosts
+    right = (offered.c.reported + _allocated()).label('right_use')
     return (
         sa.select(
             offered.c.host_id,
@@ -113,11 +115,6 @@ def _differing(limit: int | None) -> Any:
             offered.c.used,
             right,
             hosts.c.host,
-        )
-        .outerjoin(
-            sums,
-            (sums.c.host_id == offered.c.host_id)
-            & (sums.c.resource_class == offered.c.resource_class),
         )
         .outerjoin(hosts, hosts.c.id == offered.c.host_id)
         .where(offered.c.used != right)

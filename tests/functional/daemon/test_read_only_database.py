@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from tests.support import clouds
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
+from tests.support.waiting import wait_until
+
+TINY = {'memory_mb': 1}
 
 END_SESSIONS = (
     'SELECT pg_terminate_backend(pid) FROM pg_stat_activity '
@@ -29,6 +34,42 @@ def become(url: str, read_only: str) -> None:
         )
         conn.exec_driver_sql(END_SESSIONS)
     engine.dispose()
+
+
+@pytest.mark.broker
+@pytest.mark.db
+@pytest.mark.parametrize('daemons', [1, 2])
+def test_requests_do_not_circle_while_nothing_can_be_written(
+    daemons, postgresql, quorum_bus
+):
+    """A quorum queue drops what comes back too often: see its limit here."""
+    limit = '[oslo_messaging_rabbit]\nrabbit_quorum_delivery_limit = 3\n'
+    with clouds.cloud(
+        postgresql[1], quorum_bus, daemons=daemons, extra=limit
+    ) as cloud:
+        cloud.bring({'hosts': [{'host': 'a', 'memory_mb': 999_999}]})
+        asking = cloud.client()
+        asking.select_destinations(CONTEXT, {'flavor': TINY})
+        url = cloud.store.engine.url.render_as_string(hide_password=False)
+        become(url, 'on')
+        try:
+            sent = {
+                asking.select_destinations_cast(CONTEXT, {'flavor': TINY})[
+                    'instance_uuids'
+                ][0]
+                for _ in range(20)
+            }
+            cloud.wait_for('Degraded: database unreachable', daemons)
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                # Somebody answers all the time.
+                assert asking.ping(CONTEXT)['database'] == 'away'
+        finally:
+            become(url, 'off')
+        wait_until(lambda: sent <= set(cloud.allocated()), 30)
+        # What reads fine is not back before it can be written, too.
+        assert cloud.said('Degraded: database unreachable') == daemons
+        assert cloud.said('Database reachable again') == daemons
 
 
 @pytest.mark.broker

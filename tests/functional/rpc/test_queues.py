@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import uuid
 
@@ -20,6 +21,9 @@ from tests.support.waiting import wait_until
 import oslo_messaging  # isort: skip
 
 pytestmark = pytest.mark.broker
+
+
+SHARED = [TOPIC, f'{TOPIC}.consuming']
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def queues_in(rabbitmq, vhost: str) -> list[str]:
     """Return the queues but those of replies, without their random parts."""
     found = servers.names_in(rabbitmq[0], vhost, 'queues')
     return sorted(
-        name.rpartition('.')[0] or name
+        re.sub(r'\.[0-9a-f]{32}$', '', name)
         for name in found
         if not name.startswith('reply_')
     )
@@ -73,13 +77,13 @@ def test_daemons_share_one_queue_and_leave_no_other_when_they_stop(
     for daemon in daemons:
         daemon.wait_for('Ready')
     assert queues_in(rabbitmq, vhost) == [
-        TOPIC, f'{TOPIC}.a', f'{TOPIC}.b',
+        TOPIC, f'{TOPIC}.a', f'{TOPIC}.b', f'{TOPIC}.consuming',
     ]  # fmt: skip
     exchanges = servers.names_in(rabbitmq[0], vhost, 'exchanges')
     assert not [name for name in exchanges if name.endswith('_fanout')]
     for daemon in daemons:
         assert daemon.end() == 0
-    assert queues_in(rabbitmq, vhost) == [TOPIC]
+    assert queues_in(rabbitmq, vhost) == SHARED
 
 
 @pytest.mark.parametrize('kind', ['classic', 'quorum'])
@@ -94,9 +98,9 @@ def test_a_daemon_that_is_killed_leaves_a_queue_that_expires(
         f'rabbit_transient_queues_ttl = 2\n{quorum}\n',
     )
     daemon.wait_for('Ready')
-    assert queues_in(rabbitmq, vhost) == [TOPIC, f'{TOPIC}.a']
+    assert queues_in(rabbitmq, vhost) == sorted([*SHARED, f'{TOPIC}.a'])
     daemon.end(signal.SIGKILL)
-    wait_until(lambda: queues_in(rabbitmq, vhost) == [TOPIC], 20)
+    wait_until(lambda: queues_in(rabbitmq, vhost) == SHARED, 20)
 
 
 @pytest.mark.parametrize('kind', ['queue', 'exchange'])
