@@ -59,7 +59,7 @@ _BLOCKERS = {
         JOIN information_schema.processlist AS s
             ON s.id = b.trx_mysql_thread_id
         WHERE b.trx_state <> 'LOCK WAIT'
-            AND s.state NOT LIKE 'Waiting for table%'
+            AND COALESCE(LEFT(s.state, 17), '') <> 'Waiting for table'
             AND w.trx_wait_started <= NOW() - INTERVAL {_SINCE_S} SECOND
         ORDER BY 1
     """,  # noqa: S608
