@@ -202,6 +202,24 @@ def test_nothing_but_ping_is_taken_when_the_driver_pauses(
     assert method_of(take(listener)) == 'select_destinations'
 
 
+def test_what_is_held_is_returned_when_another_daemon_consumes(
+    driver, listener, publish, channel, topic
+):
+    driver.pause()
+    publish('select_destinations')
+    wait_until(lambda: not listener.poll(0.1) and listener._shared._held, 30)
+    # However often it looks, it does not take itself for another one.
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        assert listener.poll(0.1) == []
+        assert len(listener._shared._held) == 1
+    channel.basic_consume(f'{topic}.consuming', no_ack=True)
+    wait_until(
+        lambda: not listener.poll(0.1) and not listener._shared._held, 30
+    )
+    wait_until(lambda: ready(channel, topic) == 1)
+
+
 def test_a_listener_pauses_when_the_driver_paused_before(driver, topic):
     driver.pause()
     target = transport.target('openstack', topic, 's')
