@@ -40,3 +40,6 @@ class Ready:
         }
         if not all(checks.values()):
             resp.status = falcon.HTTP_503
+
+    # Load balancers ask for the status alone; the server leaves the body out.
+    on_head = on_get

@@ -266,3 +266,5 @@ class Metrics:
         """Write all families in the text format."""
         resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
         resp.data = prometheus_client.generate_latest(self._registry)
+
+    on_head = on_get
