@@ -139,6 +139,18 @@ def test_a_title_cannot_move_the_cursor_of_a_terminal(capsys):
     assert capsys.readouterr().out.startswith('Request x\\n2026 \\x1b[31m\n')
 
 
+@pytest.mark.parametrize(('value', 'styled'), [('1', False), (None, True)])
+def test_a_terminal_gets_no_styles_where_nobody_wants_them(
+    capsys, monkeypatch, value, styled
+):
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    if value:
+        monkeypatch.setenv('NO_COLOR', value)
+    output.say('text', 'bold')
+    assert ('\x1b' in capsys.readouterr().out) is styled
+
+
 @pytest.mark.parametrize('encoding', ['ascii', 'latin1', 'utf-8'])
 def test_documents_are_in_utf_8_whatever_the_terminal_knows(encoding):
     program = (

@@ -36,6 +36,8 @@ from scheduler_service.store import faults
             ),
             'The database refuses this user',
         ),
+        (psycopg.errors.UndefinedTable('x'), 'A table of the database is'),
+        (pymysql.err.ProgrammingError(1146, 'x'), 'A table of the database'),
         (pymysql.err.OperationalError(1021, 'x'), 'The disk of the database'),
         (pymysql.err.OperationalError(1290, 'x'), 'The database is read-only'),
         (pymysql.err.OperationalError(1045, 'x'), 'The database refuses'),
