@@ -36,7 +36,7 @@ def is_name(text: str) -> bool:
     return 0 < len(text.encode(errors='replace')) <= LONGEST_NAME
 
 
-def signs_of(topic: str) -> str:
+def presence_queue(topic: str) -> str:
     """Return the queue whose consumers consume from that of a topic."""
     return f'{topic}.consuming'
 
@@ -58,7 +58,9 @@ def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
             shared_consumer(conn, exchange, target.topic, callback)
         )
         conn.declare_consumer(
-            shared_consumer(conn, exchange, signs_of(target.topic), callback)
+            shared_consumer(
+                conn, exchange, presence_queue(target.topic), callback
+            )
         )
         own = _own_consumer(conn, exchange, target, callback)
         conn.declare_consumer(own)

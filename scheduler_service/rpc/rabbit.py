@@ -79,7 +79,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         self._shared = SharedQueue(
             self.conn.connection,
             queue,
-            queues.signs_of(queue),
+            queues.presence_queue(queue),
             self.driver.prefetch_size,
         )
 

@@ -33,17 +33,17 @@ class SharedQueue:
 
     :param conn: oslo.messaging's connection that the consumers belong to
     :param name: of the queue
-    :param signs: of the queue that daemons consume from while they consume
+    :param presence: of the queue that daemons consume from while they consume
         from this one
     :param most: how many messages may be held
     :ivar paused: whether nothing is to be consumed
     """
 
-    def __init__(self, conn: Any, name: str, signs: str, most: int) -> None:
+    def __init__(self, conn: Any, name: str, presence: str, most: int) -> None:
         self.paused = False
         self._conn = conn
         self._name = name
-        self._signs = signs
+        self._presence = presence
         self._most = most
         # (consumer, tag) of oslo.messaging while they are cancelled.
         self._cancelled: list[tuple[Any, int]] = []
@@ -90,7 +90,7 @@ class SharedQueue:
         return admitted
 
     def _consumers(self) -> list[tuple[Any, int]]:
-        names = self._name, self._signs
+        names = self._name, self._presence
         return self._cancelled or [
             (consumer, tag)
             for consumer, tag in self._conn._consumers.items()
@@ -152,7 +152,7 @@ class SharedQueue:
             self._reconnect(error)
 
     def _has_consumers(self, channel: Any) -> bool:
-        found = channel.queue_declare(self._signs, passive=True)
+        found = channel.queue_declare(self._presence, passive=True)
         return bool(found.consumer_count)
 
     def _fetch(self, channel: Any) -> None:

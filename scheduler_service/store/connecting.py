@@ -26,18 +26,10 @@ def translated(dialect: Any) -> Iterator[None]:
     driver = dialect.loaded_dbapi
     try:
         yield
-    except driver.Error as fault:
-        if not isinstance(fault, driver.ProgrammingError):
-            raise
-        raise _not_taken(fault) from None
-    except TypeError as fault:
-        raise _not_taken(fault) from None
+    except (driver.ProgrammingError, TypeError) as fault:
+        raise errors.ConfigurationError(
+            '[database] connection: the driver does not take it: '
+            + ' '.join(str(fault).split())
+        ) from None
     except OSError as fault:
         raise driver.OperationalError(str(fault)) from fault
-
-
-def _not_taken(fault: Exception) -> errors.ConfigurationError:
-    return errors.ConfigurationError(
-        '[database] connection: the driver does not take it: '
-        + ' '.join(str(fault).split())
-    )
