@@ -152,8 +152,8 @@ def _release(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
 
 def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
     instances = [uuid for job in jobs for uuid in job.instances]
-    where = lifecycle.claimed_hosts(writer.conn, instances)
-    confirmed = lifecycle.confirm(writer, where, _check_of(jobs))
+    expected = dict.fromkeys(instances)
+    confirmed = lifecycle.confirm(writer, expected, _check_of(jobs))
     return _results(jobs, confirmed)
 
 

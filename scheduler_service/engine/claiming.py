@@ -27,6 +27,15 @@ from scheduler_service.store import claims, rows
 _encode = msgspec.json.Encoder().encode
 
 
+class _StoredPlacement(Placement, kw_only=True):
+    """A placement as it is stored with its claim, for audits.
+
+    :ivar amounts: resource class -> what the claim took
+    """
+
+    amounts: dict[str, int]
+
+
 class ScheduledJob(msgspec.Struct, eq=False):
     """A job, what was selected for it, and what it was promised before.
 
@@ -141,7 +150,7 @@ def _claim(one: ScheduledJob, assigned: Assignment) -> claims.Claim:
         request.project_id,
         request.request_id,
         document=_document(request),
-        placement=_encode(assigned.placement).decode(),
+        placement=_stored(assigned),
         known=known,
         group=request.instance_group,
         group_owner=_group_owner(one),
@@ -150,6 +159,18 @@ def _claim(one: ScheduledJob, assigned: Assignment) -> claims.Claim:
         redelivered=one.job.contested,
         releases_seen=one.job.releases_seen,
     )
+
+
+def _stored(assigned: Assignment) -> str:
+    """Return what is stored of a placement, as JSON."""
+    placement = assigned.placement
+    stored = _StoredPlacement(
+        instance_uuid=placement.instance_uuid,
+        selected=placement.selected,
+        alternates=placement.alternates,
+        amounts=dict(assigned.amounts),
+    )
+    return _encode(stored).decode()
 
 
 def _group_owner(one: ScheduledJob) -> str | None:

@@ -185,7 +185,7 @@ class Applier:
         def work(writer: Writer) -> None:
             # What they have in placement is the compute service's.
             placement_records.forget(writer.conn, uuids)
-            lifecycle.remove_from_host(writer, host, uuids)
+            lifecycle.remove_from_host(writer, host, uuids, starting_stay=True)
 
         self._write(work)
 

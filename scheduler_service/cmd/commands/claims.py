@@ -73,8 +73,7 @@ def confirm(args: Any, conf: Any) -> int:
     """Confirm claims and moves; return 1 if there was nothing to confirm."""
 
     def work(writer: Any, uuids: list[str]) -> list[str]:
-        where = lifecycle.claimed_hosts(writer.conn, uuids)
-        return lifecycle.confirm(writer, where)
+        return lifecycle.confirm(writer, dict.fromkeys(uuids))
 
     return _change(args, conf, work, 'confirmed')
 

@@ -29,6 +29,8 @@ ALLOCATION = {
     'resource_class': 'text',
     'amount': 'int',
 }
+# The key of an allocation.
+HELD = {'consumer_uuid': 'text', 'host_id': 'int', 'resource_class': 'text'}
 # Beside these columns an instance has the time of its claim.
 INSTANCE = {
     'uuid': 'text',
@@ -87,6 +89,31 @@ def parameters(dialect: str, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
 def take_capacity(dialect: str) -> Any:
     """Return the statement that takes amounts where they still fit."""
     return sa.text(_update(dialect, f'AND {FITS}'))
+
+
+@functools.cache
+def delete_allocations(dialect: str) -> Any:
+    """Return the statement that deletes allocations by their whole keys.
+
+    Its parameters are those of :func:`rows.pack` with :data:`HELD`. Another
+    allocation of the same consumer, which was committed since these were
+    read, stays.
+    """
+    source = rows.source(dialect, HELD)
+    if dialect == 'sqlite':
+        return sa.text(
+            f'DELETE FROM allocations WHERE ({", ".join(HELD)}) '  # noqa: S608
+            f'IN (SELECT {", ".join(HELD)} FROM {source})'
+        )
+    same = ' AND '.join(f'h.{name} = a.{name}' for name in HELD)
+    if dialect == 'mysql':
+        return sa.text(
+            f'DELETE h FROM {source} STRAIGHT_JOIN allocations AS h ON {same}'
+        )
+    same = ' AND '.join(f'h.{name} = ANY(ARRAY[a.{name}])' for name in HELD)
+    return sa.text(
+        f'DELETE FROM allocations AS h USING {source} WHERE {same}'  # noqa: S608
+    )
 
 
 @functools.cache

@@ -47,12 +47,22 @@ def expire(writer: Writer, timeout: float) -> dict[str, int]:
     """
     conn = writer.conn
     before = clock.read(conn) - timeout
-    dropped = lifecycle.drop_moves(writer, _late_moves(conn, before))
-    found = _late_claims(conn, before, _MOST)
-    # The locked rows show which were confirmed since they were found.
-    locked = lifecycle.lock(conn, found)
-    still = [u for u, row in locked.items() if row.state == 'claimed']
+    locked = lifecycle.lock(
+        conn, [*_late_moves(conn, before), *_late_claims(conn, before, _MOST)]
+    )
+    # The locked rows show what was confirmed, or claimed anew, since these
+    # were found.
+    claimed = [
+        uuid
+        for uuid, row in locked.items()
+        if row.state == 'claimed' and row.created_at < before
+    ]
+    moves = {
+        uuid: move
+        for uuid, move in lifecycle.moves_of(conn, locked).items()
+        if move.created_at < before and uuid not in claimed
+    }
     return {
-        'claims': len(lifecycle.release(writer, still)),
-        'moves': len(dropped),
+        'claims': len(lifecycle.release(writer, claimed)),
+        'moves': len(lifecycle.release_moves(writer, moves)),
     }

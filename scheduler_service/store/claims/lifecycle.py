@@ -1,8 +1,22 @@
 """What happens to a claim after it was made: confirmed, moved, released.
 
 Stateless: every function runs on the thread that owns the writing
-transaction, locks the rows of the instances first, in the order of their
-uuids, and changes nothing when it is called again.
+transaction, and changes nothing when it is called again.
+
+Which rows a statement sees, and what may be committed in between: under READ
+COMMITTED each statement sees what was committed before it began, so two
+statements of one transaction may see different claims. Therefore
+
+- every function first locks the rows of the instances, in the order of their
+  uuids, and decides by what the locked rows say. As long as an instance's row
+  is locked, its claim is neither confirmed nor released nor moved, and no
+  other claim is made for it: a claim inserts the row, a move locks it.
+- what is given back is what the statement that locked it has read, and
+  exactly these rows are deleted (``claim_sql.delete_allocations``).
+- a claim that is committed after the rows were locked has a row that is not
+  locked. :func:`release` finds its allocations, locks the row then, has its
+  owner checked, and goes on; everything else leaves such an instance alone,
+  as if it had run before the claim was made.
 """
 
 from __future__ import annotations
@@ -36,18 +50,12 @@ _LOCK = (
         _INSTANCES.c.node,
         _INSTANCES.c.state,
         _INSTANCES.c.project_id,
+        _INSTANCES.c.idempotency_key,
+        _INSTANCES.c.created_at,
     )
     .where(rows.among(_INSTANCES.c.uuid))
     .order_by(_INSTANCES.c.uuid)
     .with_for_update()
-)
-_HOSTS_OF = (
-    sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
-        rows.among(_INSTANCES.c.uuid)
-    ),
-    sa.select(_MOVES.c.instance_uuid, _MOVES.c.host).where(
-        rows.among(_MOVES.c.instance_uuid)
-    ),
 )
 _CONFIRM = (
     sa.update(_INSTANCES)
@@ -62,9 +70,6 @@ _HELD = (
     .where(rows.among(_ALLOCATIONS.c.consumer_uuid))
     .order_by(_ALLOCATIONS.c.host_id, _ALLOCATIONS.c.resource_class)
     .with_for_update()
-)
-_DELETE_HELD = sa.delete(_ALLOCATIONS).where(
-    rows.among(_ALLOCATIONS.c.consumer_uuid)
 )
 _HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
@@ -114,11 +119,18 @@ def _release(
     locked = lock(conn, consumers)
     _check_owners(locked, check)
     held = release_allocations(writer, consumers)
-    if check is not None:
-        # Allocations without an instance belong to no project.
-        check(dict.fromkeys(held - locked.keys()))
+    late = sorted(held - locked.keys())
+    if late:
+        # Claimed since the rows were locked. Without a row: allocations that
+        # belong to no project.
+        more = lock(conn, late)
+        _check_owners({**dict.fromkeys(late), **more}, check)
+        # One that moves may have got more until its row was locked.
+        held |= release_allocations(writer, late)
+        locked |= more
     gone = sorted(u for u, row in locked.items() if row.state != 'reported')
-    _remove_moves(writer, consumers, final)
+    moves = moves_of(conn, locked)
+    _remove_moves(writer, moves, final)
     if final:
         outcomes.keep_placements(writer, gone, moving=False)
     _remove_instances(writer, gone)
@@ -127,64 +139,66 @@ def _release(
 
 
 def _remove_moves(
-    writer: Writer, instances: Sequence[str], final: bool
+    writer: Writer, moves: Mapping[str, Any], final: bool = True
 ) -> None:
-    """Delete moves of instances whose allocations are gone."""
-    found = writer.conn.execute(_MOVES_OF, {'keys': instances}).all()
-    if not found:
+    """Delete moves of locked instances; their allocations are gone.
+
+    :param moves: rows of ``moves`` by instance
+    """
+    if not moves:
         return
-    moving = [row.instance_uuid for row in found]
+    moving = sorted(moves)
     if final:
         outcomes.keep_placements(writer, moving, moving=True)
     writer.conn.execute(_DELETE_MOVES, {'keys': moving})
-    writer.touched.load += [row.host_id for row in found]
+    writer.touched.load += [row.host_id for row in moves.values()]
     writer.touched.instances += moving
 
 
-def claimed_hosts(
-    conn: Connection, instances: Sequence[str]
-) -> dict[str, str]:
-    """Return the service host on which each instance is expected.
-
-    For an instance that moves this is the host that it moves to.
-    """
-    found: dict[str, str] = {}
-    for query in _HOSTS_OF:
-        for part in in_chunks(instances, _CHUNK):
-            rows_found = conn.execute(query, {'keys': part})
-            found.update((uuid, host) for uuid, host in rows_found)
+def moves_of(conn: Connection, instances: Iterable[str]) -> dict[str, Any]:
+    """Return the rows of ``moves`` of instances, by instance."""
+    found: dict[str, Any] = {}
+    for part in in_chunks(instances, _CHUNK):
+        moves = conn.execute(_MOVES_OF, {'keys': part})
+        found.update((row.instance_uuid, row) for row in moves)
     return found
 
 
 def confirm(
-    writer: Writer, seen: Mapping[str, str], check: OwnerCheck | None = None
+    writer: Writer,
+    seen: Mapping[str, str | None],
+    check: OwnerCheck | None = None,
 ) -> list[str]:
     """Confirm the claims of instances that hosts report to have.
 
     An instance that arrives where it was to move has moved: its allocations
     on the old host are released.
 
-    :param seen: instance -> service host that has it
+    :param seen: instance -> service host that has it; None: the one that it
+        is expected on, which for an instance that moves is the new one
     :return: the instances whose claim this confirmed
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    locked = lock(conn, list(seen))
+    locked = lock(conn, seen)
     _check_owners(locked, check)
-    arrived = _arrivals(conn, seen)
+    arrived = {
+        uuid: move
+        for uuid, move in moves_of(conn, locked).items()
+        if seen[uuid] in (None, move.host)
+    }
     for uuid, move in arrived.items():
-        if uuid in locked:
-            _complete_move(writer, locked[uuid], move)
+        _complete_move(writer, locked[uuid], move)
     fresh = [
         uuid
         for uuid, row in locked.items()
         if (uuid in arrived and row.state != 'confirmed')
-        or (row.state == 'claimed' and row.host == seen[uuid])
+        or (row.state == 'claimed' and seen[uuid] in (None, row.host))
     ]
     if fresh:
         conn.execute(_CONFIRM, {'keys': fresh})
         writer.touched.instances += fresh
-    return sorted({*fresh, *(arrived.keys() & locked.keys())})
+    return sorted({*fresh, *arrived})
 
 
 def cancel_moves(
@@ -214,42 +228,46 @@ def drop_moves(
     :return: the instances that had such a claim
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    conn = writer.conn
-    _check_owners(lock(conn, instances), check)
-    found = conn.execute(_MOVES_OF, {'keys': instances}).all()
-    outcomes.keep_placements(
-        writer, [move.instance_uuid for move in found], moving=True
-    )
-    for move in found:
-        release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
-        writer.touched.load.append(move.host_id)
-    conn.execute(_DELETE_MOVES, {'keys': instances})
-    dropped = sorted(move.instance_uuid for move in found)
-    writer.touched.instances += dropped
-    return dropped
+    locked = lock(writer.conn, instances)
+    _check_owners(locked, check)
+    return release_moves(writer, moves_of(writer.conn, locked))
+
+
+def release_moves(writer: Writer, moves: Mapping[str, Any]) -> list[str]:
+    """Release second claims; return the instances that had them.
+
+    :param moves: rows of ``moves`` by instance, of locked instances
+    """
+    for uuid, move in moves.items():
+        release_allocations(
+            writer, [uuid], _ALLOCATIONS.c.host_id == move.host_id
+        )
+    _remove_moves(writer, moves)
+    return sorted(moves)
 
 
 def remove_from_host(
-    writer: Writer, host: str, instances: Sequence[str]
+    writer: Writer,
+    host: str,
+    instances: Sequence[str],
+    starting_stay: bool = False,
 ) -> list[str]:
     """Apply that a host does not have instances any more.
 
-    The move of an instance that was to move locked is dropped. An instance
+    The move of an instance that was to move here is dropped. An instance
     that moves away gets its new place. Any other is removed.
 
+    :param starting_stay: whether one that is claimed and not confirmed stays,
+        since it may be starting
     :return: the instances that this changed
     """
     conn = writer.conn
     locked = lock(conn, instances)
-    moves = {
-        row.instance_uuid: row
-        for row in conn.execute(_MOVES_OF, {'keys': instances})
-    }
-    dropped = [uuid for uuid, move in moves.items() if move.host == host]
-    drop_moves(writer, dropped)
-    changed = set(dropped)
+    moves = moves_of(conn, locked)
+    dropped = {uuid: one for uuid, one in moves.items() if one.host == host}
+    changed = set(release_moves(writer, dropped))
     for uuid, row in locked.items():
-        if row.host != host:
+        if row.host != host or (starting_stay and row.state == 'claimed'):
             continue
         changed.add(uuid)
         move = moves.get(uuid)
@@ -264,21 +282,27 @@ def remove_from_host(
 
 
 def release_allocations(
-    writer: Writer, consumers: Sequence[str], host_id: int | None = None
+    writer: Writer, consumers: Iterable[str], where: Any = None
 ) -> set[str]:
-    """Delete allocations; return the consumers that had some.
+    """Give back allocations and delete them, exactly those that are read.
 
-    :param host_id: only allocations on this host
+    :param where: a condition on columns of ``allocations``
+    :return: the consumers that had some
     """
     conn = writer.conn
-    find, delete = _HELD, _DELETE_HELD
-    if host_id is not None:
-        there = _ALLOCATIONS.c.host_id == host_id
-        find, delete = find.where(there), delete.where(there)
-    held = conn.execute(find, {'keys': consumers}).all()
+    find = _HELD if where is None else _HELD.where(where)
+    held: list[Any] = []
+    for part in in_chunks(consumers, _CHUNK):
+        held += conn.execute(find, {'keys': part})
     if held:
         _decrement_used(conn, held)
-        conn.execute(delete, {'keys': consumers})
+        dialect = rows.dialect_of(conn)
+        keys = [(one.consumer_uuid, one.host_id, one.resource_class)
+                for one in held]  # fmt: skip
+        conn.execute(
+            claim_sql.delete_allocations(dialect),
+            rows.pack(dialect, claim_sql.HELD, keys),
+        )
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
 
@@ -312,18 +336,12 @@ def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
 
 
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
+    """Check the owners of instances.
+
+    :param locked: their rows; None of one that has no row, so no project
+    """
     if check is not None:
-        check({uuid: row.project_id for uuid, row in locked.items()})
-
-
-def _arrivals(conn: Connection, seen: Mapping[str, str]) -> dict[str, Any]:
-    """Return the moves of instances that reached the host they move to."""
-    found: dict[str, Any] = {}
-    for part in in_chunks(seen, _CHUNK):
-        for move in conn.execute(_MOVES_OF, {'keys': part}):
-            if seen[move.instance_uuid] == move.host:
-                found[move.instance_uuid] = move
-    return found
+        check({uuid: row and row.project_id for uuid, row in locked.items()})
 
 
 def _complete_move(writer: Writer, row: Any, move: Any) -> None:
@@ -334,16 +352,9 @@ def _complete_move(writer: Writer, row: Any, move: Any) -> None:
     """
     conn = writer.conn
     table = schema.instances
-    held = schema.allocations
-    olds = conn.execute(
-        sa.select(held.c.host_id)
-        .distinct()
-        .where(
-            held.c.consumer_uuid == row.uuid, held.c.host_id != move.host_id
-        )
-    ).scalars()
-    for old in sorted(olds):
-        release_allocations(writer, [row.uuid], host_id=old)
+    release_allocations(
+        writer, [row.uuid], _ALLOCATIONS.c.host_id != move.host_id
+    )
     outcomes.keep_placements(writer, [row.uuid], moving=False)
     conn.execute(
         sa.update(table)

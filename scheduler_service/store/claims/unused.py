@@ -7,7 +7,6 @@ transaction, or has a connection of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -38,24 +37,21 @@ def supersede(
         claims stay
     :return: the instances that held such a claim
     """
+    locked = lifecycle.lock(writer.conn, instances)
+    moves = lifecycle.moves_of(writer.conn, locked)
     earlier = [
-        row.uuid
-        for row in _claimed(writer.conn, instances)
-        if key is None or row.idempotency_key != key
+        uuid
+        for uuid, row in locked.items()
+        if row.state == 'claimed'
+        and (key is None or row.idempotency_key != key)
     ]
-    table = schema.moves
-    moving = writer.conn.execute(
-        sa.select(table.c.instance_uuid, table.c.idempotency_key).where(
-            table.c.instance_uuid.in_(instances)
-        )
-    )
-    moves = [
-        row.instance_uuid
-        for row in moving
-        if key is None or row.idempotency_key != key
-    ]
+    moving = {
+        uuid: move
+        for uuid, move in moves.items()
+        if uuid not in earlier and (key is None or move.idempotency_key != key)
+    }
     released = lifecycle.release(writer, earlier, final=False)
-    return sorted({*released, *lifecycle.drop_moves(writer, moves)})
+    return sorted({*released, *lifecycle.release_moves(writer, moving)})
 
 
 def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
@@ -68,47 +64,38 @@ def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
     :return: the instances that held such a claim
     """
     conn = writer.conn
-    claimed = [
-        row for row in _claimed(conn, instances) if row.idempotency_key == key
+    locked = lifecycle.lock(conn, instances)
+    moves = lifecycle.moves_of(conn, locked)
+    unknown = [
+        uuid
+        for uuid, row in locked.items()
+        if row.state == 'claimed'
+        and row.idempotency_key == key
+        and not _is_known(conn, uuid, row.created_at, key)
     ]
-    table = schema.moves
-    moving = conn.execute(
-        sa.select(
-            table.c.instance_uuid.label('uuid'), table.c.created_at
-        ).where(
-            table.c.instance_uuid.in_(instances),
-            table.c.idempotency_key == key,
-        )
-    ).all()
-    unknown = [one.uuid for one in claimed if not _is_known(conn, one, key)]
-    moves = [one.uuid for one in moving if not _is_known(conn, one, key)]
+    moving = {
+        uuid: move
+        for uuid, move in moves.items()
+        if uuid not in unknown
+        and move.idempotency_key == key
+        and not _is_known(conn, uuid, move.created_at, key)
+    }
     released = lifecycle.release(writer, unknown, final=False)
-    return sorted({*released, *lifecycle.drop_moves(writer, moves)})
+    return sorted({*released, *lifecycle.release_moves(writer, moving)})
 
 
-def _claimed(conn: Connection, instances: Sequence[str]) -> Sequence[Any]:
-    """Lock the unconfirmed claims of instances; return them."""
-    table = schema.instances
-    query = sa.select(
-        table.c.uuid,
-        table.c.host,
-        table.c.node,
-        table.c.idempotency_key,
-        table.c.created_at,
-    ).where(table.c.uuid.in_(instances), table.c.state == 'claimed')
-    return conn.execute(query.order_by(table.c.uuid).with_for_update()).all()
-
-
-def _is_known(conn: Connection, claim: Any, key: str) -> bool:
-    """Whether another request got a claim as its answer.
+def _is_known(
+    conn: Connection, uuid: str, claimed_at: float, key: str
+) -> bool:
+    """Whether another request got an instance's claim as its answer.
 
     Such an answer is recorded as a whole.
     """
     table = schema.outcomes
     query = sa.select(table.c.idempotency_key).where(
-        table.c.created_at >= claim.created_at,
+        table.c.created_at >= claimed_at,
         table.c.kind == outcomes.RESULT,
         table.c.idempotency_key != key,
-        table.c.document.contains(claim.uuid, autoescape=True),
+        table.c.document.contains(uuid, autoescape=True),
     )
     return conn.execute(query.limit(1)).first() is not None

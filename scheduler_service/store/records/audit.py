@@ -5,18 +5,19 @@ Stateless: any thread may call it with a connection of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Writer
+from scheduler_service.store import rows, schema
+from scheduler_service.store.claims import claim_sql, lifecycle
+from scheduler_service.store.connection import Writer, in_chunks
 
 _SHOWN = 1000
+_CHUNK = 500
 
 
 class Finding(msgspec.Struct, kw_only=True):
@@ -25,8 +26,9 @@ class Finding(msgspec.Struct, kw_only=True):
     :ivar kind: ``used`` (use is not what is reported plus allocated),
         ``overcommitted`` (more is allocated than the limit), ``orphaned`` (an
         allocation of something that the host does not offer any more),
-        ``unknown`` (the allocation's consumer is not known) or ``move`` (the
-        instance that moves is not known)
+        ``unclaimed`` (an allocation of which no claim is known),
+        ``unallocated`` (a claim that has no allocations of what it promised)
+        or ``move`` (the instance that moves is not known)
     """
 
     kind: str
@@ -34,6 +36,15 @@ class Finding(msgspec.Struct, kw_only=True):
     resource_class: str | None = None
     consumer: str | None = None
     text: str
+
+
+class _Promise(msgspec.Struct):
+    """What a claim took, as it is stored with its placement.
+
+    :ivar amounts: resource class -> amount
+    """
+
+    amounts: dict[str, int] = {}
 
 
 class Audit(msgspec.Struct):
@@ -64,7 +75,8 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
             *_wrong_use(conn),
             *_overcommitted(conn, fallback),
             *_orphaned(conn),
-            *_unknown(conn),
+            *_as_findings(_unclaimed(conn, _SHOWN)),
+            *_unallocated_findings(conn),
             *_lost_moves(conn),
         ],
     )
@@ -73,19 +85,18 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
 def fix(writer: Writer) -> int:
     """Correct what can be corrected; return how many rows that were.
 
-    Allocations without an inventory or of unknown consumers are released,
-    and use is set to what is reported plus what is allocated. A host that is
-    overcommitted stays so: instances have to be moved away from it.
+    Allocations without a claim are released, claims get back the allocations
+    that they promised, and use is set to what is reported plus what is then
+    allocated. A host that is overcommitted stays so: instances have to be
+    moved away from it.
     """
-    conn = writer.conn
-    _drop_moves(writer)
-    unknown = sorted(
-        {one.consumer for one in _unknown(conn, None) if one.consumer}
+    return (
+        _drop_moves(writer)
+        + _release_unclaimed(writer)
+        + _restore_allocations(writer)
+        + _drop_orphaned(writer)
+        + _correct_use(writer)
     )
-    released = (
-        lifecycle.release_allocations(writer, unknown) if unknown else set()
-    )
-    return len(released) + _drop_orphaned(writer) + _correct_use(writer)
 
 
 def _allocated() -> Any:
@@ -204,23 +215,109 @@ def _orphaned(conn: Connection) -> list[Finding]:
     ]
 
 
-def _unknown(conn: Connection, limit: int | None = _SHOWN) -> list[Finding]:
-    held, inst = schema.allocations, schema.instances
+def _unclaimed(
+    conn: Connection, limit: int | None, consumers: Any = None
+) -> list[Any]:
+    """Return (consumer, host id, host) of allocations without a claim.
+
+    A claim is an instance that is claimed on the host, or moves to it.
+
+    :param consumers: only those of these consumers
+    """
+    held, hosts = schema.allocations, schema.hosts
+    inst, moves = schema.instances, schema.moves
     query = (
-        sa.select(held.c.consumer_uuid)
+        sa.select(held.c.consumer_uuid, held.c.host_id, hosts.c.host)
         .distinct()
-        .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
-        .where(inst.c.uuid.is_(None))
-        .order_by(held.c.consumer_uuid)
+        .outerjoin(hosts, hosts.c.id == held.c.host_id)
+        .outerjoin(
+            inst,
+            (inst.c.uuid == held.c.consumer_uuid)
+            & (inst.c.host == hosts.c.host)
+            & (inst.c.state != 'reported'),
+        )
+        .outerjoin(
+            moves,
+            (moves.c.instance_uuid == held.c.consumer_uuid)
+            & (moves.c.host_id == held.c.host_id),
+        )
+        .where(inst.c.uuid.is_(None), moves.c.instance_uuid.is_(None))
+        .order_by(held.c.consumer_uuid, held.c.host_id)
         .limit(limit)
     )
+    if consumers is not None:
+        query = query.where(held.c.consumer_uuid.in_(consumers))
+    return list(conn.execute(query))
+
+
+def _as_findings(unclaimed: Iterable[Any]) -> list[Finding]:
     return [
         Finding(
-            kind='unknown',
-            consumer=uuid,
-            text='holds allocations, but no instance is known by this uuid',
+            kind='unclaimed',
+            host=row.host,
+            consumer=row.consumer_uuid,
+            text='holds allocations, but no claim is known',
         )
-        for uuid in conn.execute(query).scalars()
+        for row in unclaimed
+    ]
+
+
+def _unallocated(
+    conn: Connection, consumers: Any = None
+) -> list[tuple[Any, dict[str, int]]]:
+    """Return claims without allocations, with what they promised.
+
+    Each is a row with ``uuid``, ``host_id`` and ``host``.
+
+    :param consumers: only those of these instances
+    """
+    inst, moves, hosts = schema.instances, schema.moves, schema.hosts
+    placed = sa.select(
+        inst.c.uuid, hosts.c.id.label('host_id'), inst.c.host, inst.c.placement
+    ).where(
+        hosts.c.host == inst.c.host,
+        hosts.c.node == inst.c.node,
+        inst.c.state != 'reported',
+        inst.c.placement.is_not(None),
+    )
+    moving = sa.select(
+        moves.c.instance_uuid.label('uuid'),
+        moves.c.host_id,
+        moves.c.host,
+        moves.c.placement,
+    )
+    held = schema.allocations
+    lost: list[Any] = []
+    for query, uuid, host_id in (
+        (placed, inst.c.uuid, hosts.c.id),
+        (moving, moves.c.instance_uuid, moves.c.host_id),
+    ):
+        allocated = sa.exists().where(
+            held.c.consumer_uuid == uuid, held.c.host_id == host_id
+        )
+        some = query.where(~allocated)
+        if consumers is not None:
+            some = some.where(uuid.in_(consumers))
+        lost += conn.execute(some)
+    found = (
+        (row, msgspec.json.decode(row.placement, type=_Promise))
+        for row in lost
+    )
+    return [(row, one.amounts) for row, one in found if one.amounts]
+
+
+def _unallocated_findings(conn: Connection) -> list[Finding]:
+    return [
+        Finding(
+            kind='unallocated',
+            host=row.host,
+            consumer=row.uuid,
+            text='is claimed here and has no allocations; it was promised '
+            + ', '.join(
+                f'{amount} {name}' for name, amount in amounts.items()
+            ),
+        )
+        for row, amounts in _unallocated(conn)[:_SHOWN]
     ]
 
 
@@ -243,10 +340,52 @@ def _lost_moves(conn: Connection) -> list[Finding]:
     ]
 
 
-def _drop_moves(writer: Writer) -> None:
-    lost = [one.consumer for one in _lost_moves(writer.conn) if one.consumer]
-    if lost:
-        lifecycle.drop_moves(writer, lost)
+def _drop_moves(writer: Writer) -> int:
+    """Delete moves of instances that are not known.
+
+    What they hold is without a claim from then on.
+    """
+    moves, inst = schema.moves, schema.instances
+    known = sa.exists().where(inst.c.uuid == moves.c.instance_uuid)
+    return writer.conn.execute(sa.delete(moves).where(~known)).rowcount
+
+
+def _release_unclaimed(writer: Writer) -> int:
+    """Release allocations of which no claim is known, by their consumers.
+
+    They are looked for again once the rows of their instances are locked.
+    """
+    consumers = {row.consumer_uuid for row in _unclaimed(writer.conn, None)}
+    for part in in_chunks(sorted(consumers), _CHUNK):
+        lifecycle.lock(writer.conn, part)
+        for row in _unclaimed(writer.conn, None, part):
+            lifecycle.release_allocations(
+                writer,
+                [row.consumer_uuid],
+                schema.allocations.c.host_id == row.host_id,
+            )
+    return len(consumers)
+
+
+def _restore_allocations(writer: Writer) -> int:
+    """Allocate again what claims promised, once their rows are locked.
+
+    Use is corrected afterwards.
+    """
+    uuids = sorted({row.uuid for row, _ in _unallocated(writer.conn)})
+    for part in in_chunks(uuids, _CHUNK):
+        lifecycle.lock(writer.conn, part)
+        lost = [
+            (row.uuid, row.host_id, name, amount)
+            for row, amounts in _unallocated(writer.conn, part)
+            for name, amount in amounts.items()
+        ]
+        if lost:
+            rows.insert_packed(
+                writer.conn, 'allocations', claim_sql.ALLOCATION, lost
+            )
+            writer.touched.load += sorted({host for _, host, *_ in lost})
+    return len(uuids)
 
 
 def _drop_orphaned(writer: Writer) -> int:

@@ -98,6 +98,13 @@ def _change_inventories(
         if (row['host_id'], row['resource_class']) not in stored
     ]
     insert(conn, table, fresh)
+    if fresh:
+        # Claims may hold some from when the host offered it before.
+        conn.execute(
+            _count_held(),
+            [{'b_host_id': row['host_id'], 'b_class': row['resource_class']}
+             for row in fresh],
+        )  # fmt: skip
     old = [
         {f'b_{key}': value for key, value in row.items()}
         for row in rows
@@ -111,6 +118,23 @@ def _change_inventories(
                 table.c.host_id == host_id, table.c.resource_class == name
             )
         )
+
+
+def _count_held() -> Any:
+    """Return the statement that adds what claims hold to use."""
+    table, held = schema.inventories, schema.allocations
+    amount = sa.select(sa.func.coalesce(sa.func.sum(held.c.amount), 0)).where(
+        held.c.host_id == table.c.host_id,
+        held.c.resource_class == table.c.resource_class,
+    )
+    return (
+        sa.update(table)
+        .where(
+            table.c.host_id == sa.bindparam('b_host_id'),
+            table.c.resource_class == sa.bindparam('b_class'),
+        )
+        .values(used=table.c.used + amount.scalar_subquery())
+    )
 
 
 def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
@@ -206,11 +230,14 @@ def _update_inventory() -> Any:
 def remove(writer: Writer, ids: Sequence[int]) -> None:
     """Remove hosts that hold no claims.
 
-    :raises Conflict: one still holds some
+    :raises Conflict: one still holds some; the transaction has to be rolled
+        back
     """
     if not ids:
         return
     conn = writer.conn
+    # First what claims lock: no more can be made on these hosts.
+    delete(conn, schema.inventories.c.host_id, ids)
     for part in in_chunks(ids, _CHUNK):
         held = schema.allocations
         busy = conn.execute(
@@ -231,7 +258,6 @@ def remove(writer: Writer, ids: Sequence[int]) -> None:
             )
     _forget_refusals(conn, ids)
     delete(conn, schema.traits.c.host_id, ids)
-    delete(conn, schema.inventories.c.host_id, ids)
     delete(conn, schema.hosts.c.id, ids)
     writer.touched.hosts_gone += ids
 

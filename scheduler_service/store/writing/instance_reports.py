@@ -31,6 +31,8 @@ def put(writer: Writer, instances: Sequence[Instance]) -> int:
     host's own figures count its use.
     """
     newest = {one.uuid: one for one in instances}
+    # One that is claimed after this is not known yet: to add it then fails.
+    known = lifecycle.lock(writer.conn, newest)
     confirmed = lifecycle.confirm(
         writer, {uuid: one.host for uuid, one in newest.items()}
     )
@@ -38,7 +40,7 @@ def put(writer: Writer, instances: Sequence[Instance]) -> int:
         placement_records.forget(writer.conn, confirmed)
     stored = {
         one.uuid: one
-        for one, _ in loading.instance_documents(writer.conn, list(newest))
+        for one, _ in loading.instance_documents(writer.conn, known)
     }
     _relocate(
         writer,
@@ -86,7 +88,10 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
         table.c.host == host, table.c.state != 'claimed'
     )
     here = set(writer.conn.execute(query).scalars())
-    changed = lifecycle.remove_from_host(writer, host, sorted(here - {*uuids}))
+    gone = sorted(here - {*uuids})
+    changed = lifecycle.remove_from_host(
+        writer, host, gone, starting_stay=True
+    )
     changed += lifecycle.confirm(writer, dict.fromkeys(uuids, host))
     known = sa.select(table.c.uuid).where(table.c.uuid.in_(sorted(uuids)))
     stored = set(writer.conn.execute(known).scalars())

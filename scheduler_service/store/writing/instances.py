@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks
 from scheduler_service.store.rows import delete, document, insert
 
@@ -55,7 +56,12 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
 
 
 def remove(writer: Writer, uuids: Sequence[str]) -> None:
-    """Remove instances that hosts no longer report."""
+    """Remove instances that hosts no longer report, unless they are claimed.
+
+    They may have been claimed since the caller looked.
+    """
+    locked = lifecycle.lock(writer.conn, uuids)
+    uuids = [uuid for uuid, row in locked.items() if row.state == 'reported']
     if not uuids:
         return
     hosts = _hosts_of(writer, uuids)

@@ -25,6 +25,7 @@ from scheduler_service.model import (
     ServerGroup,
 )
 from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import aggregates as aggregate_rows
@@ -328,9 +329,25 @@ class Importer:
             if self.replace and uuid not in named and state == 'reported'
         ]
         self._gone.update(gone)
+        differ = self._where_claimed(differ)
         changed = [(stored[one.uuid][0], one) for one in differ]
         self.write_instances(add, changed, [stored[uuid][0] for uuid in gone])
         self._count('instances', len(add), len(differ), len(gone), len(wanted))
+
+    def _where_claimed(self, wanted: Sequence[Instance]) -> list[Instance]:
+        """Return instances, those that hold claims where these are.
+
+        The document may be older than the claim.
+        """
+        locked = lifecycle.lock(self.conn, [one.uuid for one in wanted])
+        return [
+            one
+            if (row := locked.get(one.uuid)) is None or row.state == 'reported'
+            else msgspec.structs.replace(
+                one, host=row.host, hypervisor_hostname=row.node
+            )
+            for one in wanted
+        ]
 
     def write_instances(
         self,

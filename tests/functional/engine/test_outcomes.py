@@ -78,16 +78,20 @@ def new_uuid() -> str:
 def claimed(store) -> dict[str, str]:
     """Return the host of each instance that holds a claim."""
     with store.reading() as conn:
-        found = lifecycle.claimed_hosts(conn, _all_instances(conn))
+        instances, moves = schema.instances, schema.moves
+        found = {
+            uuid: host
+            for table in (
+                sa.select(instances.c.uuid, instances.c.host),
+                sa.select(moves.c.instance_uuid, moves.c.host),
+            )
+            for uuid, host in conn.execute(table)
+        }
         used = conn.execute(
             sa.select(schema.allocations.c.consumer_uuid).distinct()
         ).scalars()
         assert {*used} == {*found}
         return found
-
-
-def _all_instances(conn) -> list[str]:
-    return list(conn.execute(sa.select(schema.instances.c.uuid)).scalars())
 
 
 def count(engine, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -15,10 +16,13 @@ from scheduler_service.store.records import audit
 from tests.support.stores import (
     FULL_INVENTORY,
     audit_findings,
+    claim_on,
     import_inventory,
+    import_two_hosts,
     load_snapshot,
     new_claim,
     used_amounts,
+    used_memory,
     write_claims,
 )
 
@@ -51,11 +55,62 @@ def test_every_kind_of_finding_is_reported_and_fixed(store):
     store.write(spoil)
     found = audit_findings(store)
     assert sorted({one.split(':')[0] for one in found}) == [
-        'orphaned', 'overcommitted', 'unknown', 'used',
+        'orphaned', 'overcommitted', 'unclaimed', 'used',
     ]  # fmt: skip
     store.write(audit.fix)
     assert audit_findings(store) == []
     assert used_amounts(store)['MEMORY_MB'] == 1536
+
+
+def test_claims_get_back_the_allocations_that_they_promised(store):
+    """Whether or not their use was given back: it never gets less than that.
+
+    One is a claim, the other one a move.
+    """
+    snapshot = import_two_hosts(store)
+    promise = '{"instance_uuid": "x", "amounts": {"MEMORY_MB": 1024}}'
+    amounts = {'MEMORY_MB': 1024}
+    one = claim_on(snapshot, 0, placement=promise, amounts=amounts)
+    write_claims(store, one)
+    write_claims(store, msgspec.structs.replace(
+        claim_on(snapshot, 1, placement=promise, amounts=amounts, move=True),
+        consumer=one.consumer,
+    ))  # fmt: skip
+
+    def lose(writer: Any) -> None:
+        writer.conn.execute(sa.delete(schema.allocations))
+        table = schema.inventories
+        first = table.c.host_id == one.host_id
+        writer.conn.execute(sa.update(table).where(first).values(used=0))
+
+    store.write(lose)
+    found = audit_findings(store)
+    assert [each.partition(':')[0] for each in found] == [
+        'used', 'unallocated', 'unallocated',
+    ]  # fmt: skip
+    store.write(audit.fix)
+    assert audit_findings(store) == []
+    assert used_memory(store) == [1024, 1024]
+
+
+def test_allocations_are_released_where_their_instance_is_elsewhere(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+
+    def spoil(writer: Any) -> None:
+        writer.conn.execute(
+            schema.allocations.insert(),
+            {'consumer_uuid': one.consumer, 'host_id': one.host_id + 1,
+             'resource_class': 'MEMORY_MB', 'amount': 7},
+        )  # fmt: skip
+
+    store.write(spoil)
+    found = audit_findings(store)
+    assert {each.partition(':')[0] for each in found} == {'unclaimed', 'used'}
+    store.write(audit.fix)
+    assert audit_findings(store) == []
+    assert used_memory(store) == [1024, 0]
 
 
 def test_claim_not_found_is_raised_when_there_is_none(store):

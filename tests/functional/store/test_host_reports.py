@@ -48,6 +48,16 @@ def test_confirmed_claim_counts_once_when_its_host_reports_use(store):
     assert audit_findings(store) == []
 
 
+def test_claims_count_when_a_host_offers_their_class_again(store):
+    import_inventory(store, FULL_INVENTORY)
+    one = new_claim(load_snapshot(store), 512, amounts={'CUSTOM_FPGA': 2})
+    write_claims(store, one)
+    report(store, resources={})
+    report(store, resources={'CUSTOM_FPGA': {'total': 4, 'used': 1}})
+    assert used_amounts(store)['CUSTOM_FPGA'] == 3
+    assert audit_findings(store) == []
+
+
 def test_instances_are_confirmed_when_their_host_lists_them(store):
     import_inventory(store, FULL_INVENTORY)
     one = new_claim(load_snapshot(store), 512)

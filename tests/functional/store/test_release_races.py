@@ -1,0 +1,231 @@
+"""A claim that is committed while claims of the same instances are changed.
+
+Between two statements of the change another connection claims, as another
+daemon may. SQLite has one writer at a time, so nothing can come in between.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.model import Instance
+from scheduler_service.store import schema
+from scheduler_service.store.claims import claim_queries, expiry, lifecycle
+from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.connection import Store
+from scheduler_service.store.writing import (
+    admin,
+    instance_reports,
+    instances,
+)
+from tests.support.stores import (
+    audit_findings,
+    claim_on,
+    claim_state,
+    import_two_hosts,
+    used_memory,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+
+LOCK_INSTANCES = 'FROM instances'
+READ_ALLOCATIONS = 'FROM allocations'
+
+
+@pytest.fixture(params=('postgresql', 'mariadb'))
+def store(request, make_store) -> Store:
+    """A store on each database that several write to at a time."""
+    found: Store = make_store(request.param)
+    return found
+
+
+def meanwhile(
+    store: Store, event: str, table: str, work: Callable[[], object]
+) -> None:
+    """Do work once, when this thread next reads a table with locks.
+
+    :param event: ``before_cursor_execute`` or ``after_cursor_execute``
+    """
+    mine = threading.get_ident()
+    left = [work]
+
+    @sa.event.listens_for(store.engine, event)
+    def look(conn, cursor, statement, *_):
+        locking = table in statement and 'FOR UPDATE' in statement
+        if left and locking and threading.get_ident() == mine:
+            thread = threading.Thread(target=left.pop())
+            thread.start()
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def after(store, table, work) -> None:
+    meanwhile(store, 'after_cursor_execute', table, work)
+
+
+def before_locking(store, work) -> None:
+    meanwhile(store, 'before_cursor_execute', LOCK_INSTANCES, work)
+
+
+def confirm(store: Store, claim) -> None:
+    seen = {claim.consumer: claim.host}
+    assert store.write(lambda w: lifecycle.confirm(w, seen))
+
+
+def age(store: Store, table) -> None:
+    """Let all claims of a table be made long ago."""
+    late = sa.update(table).values(created_at=0.0)
+    store.write(lambda w: w.conn.execute(late) and None)
+
+
+def cancel(store: Store, *uuids: str, check=None) -> list[str]:
+    asked = dict.fromkeys(uuids, Asked())
+    return store.write(lambda w: lifecycle.cancel(w, asked, check))
+
+
+@pytest.mark.parametrize('moment', [LOCK_INSTANCES, READ_ALLOCATIONS])
+def test_claim_is_released_whole_or_stays_whole_when_it_meets_a_release(
+    store, moment
+):
+    """Another instance is released with it, which held its claim before."""
+    snapshot = import_two_hosts(store)
+    first, late = (claim_on(snapshot, 0) for _ in range(2))
+    write_claims(store, first)
+    after(store, moment, lambda: write_claims(store, late))
+    released = cancel(store, first.consumer, late.consumer)
+    assert first.consumer in released
+    assert audit_findings(store) == []
+    stays = late.consumer not in released
+    assert claim_state(store, late.consumer) == ('claimed' if stays else None)
+    amount = late.amounts['MEMORY_MB'] if stays else 0
+    assert used_memory(store) == [amount, 0]
+    assert cancel(store, late.consumer) == [late.consumer] * stays
+
+
+def test_move_is_released_with_a_claim_that_meets_a_release(store):
+    """All of it since the rows were locked."""
+    snapshot = import_two_hosts(store)
+    first, late = (claim_on(snapshot, 0) for _ in range(2))
+    write_claims(store, first)
+
+    def claim_and_move() -> None:
+        write_claims(store, late)
+        write_claims(
+            store, claim_on(snapshot, 1, consumer=late.consumer, move=True)
+        )
+
+    after(store, LOCK_INSTANCES, claim_and_move)
+    cancel(store, first.consumer, late.consumer)
+    assert claim_state(store, late.consumer) is None
+    assert audit_findings(store) == []
+    assert used_memory(store) == [0, 0]
+
+
+def test_owner_of_a_claim_that_meets_a_release_is_checked(store):
+    snapshot = import_two_hosts(store)
+    late = claim_on(snapshot, 0, project_id='owner')
+    after(store, LOCK_INSTANCES, lambda: write_claims(store, late))
+    seen = {}
+
+    def check(project_of) -> None:
+        seen.update(project_of)
+
+    assert cancel(store, late.consumer, check=check) == [late.consumer]
+    assert seen == {late.consumer: 'owner'}
+
+
+def test_new_move_stays_when_the_one_before_expires(store):
+    """The one that was late is dropped, and made anew, meanwhile."""
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    confirm(store, one)
+    move = claim_on(snapshot, 1, consumer=one.consumer, move=True)
+    write_claims(store, move)
+    age(store, schema.moves)
+
+    def anew() -> None:
+        store.write(lambda w: lifecycle.drop_moves(w, [one.consumer]))
+        write_claims(store, move)
+
+    before_locking(store, anew)
+    expired = store.write(lambda w: expiry.expire(w, 60.0))
+    assert expired == {'claims': 0, 'moves': 0}
+    with store.reading() as conn:
+        assert claim_queries.show(conn, one.consumer)['moves_to']
+    assert audit_findings(store) == []
+
+
+def test_new_claim_stays_when_the_one_before_expires(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    age(store, schema.instances)
+
+    def anew() -> None:
+        cancel(store, one.consumer)
+        write_claims(store, one)
+
+    before_locking(store, anew)
+    expired = store.write(lambda w: expiry.expire(w, 60.0))
+    assert expired == {'claims': 0, 'moves': 0}
+    assert claim_state(store, one.consumer) == 'claimed'
+
+
+def test_starting_instance_stays_when_its_host_lists_others(store):
+    """It was there, was released, and is claimed anew on the same host."""
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    write_claims(store, one)
+    confirm(store, one)
+
+    def anew() -> None:
+        cancel(store, one.consumer)
+        write_claims(store, one)
+
+    before_locking(store, anew)
+    store.write(lambda w: instance_reports.sync(w, 'compute-1', []))
+    assert claim_state(store, one.consumer) == 'claimed'
+    assert audit_findings(store) == []
+
+
+def test_claim_stays_when_what_was_reported_is_removed(store):
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0, known=True)
+    reported = Instance(uuid=one.consumer, host='compute-2')
+    store.write(lambda w: instance_reports.put(w, [reported]))
+    before_locking(store, lambda: write_claims(store, one))
+    store.write(lambda w: instances.remove(w, [one.consumer]))
+    assert claim_state(store, one.consumer) == 'claimed'
+    assert audit_findings(store) == []
+
+
+def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
+    """The claim waits for the removal, or the removal sees the claim."""
+    snapshot = import_two_hosts(store)
+    one = claim_on(snapshot, 0)
+    lost = []
+
+    @sa.event.listens_for(store.engine, 'after_cursor_execute')
+    def look(conn, cursor, statement, *_):
+        if 'count(distinct' in statement.lower() and not lost:
+            thread = threading.Thread(target=claim)
+            lost.append(thread)
+            thread.start()
+            thread.join(0.5)
+
+    def claim() -> None:
+        try:
+            write_claims(store, one)
+        except Exception as fault:
+            lost.append(fault)
+
+    store.write(lambda w: admin.remove_host(w, 'compute-1'))
+    lost[0].join(10)
+    assert len(lost) == 2
+    assert audit_findings(store) == []
