@@ -133,18 +133,28 @@ class MeasuredDaemon:
         request = self._requests.take(1)[0]
         self._decided(request, *self._select(request, claim=True))
 
-    def lifecycle(self) -> None:
-        """Have one request claimed, then confirmed, then released."""
+    def claimed_once(self) -> list[str]:
+        """Have one request claimed; return its instances, which stay."""
         request = self._requests.take(1)[0]
         answer, error = self._select(request, claim=True)
         self._count(request, answer, error)
-        if answer is None:
+        return sorted(_instances(answer))
+
+    def release(self, uuids: Sequence[str]) -> None:
+        """Have instances released, which have to hold claims."""
+        released = self.caller.client.release(CONTEXT, list(uuids))
+        if released != uuids:
+            raise WrongOutcome(f'{released} released, not {uuids}')
+
+    def lifecycle(self) -> None:
+        """Have one request claimed, then confirmed, then released."""
+        uuids = self.claimed_once()
+        if not uuids:
             return
-        uuids = sorted(one['instance_uuid'] for one in answer['placements'])
-        for change in (self.caller.client.confirm, self.caller.client.release):
-            changed = change(CONTEXT, uuids)
-            if changed != uuids:
-                raise WrongOutcome(f'{changed} changed, not {uuids}')
+        confirmed = self.caller.client.confirm(CONTEXT, uuids)
+        if confirmed != uuids:
+            raise WrongOutcome(f'{confirmed} confirmed, not {uuids}')
+        self.release(uuids)
 
     def chosen(self) -> None:
         """Have one request of the mix decided, not claimed."""
@@ -194,9 +204,13 @@ class MeasuredDaemon:
 
     def _placed(self, answer: dict[str, Any]) -> None:
         with self._lock:
-            self._instances.extend(
-                one['instance_uuid'] for one in answer['placements']
-            )
+            self._instances.extend(_instances(answer))
+
+
+def _instances(answer: dict[str, Any] | None) -> list[str]:
+    """Return the instances that an answer places; of a refusal none."""
+    placements = answer['placements'] if answer else ()
+    return [one['instance_uuid'] for one in placements]
 
 
 def _check(

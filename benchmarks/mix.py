@@ -11,6 +11,9 @@ the contributor's guide enabled, and ``--option GROUP.NAME=VALUE`` with one
 that has another option. All of them are up at once, each on its own database
 and topic, and are called in turns. Every answer is checked: a request may be
 refused only where no host can satisfy it.
+
+``--latency-ms N`` measures something else: claims and releases of many callers
+where a round trip to the database takes so long, by one daemon and by two.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks import bulk_load, common, documented_plugins, mixes, openb
+from benchmarks import (
+    bulk_load,
+    common,
+    documented_plugins,
+    mixes,
+    openb,
+    slow_database,
+)
 from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 from benchmarks.mix_sections import Effort, Measurement
 from tests.support import servers
@@ -75,9 +85,7 @@ class Cloud:
         number of hosts that rates are compared at.
         """
         args = self.args
-        base_tree = None
-        if args.base:
-            base_tree = self.stack.enter_context(common.worktree(args.base))
+        base_tree = self._base_tree()
         # An earlier commit cannot read the tables of a later one.
         tree = base_tree or common.ROOT
         filled = self._filled(args.hosts, self.document, tree)
@@ -111,6 +119,31 @@ class Cloud:
         if args.hosts == REFERENCE_HOSTS:
             return daemons, daemons[-1]
         return daemons, self._reference(base_tree)
+
+    def far_away(self) -> dict[str, Any]:
+        """Return the figures of daemons whose database is far away."""
+        args = self.args
+        base_tree = self._base_tree()
+        filled = self._filled(
+            args.hosts, self.document, base_tree or common.ROOT
+        )
+        specs = [DaemonSpec('this', self._copied(filled))]
+        if base_tree is not None:
+            specs.append(DaemonSpec('base', filled, base_tree))
+        return slow_database.measure(
+            specs,
+            self.bus,
+            self.mix.requests,
+            args.latency_ms,
+            args.callers,
+            args.seconds,
+        )
+
+    def _base_tree(self) -> pathlib.Path | None:
+        """Check out the earlier commit, if there is one."""
+        if not self.args.base:
+            return None
+        return self.stack.enter_context(common.worktree(self.args.base))
 
     def _reference(self, tree: pathlib.Path) -> MeasuredDaemon:
         _, document = prepare(self.args, REFERENCE_HOSTS)
@@ -184,6 +217,14 @@ def parser() -> argparse.ArgumentParser:
         default=20_000,
         help='requests to look at memory after',
     )
+    made.add_argument(
+        '--latency-ms',
+        type=float,
+        help='measure with a database that is so far away',
+    )
+    made.add_argument(
+        '--callers', type=int, default=64, help='with --latency-ms'
+    )
     made.add_argument('--json', action='store_true')
     return made
 
@@ -195,6 +236,9 @@ def main() -> None:
             cloud = Cloud(args, stack)
         except (openb.TraceMissing, ValueError) as error:
             sys.exit(f'Skipped: {error}')
+        if args.latency_ms is not None:
+            common.show(cloud.far_away(), args.json)
+            return
         effort = Effort(
             args.turns, args.seconds, 10 * args.hosts, args.calls, args.memory
         )

@@ -157,7 +157,9 @@ Then the request fails with MaxRetriesExceeded.
 How old the daemon's snapshot of the database may be, in seconds.
 
 An older one is refreshed from the change feed before the next decision. A
-claim checks the database itself in any case.
+claim checks the database itself in any case. Where the database is so far away
+that this takes long, it is refreshed after four times as long as it takes, and
+after 5 seconds at the latest. With 0 it is refreshed before each decision.
 """,
     ),
     cfg.IntOpt(

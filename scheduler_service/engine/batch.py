@@ -47,8 +47,8 @@ class SchedulingBatch:
     Of two jobs that name the same instance the queue hands out the second
     one once the first has its result, and the snapshot its claim.
 
-    :param fresh: whether the snapshot was just brought up to date
     :param next_jobs: gives batchable jobs that arrived meanwhile, if any
+    :ivar lost: whether a claim was lost, so that others changed the hosts
     :ivar unfinished: jobs whose turn was over; nothing is assumed for them
     """
 
@@ -59,23 +59,23 @@ class SchedulingBatch:
         sender: ClaimSender,
         replies: HostReplies,
         health: Health,
-        fresh: bool,
         next_jobs: NextJobs,
     ) -> None:
-        snapshot = snapshots.refresh() if fresh else snapshots.current()
         self._snapshots = snapshots
         self._selector = selector
         self._sender = sender
         self._replies = replies
         self._health = health
-        self._fresh = fresh
         self._next_jobs = next_jobs
-        self._overlay = Overlay(snapshot.hosts)
+        self._overlay = Overlay(snapshots.current().hosts)
+        # When what the first jobs are judged by was known to be current.
+        self._current_at = snapshots.current_at
+        self._claimed = False
         self._again: list[HostJob] = []
         self.unfinished: list[HostJob] = []
         self._turn: turns.Turn | None = None
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
-        self._lost = False
+        self.lost = False
 
     def run(self, jobs: Sequence[HostJob]) -> list[HostJob]:
         """Decide what can be decided; return the jobs to schedule again.
@@ -96,7 +96,7 @@ class SchedulingBatch:
         under_way: _Portion | None = None
         try:
             for portion in self._portions(jobs):
-                if self._lost:
+                if self.lost:
                     # Another claim changed these hosts: schedule this
                     # portion again.
                     self._again += portion
@@ -138,7 +138,7 @@ class SchedulingBatch:
             yield jobs[start : start + _PORTION]
             start += _PORTION
         yield jobs[start:]
-        while not self._lost and not self._is_over():
+        while not self.lost and not self._is_over():
             more = self._next_jobs()
             if not more:
                 break
@@ -200,7 +200,7 @@ class SchedulingBatch:
         try:
             self._sender.wait(portion.pending)
         except claims.ClaimLost:
-            self._lost = True
+            self.lost = True
             self._overlay.forget()
             self._claim_each(portion.scheduled)
             return False
@@ -224,9 +224,10 @@ class SchedulingBatch:
             self._overlay.forget()
             self._snapshots.refresh()
             return
+        self._claimed = True
         claimed = (one.result for one in scheduled if one.job.claim)
         self._overlay.commit(sum(len(one.assignments) for one in claimed))
-        self._snapshots.advance(pending.wait(), pending.lineage)
+        self._snapshots.advance(pending.wait(), pending.lineage, sent_at)
 
     def _claim_each(self, scheduled: Sequence[ScheduledJob]) -> None:
         """Claim job by job what could not be claimed together."""
@@ -255,14 +256,23 @@ class SchedulingBatch:
         """Refuse jobs, or schedule them again where a host may fit by now.
 
         A refusal holds where nothing that was assumed before it came to
-        nothing, and nobody else changed the hosts.
+        nothing, and the snapshot was current after the job came. Where it was
+        not, jobs that can be claimed for do not wait until it is.
         """
-        if not self._refused:
-            return
-        if self._lost or (
-            not self._fresh and self._snapshots.changed_by_others()
-        ):
-            self._again += [job for job, _ in self._refused]
-            return
+        current_at = max(self._current_at, self._snapshots.current_at)
+        doubtful = []
         for job, error in self._refused:
-            self._replies.refuse(job, error)
+            if not self.lost and job.queued_at <= current_at:
+                self._replies.refuse(job, error)
+            else:
+                doubtful.append((job, error))
+        if not doubtful:
+            return
+        jobs = [job for job, _ in doubtful]
+        if self._claimed and not self.lost:
+            self.unfinished += jobs
+        elif self.lost or self._snapshots.changed_by_others():
+            self._again += jobs
+        else:
+            for job, error in doubtful:
+                self._replies.refuse(job, error)

@@ -6,14 +6,19 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
+from scheduler_service.engine import claim_changes
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.engine.outcomes import Outcomes, Recalled
 from scheduler_service.engine.snapshot_cache import SnapshotCache
+
+if TYPE_CHECKING:
+    from scheduler_service.store.claims.pg_release import PendingRelease
 
 
 class ClaimChanger:
@@ -22,6 +27,42 @@ class ClaimChanger:
     def __init__(self, snapshots: SnapshotCache, outcomes: Outcomes) -> None:
         self._snapshots = snapshots
         self._outcomes = outcomes
+        # Releases that were sent, and their jobs.
+        self._sent: tuple[PendingRelease, list[ClaimsJob]] | None = None
+
+    def send(self, jobs: Sequence[ClaimsJob]) -> None:
+        """Send releases that the database can make in one round trip.
+
+        Others are decided meanwhile. :meth:`run` has to follow.
+
+        :raises StoreUnavailable: it is not known whether they are made
+        """
+        self._sent = None
+        snapshots = self._snapshots
+        if snapshots.store.dialect != 'postgresql':
+            return
+        fresh = [job for job in jobs if not (job.done() or job.redelivered)]
+        some, expected = claim_changes.releases_at_once(fresh)
+        if not some:
+            return
+        from scheduler_service.store.claims.pg_release import PendingRelease
+
+        items = [
+            (job.key, uuid)
+            for job in some
+            if job.key is not None
+            for uuid in job.instances or ('',)
+        ]
+        with snapshots.writer() as conn:
+            pending = PendingRelease(
+                snapshots.store,
+                conn,
+                claim_changes.asked(some),
+                expected,
+                items,
+            )
+        snapshots.pending_release = pending
+        self._sent = pending, some
 
     def run(self, jobs: Sequence[ClaimsJob]) -> None:
         """Run jobs of which no two name the same instance.
@@ -32,10 +73,16 @@ class ClaimChanger:
 
         :raises StoreUnavailable: some have no result yet
         """
+        try:
+            self._finish_sent()
+            fresh = [job for job in jobs
+                     if not (job.done() or job.redelivered)]  # fmt: skip
+            if len(fresh) > 1:
+                self._run_together(fresh)
+        except errors.StoreTimeout:
+            # One waits for a lock: each is run by itself.
+            pass
         waiting = [job for job in jobs if not job.done()]
-        fresh = [job for job in waiting if not job.redelivered]
-        if len(fresh) > 1:
-            self._run_together(fresh)
         blocked: errors.StoreTimeout | None = None
         for job in waiting:
             if job.done():
@@ -49,15 +96,34 @@ class ClaimChanger:
         if blocked is not None:
             raise blocked
 
+    def _finish_sent(self) -> None:
+        """Give the jobs of releases that were sent their results.
+
+        Those that could not be made so get none.
+
+        :raises StoreTimeout: one waits for a lock
+        :raises StoreUnavailable: it is not known whether they are made
+        """
+        if self._sent is None:
+            return
+        (pending, jobs), self._sent = self._sent, None
+        self._snapshots.finish_release()
+        released = pending.wait()
+        if released is None:
+            return
+        changed = claim_changes.results(jobs, released.consumers)
+        for job, result in zip(jobs, changed, strict=True):
+            if not job.done():
+                job.future.set_result(result)
+
     def _run_together(self, jobs: Sequence[ClaimsJob]) -> None:
-        """Run jobs in one transaction; none has an effect if one fails."""
+        """Run jobs in one transaction; none has an effect if one fails.
+
+        :raises StoreTimeout: one waits for a lock
+        """
         try:
             results = self._change(jobs)
-        except (
-            errors.Forbidden,
-            errors.StoreTimeout,
-            db_exception.DBDuplicateEntry,
-        ):
+        except (errors.Forbidden, db_exception.DBDuplicateEntry):
             return
         self._snapshots.refresh()
         for job, result in zip(jobs, results, strict=True):

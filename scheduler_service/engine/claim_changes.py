@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scheduler_service import errors
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
@@ -146,23 +147,51 @@ def _again(
 
 
 def _release(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
-    released = lifecycle.cancel(writer, _asked(jobs), _check_of(jobs))
-    return _results(jobs, released)
+    released = lifecycle.cancel(writer, asked(jobs), _check_of(jobs))
+    return results(jobs, released)
+
+
+def releases_at_once(
+    jobs: Sequence[ClaimsJob],
+) -> tuple[list[ClaimsJob], dict[str, str | None]]:
+    """Return jobs that release, and whose the instances have to be.
+
+    :return: the jobs, and the project that each instance has to be of; None:
+        any. A caller that may not act on its own project's instances is left
+        out: its instances are read first
+    """
+    found: list[ClaimsJob] = []
+    expected: dict[str, str | None] = {}
+    for job in jobs:
+        if job.change is not _release:
+            continue
+        if job.check is not None:
+            if not job.project_id:
+                continue
+            try:
+                job.check(dict.fromkeys(job.instances, job.project_id))
+            except errors.Forbidden:
+                continue
+        found.append(job)
+        expected.update(
+            dict.fromkeys(job.instances, job.project_id if job.check else None)
+        )
+    return found, expected
 
 
 def _confirm(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
     instances = [uuid for job in jobs for uuid in job.instances]
     expected = dict.fromkeys(instances)
     confirmed = lifecycle.confirm(writer, expected, _check_of(jobs))
-    return _results(jobs, confirmed)
+    return results(jobs, confirmed)
 
 
 def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
-    dropped = lifecycle.cancel_moves(writer, _asked(jobs), _check_of(jobs))
-    return _results(jobs, dropped)
+    dropped = lifecycle.cancel_moves(writer, asked(jobs), _check_of(jobs))
+    return results(jobs, dropped)
 
 
-def _asked(jobs: Sequence[ClaimsJob]) -> dict[str, Asked]:
+def asked(jobs: Sequence[ClaimsJob]) -> dict[str, Asked]:
     """Return who asked for the change of each instance, and when."""
     return {
         uuid: Asked(job.message.sent_at, job.project_id)
@@ -189,7 +218,7 @@ def _check_of(jobs: Sequence[ClaimsJob]) -> OwnerCheck | None:
     return check
 
 
-def _results(jobs: Sequence[ClaimsJob], changed: Sequence[str]) -> list[Any]:
+def results(jobs: Sequence[ClaimsJob], changed: Sequence[str]) -> list[Any]:
     """Return for each job those of its instances that were changed."""
     found = frozenset(changed)
     return [sorted(found.intersection(job.instances)) for job in jobs]

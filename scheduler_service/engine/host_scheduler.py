@@ -133,7 +133,6 @@ class HostScheduler:
             again: what was claimed for them is found then
         """
         waiting = [job for job in jobs if not job.done()]
-        fresh = False
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
@@ -142,12 +141,13 @@ class HostScheduler:
                 self._sender,
                 self.replies,
                 self._health,
-                fresh,
                 next_jobs,
             )
             waiting = batch.run(waiting)
             unfinished += batch.unfinished
-            fresh, next_jobs = True, tuple
+            next_jobs = tuple
+            if waiting and batch.lost:
+                self._snapshots.refresh()
         return unfinished
 
     def explain(self, job: ExplainJob) -> None:

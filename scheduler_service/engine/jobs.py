@@ -73,6 +73,8 @@ class Job(msgspec.Struct, eq=False):
     :ivar recorder: of outcomes that no transaction of the job records
     :ivar settled: whether its outcome is certain, and about to be recorded
     :ivar after: jobs that have to have their results before
+    :ivar may_run_at: monotonic time at which the last of them had its result;
+        0: it did not come after any
     :ivar charged: instances for which the lane was charged as it was taken
     :cvar most_waiting: how many of a lane may wait; None: as many as fit
     """
@@ -92,6 +94,7 @@ class Job(msgspec.Struct, eq=False):
     recorder: OutcomeRecorder | None = None
     settled: bool = False
     after: list[Job] = msgspec.field(default_factory=list)
+    may_run_at: float = 0.0
     charged: int = 0
 
     @property

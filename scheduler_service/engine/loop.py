@@ -174,17 +174,20 @@ class EngineLoop:
     def _decide_unexpired(
         self, jobs: Sequence[Job], next_jobs: NextJobs
     ) -> None:
-        """Give jobs their results: first changes of claims, then requests.
+        """Give jobs their results: changes of claims, and requests.
 
         The order does not matter: the queue gives out one at a time of those
-        that name the same instance.
+        that name the same instance. So releases travel while hosts are
+        selected and claimed.
         """
-        self._claim_changer.run(
-            [job for job in jobs if isinstance(job, ClaimsJob)]
-        )
-        unfinished = self._hosts.schedule(
-            [job for job in jobs if isinstance(job, HostJob)], next_jobs
-        )
+        changes = [job for job in jobs if isinstance(job, ClaimsJob)]
+        self._claim_changer.send(changes)
+        try:
+            unfinished = self._hosts.schedule(
+                [job for job in jobs if isinstance(job, HostJob)], next_jobs
+            )
+        finally:
+            self._claim_changer.run(changes)
         self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
         for job in jobs:
             if isinstance(job, ExplainJob):

@@ -236,17 +236,18 @@ def _check_released(conn: Connection, job: HostJob) -> None:
     :raises RequestCancelled: one was, or may have been
     """
     message = job.message
-    waited = time.monotonic() - job.queued_at
+    waited = time.monotonic() - max(job.queued_at, job.may_run_at)
     request = job.request
     for release in outcomes.releases(
         conn, request.instance_uuids, request.project_id
     ):
         if release.kind == outcomes.MOVE and not job.move:
             since = False
+        elif not message.redelivered:
+            # Callers' clocks differ: the order in which they came is sure.
+            since = release.age < waited
         elif message.sent_at and release.sent_at:
             since = release.sent_at >= message.sent_at
-        elif not message.redelivered:
-            since = release.age < waited
         elif message.sent_at:
             since = release.released_at >= message.sent_at
         else:

@@ -11,8 +11,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
@@ -22,7 +23,17 @@ from scheduler_service.store.connection import Store, translate_errors
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
+if TYPE_CHECKING:
+    from scheduler_service.store.claims.pg_release import (
+        PendingRelease,
+        Released,
+    )
+
 LOG = logging.getLogger(__name__)
+# The snapshot may get so many times as old as it takes to read what changed,
+# but no older than so many seconds.
+_READING_SHARE = 4
+_OLDEST_S = 5.0
 # A request that was sent before a release is processed within this time.
 _RELEASES_KEPT_S = 60.0
 
@@ -66,6 +77,7 @@ class SnapshotCache:
     :ivar refreshed_at: monotonic time at which it was known to be current
     :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
+    :ivar pending_release: releases that the kept writer is busy with
     :ivar on_history_changed: called when the database went back in time,
         before everything is loaded anew
     :ivar releases: that the change feed named
@@ -77,6 +89,7 @@ class SnapshotCache:
         self.refreshed_at = 0.0
         self.loading = False
         self.pending: claims.PendingClaim | None = None
+        self.pending_release: PendingRelease | None = None
         self.on_history_changed: Callable[[], None] = _ignore_change
         self.releases = RecentReleases()
         self.max_age = max_age
@@ -86,7 +99,11 @@ class SnapshotCache:
         self._own: dict[int, str] = {}
         # The last change of which the effect is in the snapshot.
         self._newest: tuple[int, str | None] = (0, None)
-        self._behind = False
+        # Whether others changed something since, and whether that has to be
+        # read for sure, whatever our own changes show.
+        self._behind = self._stale = False
+        # How long it took to bring the snapshot up to date last, and when.
+        self._read_s = self._read_at = 0.0
         self._reader: Connection | None = None
         self._writer: Connection | None = None
 
@@ -100,9 +117,19 @@ class SnapshotCache:
         return self._mark_refreshed(self.snapshot)
 
     def current(self) -> Snapshot:
-        """Return the snapshot, brought up to date if it is too old."""
-        age = time.monotonic() - self.refreshed_at
-        if self.snapshot is None or self._behind or age > self.max_age:
+        """Return the snapshot, brought up to date if it is too old.
+
+        Claims check the database, so an older snapshot only makes them more
+        likely to be lost. Where reading takes long, it is therefore read less
+        often: not more than a fifth of the time goes into it.
+        """
+        if self.snapshot is None or not self.max_age:
+            return self.refresh()
+        now = time.monotonic()
+        least = 0.0 if self._behind else self.max_age
+        limit = max(least, min(_READING_SHARE * self._read_s, _OLDEST_S))
+        since = self._read_at if self._behind else self.refreshed_at
+        if now - since > limit or now - self._read_at > _OLDEST_S:
             return self.refresh()
         return self.snapshot
 
@@ -115,8 +142,10 @@ class SnapshotCache:
         """
         if self.snapshot is None:
             return self.load()
+        self.finish_release()
         # Where too much changed, all of it is loaded anew.
         with self._loads(), self._transaction() as conn:
+            start = time.monotonic()
             try:
                 self.snapshot = change_feed.refresh(
                     conn, self.snapshot, self._own, self.releases.add
@@ -128,7 +157,17 @@ class SnapshotCache:
                 )
                 self.on_history_changed()
                 self.snapshot = load_snapshot(conn)
+            self._read_s = time.monotonic() - start
         return self._mark_refreshed(self.snapshot)
+
+    @property
+    def current_at(self) -> float:
+        """Monotonic time at which the snapshot was current.
+
+        0: never as it is now: others changed something before a change of
+        ours that it has.
+        """
+        return 0.0 if self._behind else self.refreshed_at
 
     def changed_by_others(self) -> bool:
         """Bring the snapshot up to date; return whether that changed it."""
@@ -136,17 +175,72 @@ class SnapshotCache:
         self.refresh()
         return behind or self._newest != before
 
-    def advance(self, revision: int, lineage: str) -> None:
-        """Note that the snapshot has what a claim of ours wrote.
+    def advance(self, revision: int, lineage: str, sent_at: float) -> None:
+        """Note that the snapshot has what a change of ours wrote.
 
-        Where others wrote in between, their changes are read before the next
-        decision.
+        Where others wrote in between, their changes are read later. Where
+        nobody did, the snapshot was current as this change was committed.
+
+        :param sent_at: monotonic time before the change was sent
         """
+        self.finish_release()
+        self._note_own(revision, lineage, sent_at)
+
+    def _note_own(self, revision: int, lineage: str, sent_at: float) -> None:
         self._own[revision] = lineage
-        if revision == self._newest[0] + 1:
-            self._newest = revision, lineage
-        else:
+        newest = self._newest[0]
+        while newest + 1 in self._own:
+            newest += 1
+            self._newest = newest, self._own[newest]
+        if newest < max(self._own):
             self._behind = True
+        elif not self._stale:
+            self._behind = False
+            self.refreshed_at = sent_at
+
+    def finish_release(self) -> None:
+        """Let the snapshot have what releases under way gave back, if any."""
+        pending, self.pending_release = self.pending_release, None
+        if pending is None:
+            return
+        released = pending.finish()
+        if released is not None:
+            self._remove_released(released, pending)
+
+    def _remove_released(
+        self, released: Released, pending: PendingRelease
+    ) -> None:
+        """Take from the snapshot what releases of ours gave back.
+
+        What it did not know of, and what moves, is read again.
+        """
+        self.releases.add(pending.asked)
+        if self.snapshot is None:
+            return
+        table, complete = self.snapshot.hosts, not released.moved
+        amounts: dict[tuple[str, int], dict[str, int]] = {}
+        for uuid, host_id, name, amount in released.held:
+            amounts.setdefault((uuid, host_id), {})[name] = amount
+        for uuid, host, node in released.placed:
+            placed = table.instances.get(uuid)
+            row = table.row_of_node(host, node)
+            if row is None or placed is None or placed.host != host:
+                complete = False
+                continue
+            held = amounts.get((uuid, table.ids.item(row)), {})
+            table.add_use(row, held, -1)
+            table.put_instance(uuid, None)
+        for group_uuid, uuid in released.members:
+            group = table.groups.get(group_uuid)
+            if group is not None:
+                members = [one for one in group.members if one != uuid]
+                table.groups[group_uuid] = msgspec.structs.replace(
+                    group, members=members
+                )
+        if complete:
+            self._note_own(released.revision, pending.lineage, pending.sent_at)
+        else:
+            self._behind = self._stale = True
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Connection]:
@@ -154,6 +248,7 @@ class SnapshotCache:
 
         :raises StoreUnavailable: the database does not answer
         """
+        self.finish_release()
         if self._writer is None:
             self._writer = self.store.hold()
         try:
@@ -203,7 +298,7 @@ class SnapshotCache:
         Whether a pending claim was made is not known: others' changes and
         our own are all read again.
         """
-        self._behind = True
+        self._behind = self._stale = True
         for conn in (self._reader, self._writer):
             if conn is not None:
                 with contextlib.suppress(Exception):
@@ -241,8 +336,8 @@ class SnapshotCache:
             yield conn
 
     def _mark_refreshed(self, snapshot: Snapshot) -> Snapshot:
-        self.refreshed_at = time.monotonic()
+        self.refreshed_at = self._read_at = time.monotonic()
         self._own.clear()
-        self._behind = False
+        self._behind = self._stale = False
         self._newest = snapshot.revision, snapshot.lineage
         return snapshot

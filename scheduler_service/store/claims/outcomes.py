@@ -230,13 +230,30 @@ def record_releases(
     """
     dialect = rows.dialect_of(writer.conn)
     writer.touched.released += sorted(asked)
-    values = [
-        (uuid, _kind_key(kind, one.project_id), one.project_id, one.sent_at)
-        for uuid, one in sorted(asked.items())
-    ]
-    for part in in_chunks(values, _CHUNK):
-        packed = rows.pack(dialect, _SENT_RELEASE, part)
-        writer.conn.execute(_releasing(dialect), packed)
+    for part in in_chunks(sorted(asked), _CHUNK):
+        values = {uuid: asked[uuid] for uuid in part}
+        writer.conn.execute(
+            releasing(dialect), release_values(dialect, values, kind)
+        )
+
+
+def release_values(
+    dialect: str, asked: Mapping[str, Asked], kind: str
+) -> dict[str, Any]:
+    """Return the parameters of :func:`releasing`."""
+    return rows.pack(
+        dialect,
+        _SENT_RELEASE,
+        [
+            (
+                uuid,
+                _kind_key(kind, one.project_id),
+                one.project_id,
+                one.sent_at,
+            )
+            for uuid, one in sorted(asked.items())
+        ],
+    )
 
 
 def _kind_key(kind: str, project_id: str | None) -> str:
@@ -253,7 +270,8 @@ def _kind_key(kind: str, project_id: str | None) -> str:
 
 
 @functools.cache
-def _releasing(dialect: str) -> Any:
+def releasing(dialect: str) -> sa.TextClause:
+    """Return the statement that records releases, made once."""
     return sa.text(
         'INSERT INTO releases '  # noqa: S608
         '(instance_uuid, kind, project_id, released_at, sent_at) '

@@ -28,7 +28,7 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import clock, schema
 from scheduler_service.store.connection import ChangeRecord
-from scheduler_service.store.reading import loading
+from scheduler_service.store.reading import loading, queries, together
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
@@ -222,6 +222,20 @@ def _apply(
     conn: Connection, table: HostTable, touched: ChangeRecord
 ) -> HostTable:
     """Return the table with everything that was touched read again."""
+    instances, groups = touched.instances, touched.groups
+    load = sorted({*touched.load} - {*touched.hosts})
+    conn = together.send(
+        conn,
+        [
+            (queries.BOUND_FOR.some, instances),
+            (queries.INSTANCES.some, instances),
+            (queries.MEMBERS.some, groups),
+            (queries.GROUPS.some, groups),
+            (queries.INSTANCE_COUNTS.some, load),
+            (queries.HOST_LOADS, load),
+            (queries.USES, load),
+        ],
+    )
     if touched.instances or touched.instances_gone:
         now = loading.instances(conn, touched.instances)
         there = {one.uuid for one in now}
@@ -239,7 +253,6 @@ def _apply(
         table = with_hosts(table, list(hosts.items()), wanted - hosts.keys())
     if touched.aggregates:
         table = with_aggregates(table, loading.aggregates(conn))
-    load = sorted({*touched.load} - {*touched.hosts})
     if load:
         _set_loads(conn, table, load)
     return table

@@ -44,7 +44,7 @@ class Cache(SnapshotCache):
             batch = claims.prepare(self.store, [one], DEFAULT_RATIOS)
             pending = claims.send(self.store, conn, batch)
             self.pending = pending
-        self.advance(pending.wait(), pending.lineage)
+        self.advance(pending.wait(), pending.lineage, 0.0)
 
     def up_to_date(self):
         """Refresh, again where the database was not there for a moment."""

@@ -382,6 +382,17 @@ def test_a_release_comes_after_the_requests_that_came_before_it(store, one):
     assert {*claimed(store)} == {*wanted} - gone
 
 
+def test_release_by_a_clock_that_is_ahead_cancels_no_later_request(
+    store, one, two
+):
+    each = new_uuid()
+    released = release(each)
+    released.sent_at += 60
+    assert _outcome(released.deliver(two)) == []
+    assert select([each], flavor=SMALL).deliver(one).result(30)
+    assert each in claimed(store)
+
+
 def test_two_copies_of_a_message_at_once_have_one_outcome(store, one, two):
     for _ in range(10):
         asked = select([new_uuid()], flavor=LARGE)
@@ -392,4 +403,7 @@ def test_two_copies_of_a_message_at_once_have_one_outcome(store, one, two):
 
 def _outcome(future) -> object:
     error = future.exception(30)
-    return error.name if error else future.result().placements
+    if error:
+        return error.name
+    result = future.result()
+    return getattr(result, 'placements', result)
