@@ -266,7 +266,7 @@ def run(
     crowd = [Caller(cloud, seed * 1000 + n, over) for n in range(callers)]
     for one in crowd:
         one.start()
-    happened = _disturb(cloud, broker, database, seconds, every, seed)
+    happened = disturb(cloud, broker, database, seconds, every, seed)
     over.set()
     for one in crowd:
         one.join()
@@ -287,15 +287,19 @@ def run(
     }
 
 
-def _disturb(
+def disturb(
     cloud: Cloud,
     broker: servers.Server,
-    database: servers.Server,
+    database: servers.Server | None,
     seconds: float,
     every: float,
     seed: int,
 ) -> Counter[str]:
-    """Do something to daemons or servers, again and again."""
+    """Do something to daemons or servers, again and again.
+
+    :param database: None: there is no such server
+    :param every: seconds between faults
+    """
     rng = random.Random(seed)
     happened: Counter[str] = Counter()
 
@@ -318,6 +322,7 @@ def _disturb(
         servers.rabbitmqctl(broker, 'close_all_connections', 'chaos')
 
     def restart_database() -> None:
+        assert database is not None
         database.kill(signal.SIGKILL)
         database.relaunch()
 
@@ -325,7 +330,9 @@ def _disturb(
         broker.kill()
         broker.relaunch()
 
-    faults = (kill, kill, kill, kill, stop, reset, reset, restart_database)
+    faults = [kill, kill, kill, kill, stop, reset, reset]
+    if database is not None:
+        faults.append(restart_database)
     end = time.monotonic() + seconds
     rare = 0
     while time.monotonic() < end:
