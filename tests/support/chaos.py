@@ -8,6 +8,7 @@ database are compared with what callers know.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import signal
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from typing import Any
 
 import sqlalchemy as sa
@@ -89,7 +91,7 @@ class Caller(threading.Thread):
         """Do one thing after the other."""
         steps: tuple[Callable[[], None], ...] = (
             self._select, self._select, self._select_many,
-            self._release, self._release,
+            self._release, self._release, self._contest,
             self._move, self._settle_move, self._confirm,
         )  # fmt: skip
         try:
@@ -148,6 +150,33 @@ class Caller(threading.Thread):
         if released != [one]:
             self.untrue.append(f'release of {one} answered {released}')
         self.known[one] = Known()
+
+    def _contest(self) -> None:
+        """Have an instance released while it is selected.
+
+        Which comes first is not known: the same request again tells.
+        """
+        if len(self._placed()) >= _MOST_INSTANCES:
+            self._release()
+            return
+        request = self._request(1)
+        uuids = request['instance_uuids']
+        with futures.ThreadPoolExecutor() as beside:
+            both = [
+                beside.submit(self._call, 'select_destinations', request),
+                beside.submit(self._call, 'release', uuids),
+            ]
+        try:
+            for one in both:
+                with contextlib.suppress(errors.SchedulerError):
+                    one.result()
+            answer = self._call('select_destinations', request)
+        except NoAnswer:
+            self._take_back(uuids)
+        except errors.SchedulerError:
+            self.done['refused'] += 1
+        else:
+            self._note(request, answer)
 
     def _move(self) -> None:
         resting = [one for one in self._placed() if not self.known[one].target]
@@ -239,7 +268,11 @@ class Caller(threading.Thread):
         self.done[method] += 1
         try:
             return getattr(self._client, method)(CONTEXT, *args, **how)
-        except (errors.NoValidHost, errors.InvalidRequest):
+        except (
+            errors.NoValidHost,
+            errors.InvalidRequest,
+            errors.RequestCancelled,
+        ):
             raise
         except Exception as fault:
             self.done[f'no answer: {type(fault).__name__}'] += 1
@@ -324,7 +357,14 @@ def disturb(
     def restart_database() -> None:
         assert database is not None
         database.kill(signal.SIGKILL)
-        database.relaunch()
+        up = False
+        while not up:
+            database.relaunch()
+            # What a killed one left holds its memory for a moment: a new one
+            # then ends at once.
+            with contextlib.suppress(RuntimeError):
+                database.wait(lambda: servers.answers(database.port))
+                up = True
 
     def restart_broker() -> None:
         broker.kill()

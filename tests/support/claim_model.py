@@ -49,7 +49,7 @@ class Operation(NamedTuple):
         drop_moves whether it changed anything; of read the place
     :ivar host: that reports
     :ivar listed: whether the host of a sync has the instance
-    :ivar number: of an operation without an answer, and of its undo
+    :ivar number: of a select or move without an answer, and of its undo
     :ivar settled: when the caller stopped waiting
     """
 
@@ -61,6 +61,16 @@ class Operation(NamedTuple):
     listed: bool = False
     number: int = -1
     settled: float = 0.0
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it asks for a place."""
+        return self.kind in ('select', 'move')
+
+    @property
+    def effect(self) -> Any:
+        """What it does beside its answer."""
+        return self.kind, self.host, self.listed, self.number
 
 
 class Model:

@@ -136,7 +136,7 @@ def _stays(history: Sequence[Operation], every: frozenset[str]) -> list[_Stay]:
     ]
     found = []
     for one in history:
-        if one.kind not in ('select', 'move'):
+        if not one.is_claim:
             continue
         answered = one.end != UNANSWERED
         end = min(

@@ -146,18 +146,13 @@ class Board:
     def record(self, one: Instance, operation: Operation) -> None:
         """Note an operation; retire an instance that had enough of them."""
         with self._lock:
-            if operation.end == UNANSWERED:
+            one.unanswered += operation.end == UNANSWERED
+            if operation.end == UNANSWERED and operation.is_claim:
                 number = len(one.operations)
-                one.operations += [
-                    operation._replace(number=number),
-                    Operation(
-                        'undo', operation.start, UNANSWERED, number=number
-                    ),
-                ]
-                one.unanswered += 1
-            else:
-                one.operations.append(operation)
-            if operation.kind in ('select', 'move') and operation.answer:
+                operation = operation._replace(number=number)
+                one.operations.append(operation._replace(kind='undo'))
+            one.operations.append(operation)
+            if operation.is_claim and operation.answer:
                 one.host = operation.answer
             enough = (
                 len(one.operations) >= _MOST_OPERATIONS

@@ -23,6 +23,7 @@ class Timed(Protocol):
 
     :ivar start: when it was sent
     :ivar end: when it was answered, by the same clock; UNANSWERED: never
+    :ivar effect: the same for operations that change every state alike
     """
 
     @property
@@ -30,6 +31,9 @@ class Timed(Protocol):
 
     @property
     def end(self) -> float: ...
+
+    @property
+    def effect(self) -> Hashable: ...
 
 
 S = TypeVar('S', bound=Hashable)
@@ -96,7 +100,9 @@ def _following(
             continue
         for after in steps(state, sent[at]):
             yield (happened | 1 << at, after), at
-    for at in unanswered:
+    # Of those that do the same, the one that was sent first will do.
+    first = {sent[at].effect: at for at in reversed(unanswered)}
+    for at in first.values():
         for after in steps(state, sent[at]):
             # One without an effect explains nothing.
             if after != state:
