@@ -378,7 +378,7 @@ class Sampler(threading.Thread):
         self._over = over
         with self._store.reading() as conn:
             names = sa.select(schema.hosts.c.host, schema.hosts.c.id)
-            self._hosts = dict(conn.execute(names).tuples().all())
+            self._hosts = {row.host: row.id for row in conn.execute(names)}
 
     def run(self) -> None:
         """Take samples; none while the database is away."""
