@@ -20,6 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.rpc.client import SchedulerClient
 from scheduler_service.store import schema
 from tests.support import claim_samples
 from tests.support.claim_model import NOWHERE, Model, Operation, Place
@@ -48,6 +49,8 @@ _MOST_UNANSWERED = 4
 _SAMPLE_EVERY_S = 0.03
 _SHOWN = 5
 _REPORTERS = 3
+_CLIENTS = 4
+_CALL_TIMEOUT_S = 15.0
 # Answers that say nothing of what happened.
 _UNKNOWN = (errors.StoreUnavailable, errors.ServiceBusy, errors.TooLate)
 
@@ -171,11 +174,15 @@ class Caller(threading.Thread):
     """
 
     def __init__(
-        self, cloud: Cloud, board: Board, seed: int, over: threading.Event
+        self,
+        client: SchedulerClient,
+        board: Board,
+        seed: int,
+        over: threading.Event,
     ) -> None:
         super().__init__(name=f'caller-{seed}')
         self.fault: BaseException | None = None
-        self._client = cloud.client(15.0)
+        self._client = client
         self._board = board
         self._rng = random.Random(seed)
         self._over = over
@@ -277,12 +284,16 @@ class Reporter(threading.Thread):
     """
 
     def __init__(
-        self, cloud: Cloud, board: Board, number: int, over: threading.Event
+        self,
+        client: SchedulerClient,
+        board: Board,
+        number: int,
+        over: threading.Event,
     ) -> None:
         super().__init__(name=f'reporter-{number}')
         self.fault: BaseException | None = None
         self._number = number
-        self._client = cloud.client(15.0)
+        self._client = client
         self._board = board
         self._rng = random.Random(number)
         self._over = over
@@ -425,13 +436,18 @@ def run(
     """
     over = threading.Event()
     board = Board(seed)
+    # Of a connection each: to close one takes seconds.
+    clients = [cloud.client(_CALL_TIMEOUT_S) for _ in range(_CLIENTS)]
     sampler = Sampler(cloud, board, over)
     crowd: list[Any] = [
-        Caller(cloud, board, seed * 1000 + n, over) for n in range(callers)
+        Caller(clients[n % len(clients)], board, seed * 1000 + n, over)
+        for n in range(callers)
     ]
     crowd.append(sampler)
     if disturb is None:
-        crowd += [Reporter(cloud, board, n, over) for n in range(_REPORTERS)]
+        crowd += [
+            Reporter(clients[n], board, n, over) for n in range(_REPORTERS)
+        ]
     for one in crowd:
         one.start()
     try:
