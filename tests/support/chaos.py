@@ -8,6 +8,7 @@ database are compared with what callers know.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import signal
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from typing import Any
 
 import sqlalchemy as sa
@@ -89,7 +91,7 @@ class Caller(threading.Thread):
         """Do one thing after the other."""
         steps: tuple[Callable[[], None], ...] = (
             self._select, self._select, self._select_many,
-            self._release, self._release,
+            self._release, self._release, self._contest,
             self._move, self._settle_move, self._confirm,
         )  # fmt: skip
         try:
@@ -148,6 +150,33 @@ class Caller(threading.Thread):
         if released != [one]:
             self.untrue.append(f'release of {one} answered {released}')
         self.known[one] = Known()
+
+    def _contest(self) -> None:
+        """Have an instance released while it is selected.
+
+        Which comes first is not known: the same request again tells.
+        """
+        if len(self._placed()) >= _MOST_INSTANCES:
+            self._release()
+            return
+        request = self._request(1)
+        uuids = request['instance_uuids']
+        with futures.ThreadPoolExecutor() as beside:
+            both = [
+                beside.submit(self._call, 'select_destinations', request),
+                beside.submit(self._call, 'release', uuids),
+            ]
+        try:
+            for one in both:
+                with contextlib.suppress(errors.SchedulerError):
+                    one.result()
+            answer = self._call('select_destinations', request)
+        except NoAnswer:
+            self._take_back(uuids)
+        except errors.SchedulerError:
+            self.done['refused'] += 1
+        else:
+            self._note(request, answer)
 
     def _move(self) -> None:
         resting = [one for one in self._placed() if not self.known[one].target]
@@ -239,7 +268,11 @@ class Caller(threading.Thread):
         self.done[method] += 1
         try:
             return getattr(self._client, method)(CONTEXT, *args, **how)
-        except (errors.NoValidHost, errors.InvalidRequest):
+        except (
+            errors.NoValidHost,
+            errors.InvalidRequest,
+            errors.RequestCancelled,
+        ):
             raise
         except Exception as fault:
             self.done[f'no answer: {type(fault).__name__}'] += 1
@@ -266,7 +299,7 @@ def run(
     crowd = [Caller(cloud, seed * 1000 + n, over) for n in range(callers)]
     for one in crowd:
         one.start()
-    happened = _disturb(cloud, broker, database, seconds, every, seed)
+    happened = disturb(cloud, broker, database, seconds, every, seed)
     over.set()
     for one in crowd:
         one.join()
@@ -287,15 +320,19 @@ def run(
     }
 
 
-def _disturb(
+def disturb(
     cloud: Cloud,
     broker: servers.Server,
-    database: servers.Server,
+    database: servers.Server | None,
     seconds: float,
     every: float,
     seed: int,
 ) -> Counter[str]:
-    """Do something to daemons or servers, again and again."""
+    """Do something to daemons or servers, again and again.
+
+    :param database: None: there is no such server
+    :param every: seconds between faults
+    """
     rng = random.Random(seed)
     happened: Counter[str] = Counter()
 
@@ -318,14 +355,24 @@ def _disturb(
         servers.rabbitmqctl(broker, 'close_all_connections', 'chaos')
 
     def restart_database() -> None:
+        assert database is not None
         database.kill(signal.SIGKILL)
-        database.relaunch()
+        up = False
+        while not up:
+            database.relaunch()
+            # What a killed one left holds its memory for a moment: a new one
+            # then ends at once.
+            with contextlib.suppress(RuntimeError):
+                database.wait(lambda: servers.answers(database.port))
+                up = True
 
     def restart_broker() -> None:
         broker.kill()
         broker.relaunch()
 
-    faults = (kill, kill, kill, kill, stop, reset, reset, restart_database)
+    faults = [kill, kill, kill, kill, stop, reset, reset]
+    if database is not None:
+        faults.append(restart_database)
     end = time.monotonic() + seconds
     rare = 0
     while time.monotonic() < end:

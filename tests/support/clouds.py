@@ -27,6 +27,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import inventory_import
 from tests.support.databases import migrated_database
+from tests.support.paths import ROOT
 from tests.support.stores import DEFAULT_RATIOS
 
 # As the shipped sample has it: queues that survive the broker's restart.
@@ -54,6 +55,7 @@ class Cloud:
     """Daemons as processes on one topic and one store.
 
     :ivar bus_options: of [oslo_messaging_rabbit], of daemons and clients
+    :ivar tree: folder whose code the daemons run
     """
 
     store: Store
@@ -62,6 +64,7 @@ class Cloud:
     config: pathlib.Path
     log: pathlib.Path
     bus_options: dict[str, Any]
+    tree: pathlib.Path
     running: list[subprocess.Popen[bytes]] = dataclasses.field(
         default_factory=list
     )
@@ -75,7 +78,7 @@ class Cloud:
                     [sys.executable, '-u', '-m',
                      'scheduler_service.cmd.service',
                      '--config-file', str(self.config)],
-                    stdout=log, stderr=log,
+                    stdout=log, stderr=log, cwd=self.tree,
                 )
             )  # fmt: skip
 
@@ -141,21 +144,33 @@ class Cloud:
         return [f'{one.kind} {one.host} {one.text}' for one in found]
 
 
-@contextlib.contextmanager
 def cloud(
+    database: str, bus: str, daemons: int, **how: Any
+) -> contextlib.AbstractContextManager[Cloud]:
+    """Run daemons on an empty database of a server, and on a topic.
+
+    :param how: as for :func:`running`
+    """
+    return running(migrated_database(database), bus, daemons, **how)
+
+
+@contextlib.contextmanager
+def running(
     database: str,
     bus: str,
     daemons: int,
     extra: str = '',
     heartbeat_s: int = 60,
+    tree: pathlib.Path = ROOT,
 ) -> Iterator[Cloud]:
-    """Run daemons on an empty database of a server, and on a topic.
+    """Run daemons on a database that has its tables, and on a topic.
 
     :param extra: lines of [scheduler]
     :param heartbeat_s: after how long a silent broker is taken for dead
+    :param tree: folder whose code they run
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
-    store = Store.connect(migrated_database(database), max_pool_size=20)
+    store = Store.connect(database, max_pool_size=20)
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         topic = f't{uuid.uuid4().hex[:8]}'
@@ -169,7 +184,13 @@ def cloud(
         )
         (place / 'log').touch()
         made = Cloud(
-            store, bus, topic, place / 'a.conf', place / 'log', bus_options
+            store,
+            bus,
+            topic,
+            place / 'a.conf',
+            place / 'log',
+            bus_options,
+            tree,
         )
         try:
             for _ in range(daemons):

@@ -1,0 +1,110 @@
+"""What callers are told, explained: is there an order that gives it all?
+
+``python -m benchmarks.histories postgresql`` runs 3 daemons and 10 callers
+for a minute. They select, move, confirm, drop, release and repeat the same 14
+instances on 4 hosts with little room, some of them in server groups, while
+hosts report these instances and the tables are read again and again, each
+time in one snapshot. Afterwards an order of each instance's operations is
+searched that explains all answers. It prints what was wrong, and fails where
+anything is.
+
+``--faults`` kills daemons and restarts the servers meanwhile; ``--base REV``
+runs the daemons of an earlier commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import common
+from tests.support import chaos, clouds, histories, servers
+from tests.support.databases import new_database
+
+WRONG = ('wrong_samples', 'without_order', 'gave_up', 'untrue')
+
+
+@contextlib.contextmanager
+def sqlite() -> Iterator[tuple[None, str]]:
+    """Yield no server, and the URL of a folder for database files."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield None, f'sqlite:///{folder}/'
+
+
+DATABASES: dict[str, Any] = {
+    'postgresql': servers.postgresql,
+    'mariadb': servers.mariadb,
+    'sqlite': sqlite,
+}
+
+
+@contextlib.contextmanager
+def started(
+    args: argparse.Namespace, base: str, bus: str
+) -> Iterator[clouds.Cloud]:
+    """Run daemons of this tree, or of an earlier commit, on the hosts."""
+    if args.base is None:
+        with clouds.cloud(base, bus, args.daemons) as cloud:
+            cloud.bring(histories.inventory())
+            yield cloud
+        return
+    with (
+        common.worktree(args.base) as tree,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        # An earlier commit cannot read the tables of a later one.
+        url = new_database(base)
+        config = common.write_config(pathlib.Path(folder), url, bus)
+        common.import_inventory(config, histories.inventory(), tree)
+        with clouds.running(url, bus, args.daemons, tree=tree) as cloud:
+            yield cloud
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run it on one database."""
+    with (
+        servers.rabbitmq() as (broker, bus),
+        DATABASES[args.database]() as (database, base),
+        started(args, base, bus) as cloud,
+    ):
+        disturb = functools.partial(
+            chaos.disturb, cloud, broker, database,
+            args.seconds, args.every, args.seed,
+        )  # fmt: skip
+        return histories.run(
+            cloud,
+            args.seconds,
+            args.callers,
+            args.seed,
+            disturb if args.faults else None,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('database', choices=DATABASES)
+    parser.add_argument('--daemons', type=int, default=3)
+    parser.add_argument('--callers', type=int, default=10)
+    parser.add_argument('--seconds', type=float, default=60)
+    parser.add_argument(
+        '--faults', action='store_true', help='kill and restart meanwhile'
+    )
+    parser.add_argument(
+        '--every', type=float, default=3, help='seconds between faults'
+    )
+    parser.add_argument('--base', help='earlier commit to run daemons of')
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    figures = run(args)
+    common.show(figures, args.json)
+    raise SystemExit(any(figures[one] for one in WRONG))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,37 @@
+"""What callers are told has an order; see benchmarks.histories."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import clouds, histories
+
+# See clouds.clean.
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.db,
+    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
+]
+
+
+@pytest.mark.parametrize(
+    ('kind', 'daemons', 'seconds'),
+    [
+        ('sqlite', 2, 5),
+        ('postgresql', 2, 10),
+        pytest.param('postgresql', 3, 60, marks=pytest.mark.slow),
+        pytest.param('mariadb', 3, 60, marks=pytest.mark.slow),
+    ],
+)
+def test_answers_have_an_order_when_callers_share_instances(
+    kind, daemons, seconds, make_url, quorum_bus
+):
+    with clouds.running(make_url(kind), quorum_bus, daemons) as cloud:
+        cloud.bring(histories.inventory())
+        told = histories.run(cloud, seconds)
+    assert told['calls']['select'] > 20
+    assert told['samples'] > 20
+    assert told['first_wrong'] == []
+    assert told['first_without_order'] == []
+    assert told['first_untrue'] == []
+    assert told['gave_up'] == 0

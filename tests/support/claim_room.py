@@ -1,0 +1,152 @@
+"""Whether a request was refused though there was room all the while.
+
+Where an instance may have been follows from the answers: what was claimed
+before a release was sent is gone when that is answered, since the release
+ends what was claimed and cancels what was requested before it. Everything
+else counts as if it was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.support.claim_model import Operation
+from tests.support.linearizability import UNANSWERED
+
+
+class Member(NamedTuple):
+    """What is known of an instance from the start.
+
+    :ivar size: what it takes of a host
+    :ivar group: its server group; empty: none
+    :ivar policy: of the group
+    """
+
+    size: int
+    group: str = ''
+    policy: str = ''
+
+
+class Refusal(NamedTuple):
+    """A request that got NoValidHost.
+
+    :ivar kind: select or move
+    :ivar instances: of the request
+    """
+
+    kind: str
+    start: float
+    end: float
+    instances: Sequence[str]
+
+
+class _Stay(NamedTuple):
+    """An instance may have held room on hosts meanwhile."""
+
+    start: float
+    end: float
+    hosts: frozenset[str]
+
+
+class Room:
+    """Which hosts instances may have held room on, and when.
+
+    :param capacity: host -> what it has
+    :param members: by instance
+    :param histories: the operations of each instance
+    """
+
+    def __init__(
+        self,
+        capacity: Mapping[str, int],
+        members: Mapping[str, Member],
+        histories: Mapping[str, Iterable[Operation]],
+    ) -> None:
+        self._capacity = capacity
+        self._members = members
+        every = frozenset(capacity)
+        self._stays = {
+            uuid: _stays(list(history), every)
+            for uuid, history in histories.items()
+        }
+
+    def fitting(self, one: Refusal) -> str | None:
+        """Return a host that a refused request fitted on all the while.
+
+        Several instances fit if one host had room for all of them.
+        """
+        held = {
+            uuid: hosts
+            for uuid in self._stays
+            if (hosts := self._held(uuid, one))
+        }
+        need = sum(self._members[uuid].size for uuid in one.instances)
+        own = frozenset().union(*(held.get(u, ()) for u in one.instances))
+        for host, capacity in self._capacity.items():
+            used = sum(
+                self._members[uuid].size
+                for uuid, hosts in held.items()
+                if host in hosts
+            )
+            if host in own or used + need > capacity:
+                continue
+            if self._allowed(one, held, host):
+                return host
+        return None
+
+    def _held(self, uuid: str, one: Refusal) -> frozenset[str]:
+        return frozenset().union(
+            *(
+                stay.hosts
+                for stay in self._stays[uuid]
+                if stay.start <= one.end and stay.end >= one.start
+            )
+        )
+
+    def _allowed(
+        self, one: Refusal, held: Mapping[str, frozenset[str]], host: str
+    ) -> bool:
+        """Whether the group's policy allowed a host all the while."""
+        mine = self._members[one.instances[0]]
+        if not mine.group:
+            return True
+        members = {
+            uuid: hosts
+            for uuid, hosts in held.items()
+            if self._members[uuid].group == mine.group
+        }
+        if mine.policy == 'affinity':
+            # The filter passes hosts of members alone, of which one that
+            # moves is one itself.
+            return all(hosts == {host} for hosts in members.values())
+        return len(one.instances) == 1 and not any(
+            host in hosts
+            for uuid, hosts in members.items()
+            if uuid not in one.instances
+        )
+
+
+def _stays(history: Sequence[Operation], every: frozenset[str]) -> list[_Stay]:
+    """Return when an instance may have held room, and where."""
+    releases = [
+        one
+        for one in history
+        if one.kind == 'release' and one.end != UNANSWERED
+    ]
+    found = []
+    for one in history:
+        if not one.is_claim:
+            continue
+        answered = one.end != UNANSWERED
+        end = min(
+            (
+                each.end
+                for each in releases
+                if each.start > (one.end if answered else one.settled)
+            ),
+            default=UNANSWERED,
+        )
+        hosts = frozenset((one.answer,)) if answered else every
+        found.append(_Stay(one.start, end, hosts))
+    return found

@@ -1,0 +1,60 @@
+"""Refusals that were right, and those where a host had room all the while."""
+
+from __future__ import annotations
+
+from tests.support.claim_model import Operation
+from tests.support.claim_room import Member, Refusal, Room
+from tests.support.linearizability import UNANSWERED
+
+SMALL = Member(1)
+APART, TOGETHER = Member(1, 'g', 'anti-affinity'), Member(1, 'g', 'affinity')
+
+
+def claim(host, start=0.0, end=1.0):
+    return Operation('select', start, end, host)
+
+
+def release(start):
+    return Operation('release', start, start + 1, True)
+
+
+def fitting(capacity, histories, member=SMALL, instances=('new',)):
+    """Return where a request of 10 to 11 fitted."""
+    members = dict.fromkeys([*histories, *instances], member)
+    room = Room(capacity, members, {**histories, 'new': []})
+    return room.fitting(Refusal('select', 10, 11, instances))
+
+
+def test_a_request_fits_when_a_host_had_room_all_the_while():
+    assert fitting({'a': 1}, {}) == 'a'
+    assert fitting({'a': 1}, {'x': [claim('a')]}) is None
+    assert fitting({'a': 2}, {'x': [claim('a')]}) == 'a'
+
+
+def test_room_counts_as_taken_when_a_release_was_not_answered_before():
+    gone = [claim('a'), release(5)]
+    assert fitting({'a': 1}, {'x': gone}) == 'a'
+    assert fitting({'a': 1}, {'x': [claim('a'), release(9.5)]}) is None
+    beside = [claim('a', 4, 6), release(5)]
+    assert fitting({'a': 1}, {'x': beside}) is None
+
+
+def test_an_unanswered_selection_counts_everywhere_until_a_later_release():
+    lost = Operation('select', 0, UNANSWERED, settled=4)
+    assert fitting({'a': 1, 'b': 1}, {'x': [lost]}) is None
+    assert fitting({'a': 1}, {'x': [lost, release(3)]}) is None
+    assert fitting({'a': 1}, {'x': [lost, release(5)]}) == 'a'
+
+
+def test_several_instances_fit_when_one_host_had_room_for_all():
+    assert fitting({'a': 1, 'b': 1}, {}, instances=('new', 'y')) is None
+    assert fitting({'a': 2}, {'y': []}, instances=('new', 'y')) == 'a'
+
+
+def test_a_group_allows_hosts_by_its_policy_alone():
+    one, two = {'x': [claim('a')]}, {'x': [claim('a')], 'y': [claim('b')]}
+    room = {'a': 9, 'b': 9}
+    assert fitting(room, one, APART) == 'b'
+    assert fitting(room, two, APART) is None
+    assert fitting(room, one, TOGETHER) == 'a'
+    assert fitting(room, two, TOGETHER) is None
