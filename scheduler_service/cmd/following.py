@@ -14,6 +14,7 @@ from scheduler_service.engine.pod_use import PodUse
 from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.engine.sent_nodes import UnknownNodes
+from scheduler_service.extender.nodes import has_nodes
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
 from scheduler_service.kube.hosts import HostWriter
@@ -94,8 +95,17 @@ class Following:
             self._conf,
             self._scheduler,
             self.use,
-            UnknownNodes(self._reader, self.nodes.find, passing),
+            UnknownNodes(
+                self._reader, self.nodes.find, passing, self._knows_nodes
+            ),
         )
+
+    def _knows_nodes(self) -> bool:
+        """Whether nodes that are followed were listed, or kept before."""
+        if self._api is None or self.nodes.complete:
+            return True
+        snapshot = self._scheduler.snapshot()
+        return snapshot is not None and has_nodes(snapshot.hosts)
 
     def check(self, conf: Any) -> Callable[[], None]:
         """Check where the API server is, and with which credentials.

@@ -86,9 +86,9 @@ Possible targets:
             'ToBeDeletedByClusterAutoscaler',
         ],
         help="""
-Keys of taints that make a host disabled, for pods that tolerate them too.
+Keys of taints that make a host disabled for callers over RPC.
 
-A kube-scheduler checks all taints against the tolerations of the pod itself.
+Pods go by their tolerations alone: a kube-scheduler checks all taints itself.
 """,
     ),
     cfg.FloatOpt(
@@ -99,7 +99,8 @@ A kube-scheduler checks all taints against the tolerations of the pod itself.
 How long a pod counts on the node that scores put first, in seconds.
 
 Until it is seen on a node: then it counts there. A burst of pods would
-otherwise go to the same nodes. 0: pods count when they are seen.
+otherwise go to the same nodes. 0: pods count when they are seen. This lowers
+scores; extended resources are kept for such a pod only where the daemon binds.
 """,
     ),
 ]

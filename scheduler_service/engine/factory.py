@@ -18,6 +18,7 @@ from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.external import ExternalOptions, HostOrderer
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.plan import Plan
+from scheduler_service.engine.pod_compute import PodComputeFilter
 from scheduler_service.engine.pod_places import PodPlaces
 from scheduler_service.engine.pod_resources import OfferedResources
 from scheduler_service.engine.pod_use import PodUse
@@ -26,6 +27,7 @@ from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.engine.sent_nodes import UnknownNodes
 from scheduler_service.extender import config
 from scheduler_service.filters.hosts import HostFilter
+from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.cache import SearchCache
 from scheduler_service.settings import Settings
@@ -96,7 +98,10 @@ def pod_pipeline(conf: Any) -> PodPipeline:
     by_load = group.load_weighers == 'always' or (
         counts_pods(conf) and group.load_weighers == 'counted'
     )
-    filters = _filters(conf, available, group.enabled_filters, 'extender')
+    filters = [
+        PodComputeFilter() if type(one) is ComputeFilter else one
+        for one in _filters(conf, available, group.enabled_filters, 'extender')
+    ]
     weighers = _weighers(conf, group.weight_classes, 'extender')
     settings = options.settings(conf)
     pipeline = HostPipeline(

@@ -286,23 +286,22 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
     return used if used.any() else None
 
 
-def _used(use: PodUse, sent: NodeRows, asking: Asking, name: str) -> Floats:
-    """Return what is used of a class, by pods and others, float64[m]."""
-    columns = sent.table.resources.get(name)
-    if columns is None:
-        return np.zeros(len(sent.rows))
-    used = use.used(name, sent.numbers, asking.uid)
-    used += columns.used.take(sent.rows)
-    return used
-
-
-def shortages(use: PodUse, sent: NodeRows, asking: Asking) -> dict[int, str]:
+def shortages(
+    use: PodUse, sent: NodeRows, asking: Asking, with_assumed: bool
+) -> dict[int, str]:
     """Return index -> reason, for nodes without room for the pod.
 
     That is room for each of its extended resources.
+
+    :param with_assumed: whether pods take room that are only assumed
     """
     asked = asking.usage.classes
-    left = {name: free(use, sent, asking, name) for name in asked}
+    left = {
+        name: _free(sent, name, use.used(
+            name, sent.numbers, asking.uid, with_assumed
+        ))
+        for name in asked
+    }  # fmt: skip
     full = np.zeros(len(sent.rows), np.bool_)
     for name, amount in asked.items():
         full |= left[name] < amount
@@ -329,12 +328,15 @@ def _shortage(asked: Mapping[str, int], left: Sequence[float]) -> str:
     )
 
 
-def free(use: PodUse, sent: NodeRows, asking: Asking, name: str) -> Floats:
-    """Return what is free of a class beside what pods use, float64[m]."""
+def _free(sent: NodeRows, name: str, used: Floats) -> Floats:
+    """Return what is free of a class, float64[m].
+
+    :param used: what pods use of it, float64[m]
+    """
     columns = sent.table.resources.get(name)
     if columns is None:
         return np.full(len(sent.rows), -1.0)
     ratio = np.nan_to_num(columns.ratio[sent.rows], nan=1.0)
     size = (columns.total[sent.rows] - columns.reserved[sent.rows]) * ratio
-    left: Floats = size - _used(use, sent, asking, name)
+    left: Floats = size - used - columns.used[sent.rows]
     return left

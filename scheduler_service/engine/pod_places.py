@@ -33,6 +33,9 @@ class PodPlaces:
     :ivar scoring: how much the load of nodes counts
     :ivar assuming: whether to assume where pods go; only where something
         says later where they went
+    :ivar binding: whether pods were bound here: only then a pod takes room
+        that is only assumed. Who binds knows soon where it went; nobody else
+        may refuse others for a pod that may never be placed
     :ivar waiting: whether pods that ask for what nobody else counts are
         refused until all pods were listed once
     """
@@ -42,6 +45,7 @@ class PodPlaces:
     domain: str
     settings: Settings
     assuming: bool = False
+    binding: bool = False
     waiting: bool = False
     # The pod that was asked about last, and its uid.
     _last: tuple[Any, str] | None = None
@@ -81,7 +85,7 @@ class PodPlaces:
         """Return node -> reason, for nodes without room for the pod."""
         if not asking.usage.classes:
             return {}
-        found = pod_load.shortages(self.use, sent, asking)
+        found = pod_load.shortages(self.use, sent, asking, self.binding)
         return {
             names[at]: f'free_resources: {text}'[:_LONGEST_REASON]
             for at, text in found.items()
@@ -125,6 +129,7 @@ class PodPlaces:
         :return: whether that is to be taken back if it is not bound
         :raises Conflict: pods that were placed meanwhile took the room
         """
+        self.binding = True
         known = self.use.usage_of(uid) if self.assuming else None
         if known is None or self.use.is_seen(uid):
             return False

@@ -195,20 +195,30 @@ class PodUse:
                 found = [self._number(name) for name in nodes]
         return np.array(found, np.int64)
 
-    def used(self, name: str, numbers: Rows, without: str = '') -> Floats:
+    def used(
+        self,
+        name: str,
+        numbers: Rows,
+        without: str = '',
+        with_assumed: bool = True,
+    ) -> Floats:
         """Return what is used of a class on some nodes, float64[m].
 
         :param without: uid of a pod that is left out
+        :param with_assumed: whether pods count that are only assumed
         """
         with self._lock:
             array = self._used.get(name)
             if array is None:
                 return np.zeros(len(numbers))
-            found: Floats = array.take(numbers)
-            own = self._pods.get(without)
-        if own is not None:
-            amount = own.usage.amounts.get(name, 0.0)
-            found[numbers == own.number] -= amount
+            left_out = {without}
+            if not with_assumed:
+                left_out.update(self._assumed)
+            less = np.zeros(self._room)
+            for uid in left_out & self._pods.keys():
+                pod = self._pods[uid]
+                less[pod.number] += pod.usage.amounts.get(name, 0.0)
+            found: Floats = array.take(numbers) - less.take(numbers)
         return found
 
     def load(self, numbers: Rows, without: str = '') -> Floats:

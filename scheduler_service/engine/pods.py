@@ -153,6 +153,7 @@ class PodEvaluator:
     :param snapshot: gives the newest snapshot, None before the first
     :param places: where pods are, and what follows from it
     :param unknown: what becomes of nodes that the store lacks
+    :ivar are_nodes_known: whether anything can be said of nodes
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class PodEvaluator:
         self._requests = PodRequests(places.domain)
         self._places = places
         self._others = SentNodes(unknown)
+        self.are_nodes_known = unknown.are_known
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored: where it goes is still to be assumed.
         self._unplaced: tuple[Any, Nodes] | None = None

@@ -43,11 +43,14 @@ class UnknownNodes(NamedTuple):
     :ivar find: gives what an API server says of a node of which only the name
         was sent; None: nothing
     :ivar passing: whether a node that nobody knows passes
+    :ivar are_known: whether it is known which nodes there are; until then
+        nothing is said of any
     """
 
     reader: NodeReader
     find: Callable[[str], NodeHost | None] = lambda _: None
     passing: bool = False
+    are_known: Callable[[], bool] = lambda: True
 
 
 class SentNodes:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.columns import HostTable
 from scheduler_service.extender import reading, wire
 from scheduler_service.model import Aggregate, Host, Inventory
 
@@ -23,6 +24,8 @@ MARK = 'kubernetes_node'
 # Starts the names of aggregates that are made of labels of nodes, and the
 # reasons of hosts that are disabled as their nodes are.
 PREFIX = 'kubernetes:'
+_CORDONED = f'{PREFIX} the node is unschedulable'
+_TAINTED = f'{PREFIX} taint '
 # Ids of such aggregates are in the upper half of what an id may be.
 _FIRST_ID = 2**30
 _ZONE_KEY = 'availability_zone'
@@ -109,12 +112,16 @@ class NodeReader:
         return traits, metadata
 
     def _why_disabled(self, node: Any, host: Host) -> str | None:
-        if host.status == 'enabled':
-            for key in _tainted(node):
-                if key in self._disabling:
-                    return f'{PREFIX} taint {key}'
-            return None
-        return f'{PREFIX} the node is unschedulable'
+        if host.status == 'disabled':
+            reason = host.disabled_reason or 'disabled'
+            return f'{PREFIX} its document: {reason}'
+        spec = wire.field(node, 'spec', dict) or {}
+        if wire.field(spec, 'unschedulable', bool):
+            return _CORDONED
+        for key in _tainted(node):
+            if key in self._disabling:
+                return f'{_TAINTED}{key}'
+        return None
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
@@ -159,9 +166,23 @@ def _is_cut_off(node: Any) -> bool:
     )
 
 
+def is_judged_by_scheduler(disabled_reason: str | None) -> bool:
+    """Whether a host is disabled for what a kube-scheduler judges itself.
+
+    That is a cordon or a taint of its node, which some pods tolerate.
+    """
+    return (disabled_reason or '').startswith((_CORDONED, _TAINTED))
+
+
 def is_node(host: Host) -> bool:
     """Whether a stored host was made of a node."""
     return bool((host.stats or {}).get(MARK))
+
+
+def has_nodes(table: HostTable) -> bool:
+    """Whether any host of a table was made of a node."""
+    marked = f'"{MARK}":true'.encode()
+    return any(marked in (text or b'') for text in table.coded['stats'].values)
 
 
 def is_of_nodes(aggregate: Aggregate) -> bool:

@@ -81,12 +81,10 @@ def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
         for key, value in size.items()
         if (offered := class_of(key, domain))
     }
-    spec = _objects(node, 'spec')
     architecture = labels.get('kubernetes.io/arch') or wire.field(
         _objects(status, 'nodeInfo'), 'architecture', str
     )
     architecture = _ARCHITECTURES.get(architecture, architecture)
-    blocked = wire.field(spec, 'unschedulable', bool)
     document = {
         'host': name[:255],
         'vcpus': _down(_amount(quantity.thousandths, size, 'cpu'), 1000),
@@ -97,7 +95,6 @@ def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
         'cpu_allocation_ratio': 1.0,
         'ram_allocation_ratio': 1.0,
         'disk_allocation_ratio': 1.0,
-        'status': 'disabled' if blocked else 'enabled',
         'state': 'up' if _ready(status) else 'down',
         'traits': sorted(_traits(labels, domain)),
         'resources': resources,

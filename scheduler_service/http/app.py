@@ -54,7 +54,9 @@ def make(
     app.add_error_handler(errors.SchedulerError, _scheduler_error)
     app.add_error_handler(wire.WireError, _wire_error)
     app.add_error_handler(Exception, _internal_error)
-    app.add_route('/readyz', health.Ready(scheduler))
+    app.add_route(
+        '/readyz', health.Ready(scheduler, evaluator.are_nodes_known)
+    )
     app.add_route('/metrics', metrics.Metrics(scheduler, connections))
     v1.add(app, scheduler, enforcer)
     return Router(

@@ -2,8 +2,10 @@
 
 An error is answered with status 200 and a text in ``Error``, since the
 kube-scheduler reads nothing else. Only a body that is not JSON, or too long,
-gets a 4xx, and 503 before the hosts are loaded. ``http.routes`` says which
-threads run the verbs; any may.
+gets a 4xx, and 503 before the hosts are loaded and the nodes of a followed
+cluster are known: a kube-scheduler then goes on without an extender that is
+``ignorable``, for the verbs whose reply has no ``Error`` as well.
+``http.routes`` says which threads run the verbs; any may.
 """
 
 from __future__ import annotations
@@ -178,6 +180,7 @@ class _Verb(abc.ABC):
     """Base of the verbs: parses the body, runs the verb, writes the reply."""
 
     name = ''
+    needs_nodes = True
 
     def __init__(self, evaluator: PodEvaluator, health: Health) -> None:
         self._evaluator = evaluator
@@ -189,7 +192,12 @@ class _Verb(abc.ABC):
         """Run the verb, and answer errors in the form of the verb.
 
         :raises WireError: the body is not JSON
+        :raises ServiceBusy: it is not known yet which nodes there are
         """
+        if self.needs_nodes and not self._evaluator.are_nodes_known():
+            raise errors.ServiceBusy(
+                'The nodes of the cluster are not known yet'
+            )
         try:
             reply = self.run(text)
         except wire.WireError as fault:
@@ -314,6 +322,7 @@ class Bind(_Verb):
     """Binds a pod at the API server; a repeated call succeeds, too."""
 
     name = 'bind'
+    needs_nodes = False
 
     def __init__(
         self, evaluator: PodEvaluator, health: Health, binder: Any

@@ -5,6 +5,7 @@ Served by a thread of ``http.routes``, which reads the engine's state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -15,10 +16,16 @@ _MAX_SNAPSHOT_AGE_S = 30.0
 
 
 class Ready:
-    """``/readyz``: snapshot, database and bus by name; 503 if one is bad."""
+    """``/readyz``: what has to be there, by name; 503 if one is bad.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    :param are_nodes_known: whether those of a cluster that is followed are
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, are_nodes_known: Callable[[], bool]
+    ) -> None:
         self._scheduler = scheduler
+        self._are_nodes_known = are_nodes_known
 
     def on_get(self, req: Any, resp: Any) -> None:
         """Check each, and answer with all of them."""
@@ -29,6 +36,7 @@ class Ready:
             'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
             'database': status['database'] == 'up',
             'bus': 'broker' not in degraded,
+            'nodes': self._are_nodes_known(),
         }
         resp.media = {
             'ready': all(checks.values()),

@@ -199,9 +199,9 @@ class Cluster:
         found: dict[str, str] = wait_until(bound, seconds)
         return found
 
-    def refusal(self, name: str) -> str:
+    def refusal(self, name: str, namespace: str = NAMESPACE) -> str:
         """Return why a pod is not scheduled; empty where nothing is said."""
-        one = self.call('GET', f'/api/v1/namespaces/{NAMESPACE}/pods/{name}')
+        one = self.call('GET', f'/api/v1/namespaces/{namespace}/pods/{name}')
         for condition in one.get('status', {}).get('conditions', ()):
             if condition['type'] == 'PodScheduled':
                 return str(condition.get('message', ''))

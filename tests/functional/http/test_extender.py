@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from scheduler_service import errors
 from scheduler_service.http.extender import MOST_POD_BYTES
+from tests.support import kube
+from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import RECORDINGS
 
 RECORDED = sorted(RECORDINGS.glob('request-*.json'))
@@ -121,9 +124,8 @@ def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):
 def test_nodes_are_filtered_by_their_objects_when_unknown(serve_http):
     items = [
         {'metadata': {'name': f'n{at}', 'labels': {ZONE: zone}},
-         'spec': {'unschedulable': at == 2},
          'status': {'allocatable': {'cpu': '4', 'memory': '8Gi'}}}
-        for at, zone in enumerate(['a', 'b', 'b', 'b'])
+        for at, zone in enumerate('abab')
     ]  # fmt: skip
     asked = {
         'pod': pod(nodeSelector={ZONE: 'b'}),
@@ -133,7 +135,66 @@ def test_nodes_are_filtered_by_their_objects_when_unknown(serve_http):
     assert answer['Nodes']['items'] == [items[1], items[3]]
     never = answer['FailedAndUnresolvableNodes']
     assert set(never) == {'n0', 'n2'}
-    assert 'disabled' in never['n2']
+    assert 'AvailabilityZoneFilter' in never['n2']
+
+
+def test_state_of_sent_nodes_is_left_to_the_scheduler(serve_http):
+    document = {'host': 'n3', 'vcpus': 4, 'memory_mb': 8192,
+                'status': 'disabled', 'disabled_reason': 'broken'}  # fmt: skip
+    items = [
+        kube.node('n0', ready='False'),
+        kube.node('n1', unschedulable=True),
+        kube.node('n2', taints=[
+            {'key': 'node.kubernetes.io/out-of-service',
+             'effect': 'NoExecute'}]),
+        kube.node('n3'),
+    ]  # fmt: skip
+    items[3]['metadata']['annotations'] = {
+        f'{DOMAIN}/host-document': json.dumps(document)
+    }
+    asked = {'Pod': pod(), 'Nodes': {'items': items}, 'NodeNames': None}
+    _, answer = serve_http().send('POST', '/extender/filter', asked)
+    assert answer['Nodes']['items'] == items[:3]
+    # By hand, too, and the scheduler does not know of it.
+    assert 'broken' in answer['FailedAndUnresolvableNodes']['n3']
+
+
+def test_only_what_an_operator_disabled_is_refused_to_pods(serve_http):
+    """RPC callers get none of these hosts: nobody else judges them."""
+    sizes = {'vcpus': 8, 'memory_mb': 8192, 'local_gb': 100,
+             'stats': {'kubernetes_node': True}}  # fmt: skip
+    how = {
+        'not-ready': {'state': 'down'},
+        'cordoned': {
+            'status': 'disabled',
+            'disabled_reason': 'kubernetes: the node is unschedulable',
+        },
+        'tainted': {
+            'status': 'disabled',
+            'disabled_reason': 'kubernetes: taint example.com/a',
+        },
+        'broken': {'status': 'disabled', 'disabled_reason': 'broken'},
+        'broken-too': {'status': 'disabled', 'state': 'down'},
+    }
+    hosts = [{'host': name, **sizes, **one} for name, one in how.items()]
+    http = serve_http(inventory={'hosts': hosts})
+    asked = {'Pod': pod(), 'Nodes': None, 'NodeNames': list(how)}
+    _, answer = http.send('POST', '/extender/filter', asked)
+    assert answer['NodeNames'] == ['not-ready', 'cordoned', 'tainted']
+    never = answer['FailedAndUnresolvableNodes']
+    assert never == {
+        'broken': 'ComputeFilter: the host is disabled (broken)',
+        'broken-too': 'ComputeFilter: the host is disabled',
+    }
+    victims = {'Pods': [{'UID': 'v'}], 'NumPDBViolations': 0}
+    asked = {'Pod': pod(),
+             'NodeNameToMetaVictims': dict.fromkeys(how, victims)}  # fmt: skip
+    _, answer = http.send('POST', '/extender/preempt', asked)
+    assert [*answer['NodeNameToMetaVictims']] == [
+        'not-ready', 'cordoned', 'tainted',
+    ]  # fmt: skip
+    with pytest.raises(errors.NoValidHost):
+        http.service.client.select_destinations(CONTEXT, {'flavor': SMALL})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from scheduler_service import errors
+from tests.support import kube, requirements
 from tests.support.documents import CONTEXT, SMALL
 
 
@@ -77,6 +78,45 @@ def test_readiness_is_503_when_the_database_is_away(serve_http):
     http.service.daemon.scheduler.health.degrade('database', 'gone')
     status, ready = http.send('GET', '/readyz')
     assert (status, ready['database']) == (503, 'bad')
+
+
+def test_nodes_are_waited_for_where_a_cluster_is_followed(serve_http):
+    """The API server is away; hosts that are no nodes are none of it."""
+    requirements.need_library('kubernetes')
+    with socket.create_server(('127.0.0.1', 0)) as away:
+        url = f'http://127.0.0.1:{away.getsockname()[1]}'
+    follow = {'kubernetes__enabled': True, 'extender__api_server': url}
+    http = serve_http(**follow)
+    status, ready = http.send('GET', '/readyz')
+    assert (status, ready['nodes'], ready['snapshot']) == (503, 'bad', 'ok')
+    victims = {'compute-1': {'Pods': [{'UID': 'v'}]}}
+    asked = {'Pod': kube.pod('p'), 'NodeNames': ['compute-1'],
+             'NodeNameToMetaVictims': victims}  # fmt: skip
+    for verb in ('filter', 'prioritize', 'preempt'):
+        status, told = http.send('POST', f'/extender/{verb}', asked)
+        assert (status, told['error']['name']) == (503, 'ServiceBusy')
+        assert 'nodes of the cluster' in told['error']['message']
+    # Others are served meanwhile.
+    http.service.client.select_destinations(CONTEXT, {'flavor': SMALL})
+    status, told = http.send('POST', '/extender/bind', {})
+    assert (status, 'required' in told['Error']) == (200, True)
+
+
+def test_stored_nodes_are_enough_while_the_api_server_is_away(serve_http):
+    requirements.need_library('kubernetes')
+    with socket.create_server(('127.0.0.1', 0)) as away:
+        url = f'http://127.0.0.1:{away.getsockname()[1]}'
+    http = serve_http(
+        inventory={'hosts': [
+            {'host': 'n1', 'stats': {'kubernetes_node': True}}]},
+        kubernetes__enabled=True,
+        extender__api_server=url,
+    )  # fmt: skip
+    status, ready = http.send('GET', '/readyz')
+    assert (status, ready['nodes']) == (200, 'ok')
+    asked = {'Pod': kube.pod('p'), 'NodeNames': ['n1']}
+    status, told = http.send('POST', '/extender/filter', asked)
+    assert (status, told['NodeNames']) == (200, ['n1'])
 
 
 def test_nothing_is_served_when_no_port_is_set(make_service):

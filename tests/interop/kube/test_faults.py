@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from urllib import parse
 
 import pytest
+import urllib3
 
 from tests.support import kube
 from tests.support.kube_nodes import SSD_NODES, asking_for_ssd
+from tests.support.tcp_proxy import Mode, TcpProxy
 from tests.support.waiting import wait_until
 
 PODS = 12
@@ -45,3 +48,35 @@ def test_no_pod_is_lost_when_a_daemon_fails(
     assert len(went) == PODS
     if not ignorable:
         assert set(went.values()) <= SSD_NODES
+
+
+def test_nobody_is_refused_before_the_nodes_are_known(cluster, start_daemon):
+    """Until then the scheduler leaves out an extender that is ignorable."""
+    proxy = TcpProxy(parse.urlsplit(cluster.url).port or 0)
+    try:
+        proxy.become(Mode.REFUSE)
+        daemon = start_daemon(
+            extender__api_server=f'https://127.0.0.1:{proxy.port}'
+        )
+        daemon.process.wait_for('Ready: ')
+        assert _status(daemon) == 503
+        entry = kube.entry(daemon.port, ignorable=True, preemptVerb='preempt')
+        with cluster.scheduler(entry):
+            cluster.create_pods([asking_for_ssd('early')])
+            cluster.wait_bound(1)
+        assert _status(daemon) == 503
+        proxy.become(Mode.FORWARD)
+        wait_until(lambda: _status(daemon) == 200, 60)
+        # Without a refusal, from the first pod on.
+        with cluster.scheduler(kube.entry(daemon.port)):
+            cluster.create_pods(asking_for_ssd(f'ssd-{n}') for n in range(9))
+            went = cluster.wait_bound(10)
+        del went['early']
+        assert set(went.values()) <= SSD_NODES
+    finally:
+        proxy.close()
+
+
+def _status(daemon):
+    url = f'http://127.0.0.1:{daemon.port}/readyz'
+    return urllib3.request('GET', url, timeout=10, retries=False).status

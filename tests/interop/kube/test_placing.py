@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import math
+from typing import Any
 
 import pytest
 import urllib3
 
-from tests.support import kube
+from tests.support import extenders, kube
+from tests.support.extenders import Reply
 from tests.support.kube_nodes import (
     FPGA,
     FPGA_NODES,
@@ -18,6 +20,8 @@ from tests.support.kube_nodes import (
     asking_for_ssd,
 )
 from tests.support.waiting import wait_until
+
+DEVICE = 'example.com/device'
 
 
 def test_no_host_gets_more_than_its_share_of_equal_pods(cluster, start_daemon):
@@ -84,6 +88,35 @@ def test_resource_is_counted_when_the_scheduler_ignores_it(
         went = wait_until(lambda: _other_than(cluster, went), 60)
     assert collections.Counter(went.values()) == dict.fromkeys(FPGA_NODES, 1)
     assert '/extender/bind' in daemon.get('/metrics')
+
+
+def test_pod_that_is_never_placed_keeps_no_device_from_others(
+    cluster, start_daemon
+):
+    """The later step is an extender behind ours, which refuses it."""
+    # Longer than the test: what is assumed does not end by itself.
+    daemon = start_daemon(kubernetes__assume_seconds='600').wait_ready()
+    cluster.create_nodes([kube.node('single', {DEVICE: '1'})])
+    refused = 0
+
+    def refuse_one(verb: str, asked: Any) -> Reply:
+        nonlocal refused
+        if asked['Pod']['metadata']['name'] != 'never':
+            return extenders.pass_all(verb, asked)
+        refused += 1
+        return extenders.pass_only()(verb, asked)
+
+    try:
+        with extenders.extender(refuse_one) as later, cluster.scheduler(
+            kube.entry(daemon.port), extenders.entry(later)
+        ):  # fmt: skip
+            cluster.create_pods([kube.pod('never', extended={DEVICE: '1'})])
+            # Once more, so that it was assumed again, too.
+            wait_until(lambda: refused >= 2, 60)
+            cluster.create_pods([kube.pod('wants', extended={DEVICE: '1'})])
+            assert cluster.wait_bound(1, 30) == {'wants': 'single'}
+    finally:
+        cluster.call('DELETE', '/api/v1/nodes/single')
 
 
 def _other_than(cluster, before):

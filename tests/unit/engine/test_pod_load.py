@@ -255,9 +255,25 @@ def with_fpgas(*totals: int) -> Cluster:
     return Cluster([65536] * len(totals), fpgas=totals)
 
 
-def test_pod_is_refused_where_pods_took_what_it_asks_for():
+def test_pod_that_is_only_assumed_takes_nothing_from_others():
+    cluster = with_fpgas(1, 0)
+    evaluator, names = cluster.evaluator, cluster.names
+    evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
+    assert cluster.use.count() == (0, 1)
+    assert evaluator.filter(wanting_fpga(2), Nodes(names)).passed == ['n0']
+    # It counts in scores, and takes what it asks for once it is seen.
+    assert scores_of(evaluator, new_pod(3), names) == {'n0': 6, 'n1': 10}
+    usage = usage_of(wanting_fpga(1), 'd')
+    cluster.use.see(PlacedPod('u1', 'n0', usage))
+    second = evaluator.filter(wanting_fpga(2), Nodes(names))
+    assert second.passed == []
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+
+
+def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
     cluster = with_fpgas(1, 2, 0)
     evaluator, names = cluster.evaluator, cluster.names
+    evaluator.claim('u0', 'n2')
     first = evaluator.filter(wanting_fpga(1), Nodes(names))
     assert first.passed == ['n0', 'n1']
     evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))

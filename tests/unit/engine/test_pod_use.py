@@ -101,6 +101,22 @@ def test_own_use_of_a_pod_is_left_out():
     assert use.used('VCPU', numbers, 'other').tolist() == [0, 0.5]
 
 
+def test_what_is_only_assumed_is_left_out_where_that_is_asked():
+    use = PodUse(5.0)
+    numbers = use.numbers_of(['a', 'b'])
+    for uid in 'uvw':
+        use.assume(PlacedPod(uid, 'a', USAGE))
+    use.see(PlacedPod('v', 'a', USAGE))
+    use.see(PlacedPod('w', 'b', USAGE))
+    assert use.used('A', numbers).tolist() == [4, 2]
+    certain = use.used('A', numbers, with_assumed=False)
+    assert certain.tolist() == [2, 2]
+    # Each pod is left out once.
+    for uid, left in (('u', [2, 2]), ('v', [0, 2])):
+        certain = use.used('A', numbers, uid, with_assumed=False)
+        assert certain.tolist() == left
+
+
 def test_use_is_kept_when_there_are_more_nodes_than_expected():
     use = PodUse(5.0)
     use.see(PlacedPod('u', 'n0', USAGE))
