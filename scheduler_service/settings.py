@@ -62,6 +62,7 @@ class Settings:
     image_metadata_prefilter: bool = False
     scheduler_filters: tuple[str, ...] = ('default_pool',)
     default_pool_id: str = DEFAULT_POOL_ID
+    keep_pools_without_attributes: bool = False
 
     def default_ratio(self, resource_class: str) -> float:
         """Return the configured ratio of a class where the host has none."""

@@ -47,6 +47,8 @@ class Meditation:
             f'{_NAME}_gurumeditation_{now:%Y%m%d%H%M%S%f}'
         )
         try:
+            # Requests are in it, and values of options.
+            path.touch(0o600, exist_ok=False)
             path.write_text(text)
         except OSError as fault:
             LOG.error('The report cannot be written: %s', fault)

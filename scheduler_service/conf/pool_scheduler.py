@@ -55,6 +55,18 @@ in_doubt_default_pool select.
 Read from ``[service:central]`` too.
 """,
     ),
+    cfg.BoolOpt(
+        'keep_pools_without_attributes',
+        mutable=True,
+        default=False,
+        help="""
+Whether the filter attribute keeps a pool that has no attributes.
+
+A DNS service's own filter of this name keeps it for every zone. By default
+it is dropped for a zone that asks for any attribute, as a pool is whose
+attributes differ.
+""",
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,10 @@ LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
 # After how long a wait the database is asked what it waits for, in seconds.
 _LONG_WAIT_S = 1.5
+# The longest pause before a database that failed is written to again, and for
+# how long it has to work until the next failure is not a relapse, in seconds.
+_LONGEST_PAUSE_S = 8.0
+_WELL_S = 60.0
 
 
 def _do_nothing() -> None:
@@ -33,7 +38,9 @@ def _do_nothing() -> None:
 class StoreMonitor:
     """Tells the rest of the daemon when the database is lost and back.
 
-    :param retry_s: seconds after which the engine asks the database again
+    :param retry_s: seconds after which the engine asks the database again;
+        the pause before it is consumed for doubles with each relapse, and
+        with each write that fails meanwhile
     :ivar pause: called when it is lost, by any thread: consume nothing more
     :ivar resume: called when it is back, by the engine's thread
     """
@@ -45,6 +52,10 @@ class StoreMonitor:
         self._health = health
         self._retry_s = retry_s
         self._answered_at = time.monotonic()
+        self._pause_s = retry_s
+        self._back_at = self._write_at = -math.inf
+        # Why it was lost the last time.
+        self._reason = ''
         # Pausing belongs to recording the loss, and resuming to its end.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -69,7 +80,13 @@ class StoreMonitor:
     def lost(self, error: errors.StoreUnavailable) -> None:
         """Record that the database does not answer, and stop consuming."""
         with self._lock:
-            self._health.database_failed(error, self._retry_s)
+            if self._health.database_reachable:
+                if time.monotonic() - self._back_at < _WELL_S:
+                    self._lengthen_pause()
+                else:
+                    self._pause_s = self._retry_s
+            self._reason = str(error)
+            self._health.database_failed(error, self._pause_s)
             self.pause()
 
     def answered(self, waiting: int) -> None:
@@ -83,10 +100,22 @@ class StoreMonitor:
             self._health.database_answered(waiting)
             return
         # It may have been lost to a write alone, and be read all the time.
-        check_write(self._store)
+        if time.monotonic() < self._write_at:
+            raise errors.StoreUnavailable(self._reason)
+        try:
+            check_write(self._store)
+        except errors.StoreUnavailable:
+            self._lengthen_pause()
+            raise
         with self._lock:
+            self._back_at = time.monotonic()
             self._health.database_answered(waiting)
             self.resume()
+
+    def _lengthen_pause(self) -> None:
+        """Have the database left alone for twice as long as the last time."""
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._write_at = time.monotonic() + self._pause_s
 
     def wait_until(
         self, load: Callable[[], bool], stopping: threading.Event

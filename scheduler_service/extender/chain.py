@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -20,10 +19,9 @@ from scheduler_service.extender import wire
 from scheduler_service.extender.client import CallFailed, Client
 from scheduler_service.extender.config import Extender
 
-# Called with (URL prefix, verb, outcome) after each call.
+# Called with (label, verb, outcome) after each call.
 Count = Callable[[str, str, str], None]
 _MAX_SCORE = 10
-_PASSWORD = re.compile(r'//[^/@]*@')
 
 
 def _uncounted(extender: str, verb: str, outcome: str) -> None:
@@ -62,7 +60,7 @@ class Chain:
     """All extenders of a policy file.
 
     :param pool: runs prioritize calls in parallel
-    :param count: called with (URL prefix, verb, outcome) after each call
+    :param count: called with (label, verb, outcome) after each call
     :raises ConfigurationError: TLS material does not load
     """
 
@@ -78,11 +76,8 @@ class Chain:
 
     @property
     def urls(self) -> list[str]:
-        """The URL prefixes of the extenders, without passwords."""
-        return [
-            _PASSWORD.sub('//', client.extender.url_prefix)
-            for client in self._clients
-        ]
+        """The URL prefixes of the extenders, without credentials."""
+        return [client.extender.label for client in self._clients]
 
     def applies_to(self, resources: frozenset[str]) -> bool:
         """Whether any extender is called for a request.
@@ -158,7 +153,7 @@ class Chain:
                 scores = wire.scores(future.result())
             except (CallFailed, wire.WireError) as fault:
                 self._count(
-                    client.extender.url_prefix, 'prioritize', _reason(fault)
+                    client.extender.label, 'prioritize', _reason(fault)
                 )
                 continue
             for name, score in scores.items():
@@ -240,7 +235,7 @@ class Chain:
     def _call(self, client: Client, verb: str, document: Any) -> Any:
         path = getattr(client.extender, f'{verb}_verb')
         reply = client.call(path, document)
-        self._count(client.extender.url_prefix, verb, 'answered')
+        self._count(client.extender.label, verb, 'answered')
         return reply
 
     def _fail(self, client: Client, verb: str, fault: Exception) -> bool:
@@ -249,12 +244,12 @@ class Chain:
         :raises ExtenderFailed: it is not
         """
         extender = client.extender
-        self._count(extender.url_prefix, verb, _reason(fault))
+        self._count(extender.label, verb, _reason(fault))
         if extender.ignorable:
             return False
         raise errors.ExtenderFailed(
-            f'Extender {extender.url_prefix} failed to {verb}: {fault}',
-            extender=extender.url_prefix,
+            f'Extender {extender.label} failed to {verb}: {fault}',
+            extender=extender.label,
             verb=verb,
             reason=_reason(fault),
         )

@@ -21,7 +21,11 @@ import urllib3
 
 from scheduler_service import errors, tracing, trust
 from scheduler_service.extender import wire
-from scheduler_service.extender.config import Extender, Tls
+from scheduler_service.extender.config import (
+    Extender,
+    Tls,
+    without_credentials,
+)
 
 LOG = logging.getLogger(__name__)
 _MAX_BYTES = 64 * 1024 * 1024
@@ -90,12 +94,16 @@ class Client:
                 *_REPEAT_AS_POST,
                 *_REPEAT_AS_GET,
             ):
-                raise CallFailed('status', f'{url}: status {status}')
+                raise CallFailed(
+                    'status', f'{without_credentials(url)}: status {status}'
+                )
             url = parse.urljoin(url, location)
             if status in _REPEAT_AS_GET:
                 method, body = 'GET', None
         raise CallFailed(
-            'status', f'{url}: more than {_MAX_REDIRECTS} redirects'
+            'status',
+            f'{without_credentials(url)}: more than {_MAX_REDIRECTS} '
+            'redirects',
         )
 
     def close(self) -> None:
@@ -107,6 +115,7 @@ class Client:
     ) -> tuple[int, bytes, str | None]:
         """Return (status, body of status 200, Location header)."""
         left = deadline - time.monotonic()
+        shown = without_credentials(url)
         try:
             response = self._pool.request(
                 method,
@@ -127,10 +136,12 @@ class Client:
         except urllib3.exceptions.TimeoutError:
             raise CallFailed(
                 'timeout',
-                f'{url}: no reply within {self.extender.timeout:g} s',
+                f'{shown}: no reply within {self.extender.timeout:g} s',
             ) from None
         except (urllib3.exceptions.HTTPError, OSError) as fault:
-            raise CallFailed('unreachable', f'{url}: {fault}') from None
+            # An address that cannot be parsed is a part of the text.
+            text = str(fault).replace(url, shown)
+            raise CallFailed('unreachable', f'{shown}: {text}') from None
 
 
 def _read(response: Any, deadline: float) -> bytes:
@@ -196,7 +207,7 @@ def _context(extender: Extender) -> ssl.SSLContext | None:
     if not _verified(extender):
         LOG.warning(
             'The certificate of extender %s is not verified',
-            extender.url_prefix,
+            extender.label,
         )
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -204,7 +215,7 @@ def _context(extender: Extender) -> ssl.SSLContext | None:
         _load(context, tls)
     except (OSError, ssl.SSLError, ValueError) as fault:
         raise errors.ConfigurationError(
-            f'extender {extender.url_prefix}: its certificates or key do not '
+            f'extender {extender.label}: its certificates or key do not '
             f'load: {fault}'
         ) from None
     return context

@@ -21,6 +21,8 @@ from scheduler_service import errors
 
 DEFAULT_TIMEOUT_S = 5.0
 _LABEL = re.compile(r'[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?')
+# What stands before the host; a password may have any character in it.
+_CREDENTIALS = re.compile(r'//.*@')
 _UNITS = {
     'ns': 1e-9, 'us': 1e-6, '\u00b5s': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0,
     'h': 3600.0,
@@ -87,9 +89,19 @@ class Extender:
     managed: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     ignorable: bool = False
 
+    @property
+    def label(self) -> str:
+        """What it is known by to people: its URL without credentials."""
+        return without_credentials(self.url_prefix)
+
     def url(self, verb: str) -> str:
         """Return the URL of a verb."""
         return f'{self.url_prefix.rstrip("/")}/{verb}'
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without its user, its password and its query."""
+    return _CREDENTIALS.sub('//', url).partition('?')[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

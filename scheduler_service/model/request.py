@@ -25,6 +25,9 @@ from scheduler_service.model.inventory import (
 from scheduler_service.model.limits import Name, Short
 
 MAX_INSTANCES = 1000
+# Extra specs of a flavor, and properties of an image. Some filters look at
+# all hosts for each of them, and all other requests wait meanwhile.
+MAX_SETTINGS = 512
 _NO_TRAITS: frozenset[str] = frozenset()
 # Stands for all amounts of a resource class that no host has.
 _TOO_MUCH = 10**15
@@ -42,7 +45,9 @@ class Flavor(Document):
     root_gb: Count = 0
     ephemeral_gb: Count = 0
     swap: Count = 0
-    extra_specs: dict[str, str] = {}
+    extra_specs: Annotated[
+        dict[str, str], msgspec.Meta(max_length=MAX_SETTINGS)
+    ] = {}
 
     def __post_init__(self) -> None:
         if self.extra_specs:
@@ -53,7 +58,9 @@ class Image(Document):
     """The image to boot: what matters for scheduling."""
 
     id: str | None = None
-    properties: dict[str, Any] = {}
+    properties: Annotated[
+        dict[str, Any], msgspec.Meta(max_length=MAX_SETTINGS)
+    ] = {}
     disk_format: str | None = None
 
     def __post_init__(self) -> None:

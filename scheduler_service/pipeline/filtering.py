@@ -107,6 +107,8 @@ class Filtering:
                 elif form == COMPARISONS and not verdict:
                     verdict = None
                 steps.append((one, form, verdict, each_time))
+        except errors.SchedulerError:
+            raise
         except Exception as fault:
             raise _error(one, fault) from fault
         return steps
@@ -238,6 +240,8 @@ class Filtering:
             if form == ONE_HOST:
                 return one.passing(table, request, among)
             return one.mask(table, request, self._settings)
+        except errors.SchedulerError:
+            raise
         except Exception as fault:
             raise _error(one, fault) from fault
 
@@ -256,10 +260,8 @@ def _question(one: HostFilter) -> tuple[HostFilter, int, Any]:
     return one, MASK, one.mask_key
 
 
-def _error(one: HostFilter, fault: Exception) -> errors.SchedulerError:
+def _error(one: HostFilter, fault: Exception) -> errors.FilterFault:
     """Return a fault of a filter as an error that names the filter."""
-    if isinstance(fault, errors.SchedulerError):
-        return fault
     return errors.FilterFault(
         f'{one.name} failed: {type(fault).__name__}: {fault}',
         filter=one.name,

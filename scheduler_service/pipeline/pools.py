@@ -12,6 +12,10 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.filters.pools import Caller, PoolFilter
+from scheduler_service.filters.pools.attribute_filter import (
+    AttributeFilter,
+    is_bare,
+)
 from scheduler_service.model import Pool, ZoneRequest
 from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.settings import Settings
@@ -110,7 +114,7 @@ class PoolPipeline:
         if not remaining:
             raise errors.NoValidPoolFound(
                 'There are no pools that matched your request: '
-                f'{len(pools)} pools, {summary}',
+                f'{len(pools)} pools, {summary}{_hint(steps, pools)}',
                 **facts,
             )
         shown = f'zone {zone.name}' if zone.name else 'the zone'
@@ -156,6 +160,18 @@ class PoolPipeline:
                 ) from fault
             steps.append((name, current))
         return steps
+
+
+def _hint(steps: Steps, pools: Mapping[str, Pool]) -> str:
+    """Say where an option would have kept pools that have no attributes."""
+    emptied = next(name for name, left in steps if not left)
+    bare = sum(is_bare(pool) for pool in pools.values())
+    if emptied != AttributeFilter.name or not bare:
+        return ''
+    return (
+        f'; {bare} of the pools without attributes, which [pool_scheduler] '
+        'keep_pools_without_attributes would keep'
+    )
 
 
 def _with_filter_name(

@@ -82,6 +82,8 @@ class Weighing:
     ) -> Any:
         try:
             return weigher.weight_key(table, request, self._settings)
+        except errors.SchedulerError:
+            raise
         except Exception as fault:
             raise _error(weigher, fault) from fault
 
@@ -272,6 +274,8 @@ def raw_weights(
     """
     try:
         raw = weigher.weigh(table, rows, request, settings)
+    except errors.SchedulerError:
+        raise
     except Exception as fault:
         raise _error(weigher, fault) from fault
     if raw is None:
@@ -294,10 +298,8 @@ def _with_worst(raw: Floats, multiplier: float) -> Floats:
     return np.where(known, raw, worst)
 
 
-def _error(weigher: Weigher, fault: Exception) -> errors.SchedulerError:
+def _error(weigher: Weigher, fault: Exception) -> errors.FilterFault:
     """Return a fault of a weigher as an error that names it."""
-    if isinstance(fault, errors.SchedulerError):
-        return fault
     return errors.FilterFault(
         f'{weigher.name} failed: {type(fault).__name__}: {fault}',
         filter=weigher.name,

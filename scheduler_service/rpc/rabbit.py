@@ -93,10 +93,19 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         if self._shared is not None:
             self._shared.paused = value
 
-    def follow_pause(self) -> None:
+    def _follow_pause(self) -> None:
         """Stop or start consuming from the shared queue, as asked for."""
+        for message in self._shared.follow() if self._shared else ():
+            message.settled = False
+            self.incoming.append(message)
+
+    def hold(self, message: Any) -> None:
+        """Take back a request that cannot be worked on now.
+
+        Called by the polling thread.
+        """
         if self._shared is not None:
-            self.incoming += self._shared.follow()
+            self._shared.hold(message)
 
     @property
     def _current_timeout(self) -> float:
@@ -143,7 +152,9 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         )
         if self._shared is not None:
             taken.shared = self._shared.delivered(message)
-            taken.fetched = taken.shared and 'consumer_tag' not in info
+        headers = message._raw_message.headers or {}
+        count = headers.get('x-delivery-count')
+        taken.returns = count if isinstance(count, int) else 0
 
     def poll(
         self,
@@ -158,7 +169,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         a while.
         """
         if not self._shutdown.is_set():
-            self.follow_pause()
+            self._follow_pause()
             if not self.incoming:
                 inner = self.conn.connection
                 if not self.is_connected() and not inner.reconnect():

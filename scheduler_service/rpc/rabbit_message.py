@@ -24,24 +24,25 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
 
     :ivar redelivered: whether the broker delivered it before, to any daemon
     :ivar shared: whether it came from the queue that daemons share
-    :ivar fetched: whether it was fetched from there while nobody consumes
+    :ivar returns: how often it was returned to its queue, or its connection
+        was lost; quorum queues alone count that
     :ivar deadline: monotonic time at which the caller gives up, by the
         expiration of the message; None: it has none
-    :ivar settled: whether it has its reply, or is returned to its queue
+    :ivar settled: whether it has its reply, or is not worked on any more
     :ivar encodes_structs: replies may hold typed documents, not only plain
         values
     """
 
     redelivered = False
     shared = False
-    fetched = False
+    returns = 0
     deadline: float | None = None
     settled = False
     encodes_structs = True
 
     @property
     def unwanted(self) -> bool:
-        """Whether it is to go back to its queue, since the daemon pauses."""
+        """Whether it is not to be worked on, since the daemon pauses."""
         return self.shared and bool(self.listener.paused)
 
     def is_lost(self) -> bool:
@@ -103,9 +104,12 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         self._message_operations_handler.do(self._acknowledge_now)
 
     def requeue(self) -> None:
-        """Have the polling thread return it to its queue."""
-        self.settled = True
-        self._message_operations_handler.do(self._requeue_now)
+        """Have the polling thread hold it for others, or for a better time.
+
+        It may have been worked on, so it counts as delivered before.
+        """
+        self.settled = self.redelivered = True
+        self._message_operations_handler.do(lambda: self.listener.hold(self))
 
     def _acknowledge_now(self) -> None:
         self.listener.settled(self.unique_id)
@@ -115,9 +119,9 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
             # The connection is lost, so the broker delivers it again.
             LOG.warning('Acknowledging a request failed: %s', error)
 
-    def _requeue_now(self) -> None:
-        # Else it would be delivered to this daemon again.
-        self.listener.follow_pause()
+    def give_back(self) -> None:
+        """Return it to its queue; called by the polling thread."""
+        self.settled = True
         self.listener.settled(None)
         try:
             self.message.requeue()

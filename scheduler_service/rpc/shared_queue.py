@@ -1,12 +1,14 @@
 """The queue of a topic, which daemons share, and one that cannot work.
 
-A daemon that has lost its database stops consuming from the queue and
-returns what it has to it, for the others. Where there is no other, somebody
-still has to answer ``ping``: while the queue has no consumer at all, the
-daemon fetches messages one by one, answers those, and holds the rest
-unacknowledged. It never returns a held message while nobody else would take
-it, so that messages do not circle: a quorum queue drops those that come back
-more often than its delivery limit allows.
+A daemon that has lost its database stops consuming from the queue, and holds
+what it has of it unacknowledged. Where others consume, it returns that to the
+queue, for them. Where there is no other, somebody still has to answer
+``ping``: while the queue has no consumer at all, the daemon fetches messages
+one by one, answers those, and holds the rest.
+
+Messages must not circle: a quorum queue drops those that come back more often
+than its delivery limit allows. So none is returned that nobody else would
+take, nor one that came back half as often as that.
 
 Whether others consume is seen at a second queue, to which nothing is sent. A
 quorum queue counts messages that were fetched among its own consumers.
@@ -26,6 +28,9 @@ LOG = logging.getLogger(__name__)
 _ALWAYS = frozenset(('ping',))
 # How often a paused daemon looks whether others consume, in seconds.
 _LOOK_S = 0.5
+# The delivery limit of a quorum queue that was declared without one: the
+# broker's own since RabbitMQ 4.0. A policy may set one, which nobody can see.
+_DELIVERY_LIMIT = 20
 
 
 class SharedQueue:
@@ -62,32 +67,36 @@ class SharedQueue:
 
         :return: messages that were held, and are to be processed now
         """
+        self._drop_lost()
         if not self.paused:
-            return self._start() if self._cancelled else []
+            if self._cancelled:
+                self._start()
+            held, self._held = self._held, []
+            return held
         if not self._cancelled:
             self._stop()
-        elif time.monotonic() >= self._look_at:
+        if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_S
             self._look()
         return []
 
     def admit(self, messages: list[Any]) -> list[Any]:
-        """Return the messages that are to be processed now.
-
-        While it is paused the others are held if they were fetched, and
-        returned to the queue if they were delivered.
-        """
-        if not self.paused:
-            return messages
+        """Return the messages that are to be processed now; hold the rest."""
         admitted = []
         for message in messages:
-            if not message.shared or _method(message) in _ALWAYS:
+            if (
+                not self.paused
+                or not message.shared
+                or _method(message) in _ALWAYS
+            ):
                 admitted.append(message)
-            elif message.fetched:
-                self._held.append(message)
             else:
-                message.requeue()
+                self.hold(message)
         return admitted
+
+    def hold(self, message: Any) -> None:
+        """Keep a message, until it can be processed or returned."""
+        self._held.append(message)
 
     def _consumers(self) -> list[tuple[Any, int]]:
         names = self._name, self._presence
@@ -125,35 +134,42 @@ class SharedQueue:
             self._reconnect(error)
         LOG.info('Stopped consuming from %s', self._name)
 
-    def _start(self) -> list[Any]:
+    def _start(self) -> None:
         for consumer, tag in self._cancelled:
             self._conn._consumers[consumer] = tag
             # The connection consumes for it before it next waits for messages.
             self._conn._new_tags.add(tag)
         self._cancelled = []
         LOG.info('Consuming from %s again', self._name)
-        held, self._held = self._held, []
-        return held
 
     def _look(self) -> None:
-        """Fetch messages where nobody consumes, else return what is held."""
+        """Fetch messages where nobody consumes, else return held ones."""
         channel = self._conn.channel
         if channel is None or not self._conn.connection.connected:
-            self._forget_held()
             return
         try:
-            if self._has_consumers(channel):
-                for message in self._held:
-                    message.requeue()
-                self._held.clear()
-            else:
+            if self._others_consume(channel):
+                held, self._held = self._held, []
+                for message in held:
+                    if self._may_return(message):
+                        message.give_back()
+                    else:
+                        self._held.append(message)
+            elif self._cancelled:
                 self._fetch(channel)
         except Exception as error:
             self._reconnect(error)
 
-    def _has_consumers(self, channel: Any) -> bool:
+    def _may_return(self, message: Any) -> bool:
+        """Whether a message is far from the delivery limit of its queue."""
+        config = self._conn.rabbit_quorum_queue_config
+        limit = config.delivery_limit or _DELIVERY_LIMIT
+        return bool(2 * message.returns < limit)
+
+    def _others_consume(self, channel: Any) -> bool:
         found = channel.queue_declare(self._presence, passive=True)
-        return bool(found.consumer_count)
+        own = 0 if self._cancelled else 1
+        return bool(found.consumer_count > own)
 
     def _fetch(self, channel: Any) -> None:
         own = self._own()
@@ -164,16 +180,19 @@ class SharedQueue:
                 return
             own[0]._callback(message)
 
-    def _forget_held(self) -> None:
+    def _drop_lost(self) -> None:
         """Forget messages that the broker took back with the connection."""
+        kept = []
         for message in self._held:
-            message.listener.settled(None)
-        self._held.clear()
+            if message.is_lost():
+                message.listener.settled(None)
+            else:
+                kept.append(message)
+        self._held = kept
 
     def _reconnect(self, error: Exception) -> None:
         """Have oslo.messaging look after a connection that failed."""
         LOG.info('The queue %s could not be used: %s', self._name, error)
-        self._forget_held()
         self._conn._new_tags = set(self._conn._consumers.values())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,8 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store.connection import (
-    Store,
-    next_number,
-    translate_errors,
-)
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store, translate_errors
 from scheduler_service.store.faults import driver_fault, first_line
 from scheduler_service.store.sessions import Wait
 from scheduler_service.store.timeouts import SERVER, is_timeout
@@ -90,15 +88,57 @@ _END = {
 }
 
 
-def check_write(store: Store) -> None:
-    """Write a little, and commit it, as a claim does.
+# What claims and releases insert into or, in ``inventories``, change.
+_CLAIMED = (
+    schema.instances,
+    schema.moves,
+    schema.allocations,
+    schema.inventories,
+    schema.changes,
+    schema.outcomes,
+    schema.releases,
+)
+# As many rows as a batch has. With long names they fill a page, at least, of
+# each table and of its keys, whatever room there is in pages that exist.
+_ROWS = 64
+_LONG = 256
 
-    The numbers of hosts have a gap then, which nobody minds.
+
+def check_write(store: Store) -> None:
+    """Write as much as claims do, take it back, and commit.
+
+    A full disk takes what fits into pages that exist. Nobody sees the rows.
 
     :raises StoreUnavailable: the database cannot be written to
     """
+    unique = secrets.token_hex(12)
     with translate_errors(), store.engine.begin() as conn:
-        next_number(conn, 'host_id')
+        for table in _CLAIMED:
+            rows = [_filled(table, f'{unique}{n:04}') for n in range(_ROWS)]
+            conn.execute(table.insert(), rows)
+            key = table.primary_key.columns[0]
+            keys = [row[key.name] for row in rows]
+            conn.execute(sa.delete(table).where(key.in_(keys)))
+
+
+def _filled(table: sa.Table, unique: str) -> dict[str, Any]:
+    """Return a row with long texts, and numbers that no other row has.
+
+    :param unique: what the texts begin with, and hexadecimal digits
+    """
+    number = -int(unique[-15:], 16)
+    return {
+        column.name: _text(column.type, unique)
+        if isinstance(column.type, sa.String)
+        else number
+        for column in table.columns
+    }
+
+
+def _text(kind: sa.String, unique: str) -> str:
+    """Return a text of a column's length that cannot be compressed."""
+    length = min(kind.length or _LONG, _LONG)
+    return (unique + secrets.token_hex(_LONG))[:length]
 
 
 class Probe:

@@ -13,7 +13,8 @@ from scheduler_service.store import clock
 _TABLE: dict[str, Any] = {
     'mysql_engine': 'InnoDB',
     'mysql_charset': 'utf8mb4',
-    # Compares names with case, as the other databases do.
+    # Compares with case, as the other databases do. Migration 0013 gives names
+    # another one, which compares blanks at their end, too.
     'mysql_collate': 'utf8mb4_bin',
 }
 _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
@@ -40,7 +41,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0011'
+VERSION = '0013'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.

@@ -13,7 +13,7 @@ import pytest
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from tests.support import processes
+from tests.support import full_disks, processes
 from tests.support.databases import ready_database
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
@@ -80,6 +80,24 @@ def serve_http(make_service: Any) -> Iterator[Callable[..., HttpClient]]:
 def ready_sqlite(tmp_path: pathlib.Path) -> str:
     """A database file with tables and an inventory."""
     return ready_database(f'sqlite:///{tmp_path}/')
+
+
+@pytest.fixture
+def database_on_disk(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[Callable[[str], tuple[full_disks.Disk, str]]]:
+    """Give a function that makes a database on a small disk of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def make(kind: str) -> tuple[full_disks.Disk, str]:
+            server, base = None, ''
+            if kind != 'sqlite':
+                server, base = request.getfixturevalue(kind)
+            return stack.enter_context(
+                full_disks.database(kind, server, base, tmp_path)
+            )
+
+        yield make
 
 
 @pytest.fixture

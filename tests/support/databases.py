@@ -53,7 +53,7 @@ def migrated_database(base: str) -> str:
         return base + name
     url = new_database(base)
     with _autocommit(url) as conn:
-        for statement in _mariadb(base):
+        for statement in tables_of_mariadb(base):
             conn.exec_driver_sql(statement)
     return url
 
@@ -199,7 +199,7 @@ def _migrate_template(base: str) -> None:
 
 
 @functools.cache
-def _mariadb(base: str) -> tuple[str, ...]:
+def tables_of_mariadb(base: str) -> tuple[str, ...]:
     """Return the statements that copy a migrated database of MariaDB."""
     url = new_database(base)
     _migrate(url)

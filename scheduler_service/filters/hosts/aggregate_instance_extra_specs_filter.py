@@ -8,6 +8,11 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
+from scheduler_service.filters.support.requested import (
+    REQUIREMENT,
+    reading,
+    spec_path,
+)
 from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -92,8 +97,9 @@ def _failing_spec(
     for key, requirement in specs:
         values = metadata.get(key)
         try:
-            if values is None or not _any_matches(values, requirement):
-                return key, requirement
+            with reading(spec_path(key), REQUIREMENT, requirement):
+                if values is None or not _any_matches(values, requirement):
+                    return key, requirement
         except specops.NotComparableError:
             return key, requirement
     return None

@@ -13,6 +13,11 @@ from scheduler_service.columns.table import HostTable
 from scheduler_service.dependence import EACH_TIME, Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.support import host_attributes
+from scheduler_service.filters.support.requested import (
+    REQUIREMENT,
+    reading,
+    spec_path,
+)
 from scheduler_service.filters.support.unreadable import (
     UNREADABLE,
     where_comparable,
@@ -52,7 +57,11 @@ class ComputeCapabilitiesFilter(HostFilter):
         """AND the extra specs, each evaluated once per distinct value."""
         passed: Mask | None = None
         for path, requirement, scoped in _capability_specs(request):
-            matches = _matches(table, path, requirement, settings)
+            key = ':'.join((SCOPE, *path) if scoped else path)
+            if key not in request.flavor.extra_specs:
+                key = _ADDRESS_BITS
+            with reading(spec_path(key), REQUIREMENT, requirement):
+                matches = _matches(table, path, requirement, settings)
             if not scoped:
                 known = host_attributes.has_attribute(table, path[0], settings)
                 matches = matches | ~known

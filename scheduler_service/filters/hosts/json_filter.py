@@ -16,6 +16,7 @@ from scheduler_service.filters.support.json_query import (
     attribute_of,
     variables,
 )
+from scheduler_service.filters.support.requested import reading
 from scheduler_service.filters.support.unreadable import why_unreadable
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -40,14 +41,23 @@ class JsonFilter(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Evaluate the query over the columns of its variables."""
+        """Evaluate the query over the columns of its variables.
+
+        :raises InvalidRequest: it is no query, or compares values of
+            different types
+        """
         text = request.hint('query')
         if not text:
             return None
-        parsed = _parse(text)
-        if not parsed:
-            return None
-        return ColumnEvaluator(table, settings).evaluate(parsed)
+        with reading(
+            'scheduler_hints.query',
+            'a JSON list [operator, argument, ...], as one text',
+            text,
+        ):
+            parsed = _parse(text)
+            if not parsed:
+                return None
+            return ColumnEvaluator(table, settings).evaluate(parsed)
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings

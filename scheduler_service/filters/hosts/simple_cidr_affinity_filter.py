@@ -13,9 +13,14 @@ from scheduler_service.filters.support.addresses import (
     Network,
     is_address,
 )
+from scheduler_service.filters.support.requested import reading, refusal
 from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
+
+_NEAR = 'scheduler_hints.build_near_host_ip'
+_CIDR = 'scheduler_hints.cidr'
+_SIZE = 'the size of a network, such as /24'
 
 
 class SimpleCIDRAffinityFilter(HostFilter):
@@ -60,7 +65,7 @@ class SimpleCIDRAffinityFilter(HostFilter):
 def _network(request: Request) -> Network | None:
     """Return the network of the hints, None where they name none.
 
-    :raises ValueError: the hints do not make a valid network
+    :raises InvalidRequest: the hints do not make a network
     """
     near = request.hint('build_near_host_ip')
     if near is None:
@@ -70,9 +75,12 @@ def _network(request: Request) -> Network | None:
         cidr = cidr[0] if len(cidr) == 1 else cidr
     if cidr is None:
         cidr = '/24'
-    if not isinstance(near, str) or not isinstance(cidr, str) or '/' in near:
-        raise ValueError(
-            f'build_near_host_ip {near} with cidr {cidr} is not a network'
-        )
+    if not isinstance(near, str) or '/' in near:
+        raise refusal(_NEAR, 'an address', near)
+    if not isinstance(cidr, str):
+        raise refusal(_CIDR, _SIZE, cidr)
+    with reading(_NEAR, 'an address', near):
+        ipaddress.ip_address(near)
     slash = '' if not cidr or cidr.startswith('/') else '/'
-    return ipaddress.ip_network(f'{near}{slash}{cidr}', strict=False)
+    with reading(_CIDR, _SIZE, cidr):
+        return ipaddress.ip_network(f'{near}{slash}{cidr}', strict=False)

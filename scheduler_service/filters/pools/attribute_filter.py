@@ -16,7 +16,8 @@ class AttributeFilter(PoolFilter):
 
     ``1``, ``t``, ``true``, ``on``, ``y`` and ``yes`` are equal to each other,
     and so are their opposites; other values compare exactly. ``pool_id`` is
-    ignored: the filter ``pool_id_attribute`` handles it.
+    ignored: the filter ``pool_id_attribute`` handles it. With
+    ``keep_pools_without_attributes`` pools that have none are kept, too.
     """
 
     name = 'attribute'
@@ -30,7 +31,17 @@ class AttributeFilter(PoolFilter):
             for key, value in zone.attributes.items()
             if key != 'pool_id'
         }
-        return [pool for pool in pools if _has_all(pool.attributes, wanted)]
+        keeps = self.storage.settings.keep_pools_without_attributes
+        return [
+            pool
+            for pool in pools
+            if (keeps and is_bare(pool)) or _has_all(pool.attributes, wanted)
+        ]
+
+
+def is_bare(pool: Pool) -> bool:
+    """Whether a pool has no attributes that zones may ask for."""
+    return not pool.attributes.keys() - {'pool_id'}
 
 
 def _has_all(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scheduler_service.filters.support.requested import reading, refusal
 from scheduler_service.model import Request
 from scheduler_service.model import image_properties as images
 from scheduler_service.settings import Settings
@@ -21,6 +22,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     '>': operator.gt,
     '!=': operator.ne,
 }
+_BITS = 'hw_maxphysaddr_bits'
 _CLAUSE = re.compile(r'^\s*(<=|>=|==|!=|<|>)\s*([0-9]+(?:\.[0-9]+)*)\s*$')
 Version = tuple[int, ...]
 VersionClauses = list[tuple[str, Version]]
@@ -51,7 +53,7 @@ def image_requirements(
 ) -> ImageRequirements:
     """Return what the image of a request requires.
 
-    :raises ValueError: ``hw_maxphysaddr_bits`` is not a number
+    :raises InvalidRequest: ``hw_maxphysaddr_bits`` is not a number
     """
     properties = request.image_properties
     architecture = images.first(properties, 'hw_architecture', 'architecture')
@@ -63,13 +65,15 @@ def image_requirements(
     version = images.first(
         properties, 'img_hv_requested_version', 'hypervisor_version_requires'
     )
-    bits = images.first(properties, 'hw_maxphysaddr_bits')
+    bits = images.first(properties, _BITS)
+    with reading(f'image.properties.{_BITS}', 'a number of bits', bits):
+        bits = int(bits) if bits else None
     return ImageRequirements(
         images.architecture(str(architecture)) if architecture else None,
         images.hypervisor(str(hypervisor)) if hypervisor else None,
         images.mode(str(mode)) if mode else None,
         str(version) if version else None,
-        int(bits) if bits else None,
+        bits,
     )
 
 
@@ -97,15 +101,16 @@ def _canonical(place: int, name: str | None) -> str | None:
 def version_clauses(text: str) -> VersionClauses:
     """Parse a version predicate such as ``>=6.0,<6.2``.
 
-    :raises ValueError: a clause is not an operator with a version
+    :raises InvalidRequest: a clause is not an operator with a version
     """
     clauses = []
     for clause in text.split(','):
         match = _CLAUSE.match(clause)
         if match is None:
-            raise ValueError(
-                f'hypervisor version: {clause!r} is not an operator '
-                'with a version, such as >=6.0'
+            raise refusal(
+                'image.properties.img_hv_requested_version',
+                'operators with versions, such as >=6.0,<6.2',
+                text,
             )
         clauses.append((match[1], _version(match[2])))
     return clauses

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.support.requested import refusal
 from scheduler_service.model import Request
 
 
 def instances_of_hint(request: Request, hint: str) -> list[str]:
-    """Return the uuids under a hint, which may be one uuid or a list."""
+    """Return the uuids under a hint, which may be one uuid or a list.
+
+    :raises InvalidRequest: it is neither
+    """
     value = request.hint(hint)
     if value is None:
         return []
     if isinstance(value, str):
         return [value]
+    if not isinstance(value, list):
+        raise refusal(
+            f'scheduler_hints.{hint}',
+            'the uuid of an instance, or a list of them',
+            value,
+        )
     return [uuid for uuid in value if isinstance(uuid, str)]
 
 

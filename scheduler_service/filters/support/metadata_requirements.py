@@ -12,6 +12,11 @@ from collections.abc import Mapping, Set
 
 from scheduler_service import specops
 from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
+from scheduler_service.filters.support.requested import (
+    REQUIREMENT,
+    reading,
+    spec_path,
+)
 
 FORCE_KEY = 'force_metadata_check'
 _ANY, _MAY_BE_ABSENT, _MUST_BE_ABSENT = '*', '~', '!'
@@ -31,7 +36,7 @@ def failing_key(
     :param specs: extra specs of the flavor, (key, requirement)
     :raises NotComparableError: metadata is no number where numbers are
         compared, or not a valid requirement
-    :raises ValueError: a requirement of the flavor is not valid
+    :raises InvalidRequest: a requirement of the flavor is not valid
     """
     forced = 'True' in metadata.get(FORCE_KEY, ())
     required: dict[str, set[str]] = {}
@@ -53,11 +58,10 @@ def failing_key(
         values = metadata.get(key)
         if values is None and key in optional:
             continue
-        if not all(
-            _satisfies({requirement}, values, forced)
-            for requirement in sorted(requirements)
-        ):
-            return key
+        for requirement in sorted(requirements):
+            with reading(spec_path(key), REQUIREMENT, requirement):
+                if not _satisfies({requirement}, values, forced):
+                    return key
     return None
 
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from scheduler_service.filters.support.requested import (
+    reading,
+    setting_path,
+)
 from scheduler_service.model import Request, numa_limits
 from scheduler_service.model.devices import GuestNuma
 
 _PAGE_SIZE = re.compile(
     r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
 )
+# The extra spec and the image property of the same meaning.
+_NODES = 'hw:numa_nodes', 'hw_numa_nodes'
+_PAGES = 'hw:mem_page_size', 'hw_mem_page_size'
 _KIB = {'k': 1, 'm': 1024, 'g': 1024 * 1024}
 _DEDICATED = frozenset(('dedicated', 'mixed'))
 
@@ -45,29 +52,33 @@ class GuestTopology(NamedTuple):
 def guest_topology(request: Request) -> GuestTopology | None:
     """Return the topology that a request requires, None for none.
 
-    :raises ValueError: a figure is not a number, or the cells do not add up
-        to the flavor
+    :raises InvalidRequest: a figure is not a number, or the cells do not add
+        up to the flavor
     """
     if request.numa_topology is not None:
         return _explicit(request.numa_topology)
     policy = str(_setting(request, 'hw:cpu_policy', 'hw_cpu_policy') or '')
-    page = str(_setting(request, 'hw:mem_page_size', 'hw_mem_page_size') or '')
-    nodes = _setting(request, 'hw:numa_nodes', 'hw_numa_nodes')
+    page = str(_setting(request, *_PAGES) or '')
+    nodes = _setting(request, *_NODES)
     pinned = policy in _DEDICATED
     if nodes is None and not pinned and not page:
         return None
-    count = int(nodes or 1)
-    if not 1 <= count <= numa_limits.MAX_NODES:
-        raise ValueError(
-            f'hw:numa_nodes must be 1 to {numa_limits.MAX_NODES}, not {count}'
-        )
+    place = setting_path(request, *_NODES)
+    with reading(place, f'a number from 1 to {numa_limits.MAX_NODES}', nodes):
+        count = int(nodes or 1)
+        if not 1 <= count <= numa_limits.MAX_NODES:
+            raise ValueError('out of bounds')
+    with reading(place, 'cells that add up to the flavor', count):
+        cells = _guest_cells(request, count)
+    with reading(
+        setting_path(request, *_PAGES),
+        'small, large, any, or a size such as 2MB',
+        page,
+    ):
+        page = _page_size(page)
     emulator = request.flavor.extra_specs.get('hw:emulator_threads_policy')
     return GuestTopology(
-        _guest_cells(request, count),
-        pinned,
-        thread_policy(request),
-        emulator == 'isolate',
-        _page_size(page),
+        cells, pinned, thread_policy(request), emulator == 'isolate', page
     )
 
 
@@ -152,10 +163,7 @@ def _page_size(text: str) -> str:
     match = _PAGE_SIZE.match(text)
     if match is None:
         if text not in ('', 'small', 'large', 'any'):
-            raise ValueError(
-                f'hw:mem_page_size: {text!r} is not a size such as 2MB, nor '
-                'one of small, large, any'
-            )
+            raise ValueError('neither a size nor a word')
         return text
     unit = (match[2] or 'k')[0].lower()
     return str(int(match[1]) * _KIB[unit])

@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scheduler_service.filters.support.requested import (
+    reading,
+    refusal,
+    spec_path,
+)
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -38,7 +43,8 @@ def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
 
     Those that it lists; or else those of the aliases that its flavor names.
 
-    :raises ValueError: an alias is not configured, or a count is no number
+    :raises InvalidRequest: an alias is not configured, or a count is no
+        number
     """
     if request.pci_requests:
         return tuple(
@@ -58,7 +64,9 @@ def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
     aliases = configured_aliases(settings)
     unknown = [alias for alias, _ in named if alias not in aliases]
     if unknown:
-        raise ValueError(f'no [pci] alias is named {", ".join(unknown)}')
+        raise refusal(
+            spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
+        )
     return tuple(
         Wanted(name, count, (_properties(aliases[name]),))
         for name, count in named
@@ -79,15 +87,16 @@ def _properties(alias: Mapping[str, Any]) -> Properties:
 def _named_devices(request: Request) -> list[tuple[str, int]]:
     """Return (alias, count) pairs of ``pci_passthrough:alias``.
 
-    :raises ValueError: a count is not a number
+    :raises InvalidRequest: a count is not a number
     """
     text = request.flavor.extra_specs.get(ALIAS_SPEC)
     devices: list[tuple[str, int]] = []
     if not text:
         return devices
-    for part in text.split(','):
-        alias, _, count = part.strip().partition(':')
-        devices.append((alias, int(count or 1)))
+    with reading(spec_path(ALIAS_SPEC), 'NAME:COUNT', text):
+        for part in text.split(','):
+            alias, _, count = part.strip().partition(':')
+            devices.append((alias, int(count or 1)))
     return devices
 
 

@@ -189,7 +189,7 @@ def prune(conn: Connection, older_than: float) -> int:
     """
     table = schema.changes
     last = sa.select(sa.func.max(table.c.revision)).scalar_subquery()
-    newest = conn.execute(sa.select(last)).scalar()
+    newest = conn.execute(sa.select(last)).scalar() or 0
     before = clock.read(conn) - older_than
     gone = conn.execute(
         sa.delete(table).where(

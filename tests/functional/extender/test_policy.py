@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import urllib3
 
 from scheduler_service import errors
+from scheduler_service.cmd.meditation import Meditation
+from tests.support import extenders
+from tests.support.documents import CONTEXT
+from tests.support.extenders import Reply
+from tests.support.servers import free_port
 
 
 def test_filters_and_weighers_are_replaced_when_a_policy_names_some(
@@ -47,3 +53,37 @@ def test_start_is_refused_when_a_policy_cannot_be_followed(
     with pytest.raises(errors.ConfigurationError) as caught:
         serve_with(policy=policy)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    'answers',
+    [extenders.pass_only('compute-1'), lambda *about: Reply(status=503)],
+)
+def test_credentials_of_an_extender_are_shown_to_nobody(
+    answers, serve_with, tmp_path, caplog
+):
+    with extenders.extender(answers) as server:
+        url = server.url.replace('//', '//operator-7:hunter2@')
+        port = free_port()
+        service = serve_with(
+            {'urlPrefix': url, 'filterVerb': 'filter'}, http__bind_port=port
+        )
+        told = ''
+        try:
+            service.select_hosts()
+        except errors.ExtenderFailed as error:
+            told = f'{error} {error.facts}'
+        told += str(service.client.ping(CONTEXT))
+        metrics = urllib3.request('GET', f'http://127.0.0.1:{port}/metrics')
+        told += metrics.data.decode()
+        # A process that writes such reports has no other daemon.
+        write = Meditation(service.conf)
+        write.daemon = service.daemon
+        service.conf.set_override('log_dir', str(tmp_path), 'oslo_reports')
+        write()
+        (report,) = tmp_path.glob('*gurumeditation*')
+        assert report.stat().st_mode & 0o777 == 0o600
+        told += report.read_text() + caplog.text
+    assert server.url in told
+    assert 'hunter2' not in told
+    assert 'operator-7' not in told

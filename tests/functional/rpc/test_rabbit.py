@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -36,9 +37,13 @@ def channel(rabbitmq) -> Iterator[Any]:
         yield connection.channel()
 
 
-@pytest.fixture
-def driver(rabbitmq) -> Iterator[Any]:
-    bus = transport.for_server(new_conf(), rabbitmq[1])
+@contextlib.contextmanager
+def driver_of(url: str, **options: Any) -> Iterator[Any]:
+    """Give the driver of a bus, with options of it."""
+    conf = new_conf()
+    bus = transport.for_server(conf, url)
+    for name, value in options.items():
+        conf.set_override(name, value, 'oslo_messaging_rabbit')
     found = bus._driver
     yield found
     # This thread's connection for replies goes back, and is closed as well.
@@ -46,9 +51,9 @@ def driver(rabbitmq) -> Iterator[Any]:
     clouds.clean([bus])
 
 
-@pytest.fixture
-def listener(driver, topic) -> Iterator[Any]:
-    """What takes the requests of the topic; the test polls it."""
+@contextlib.contextmanager
+def listening(driver: Any, topic: str) -> Iterator[Any]:
+    """Give what takes the requests of the topic; the test polls it."""
     target = transport.target('openstack', topic, 's')
     found = driver.listen(target, 1, None)._poll_style_listener
     yield found
@@ -56,8 +61,25 @@ def listener(driver, topic) -> Iterator[Any]:
 
 
 @pytest.fixture
+def driver(rabbitmq) -> Iterator[Any]:
+    with driver_of(rabbitmq[1]) as found:
+        yield found
+
+
+@pytest.fixture
+def listener(driver, topic) -> Iterator[Any]:
+    with listening(driver, topic) as found:
+        yield found
+
+
+@pytest.fixture
 def publish(channel, topic, listener) -> Publish:
     """Give a function that publishes a cast to the topic."""
+    return publisher(channel, topic)
+
+
+def publisher(channel: Any, topic: str) -> Publish:
+    """Return a function that publishes a cast to a topic."""
     producer = kombu.Producer(channel)
 
     def send(method: str, unique_id: str = '') -> None:
@@ -218,6 +240,73 @@ def test_what_is_held_is_returned_when_another_daemon_consumes(
         lambda: not listener.poll(0.1) and not listener._shared._held, 30
     )
     wait_until(lambda: ready(channel, topic) == 1)
+
+
+def test_what_the_engine_gave_back_is_worked_on_when_the_driver_resumes(
+    driver, listener, publish, channel, topic
+):
+    publish('select_destinations')
+    message = take(listener)
+    driver.pause()
+    message.requeue()
+    assert poll_some_more(listener) == []
+    assert message.settled
+    assert ready(channel, topic) == 0
+    driver.resume()
+    assert take(listener) is message
+    assert (message.redelivered, message.settled) == (True, False)
+
+
+def test_what_is_held_is_forgotten_when_its_connection_is_lost(
+    driver, listener, publish
+):
+    """The broker gives it to whoever consumes, so it comes once."""
+    publish('select_destinations')
+    message = take(listener)
+    driver.pause()
+    message.requeue()
+    assert poll_some_more(listener) == []
+    listener.conn.connection.connection.close()
+    driver.resume()
+    again = take(listener)
+    assert again is not message
+    assert again.unique_id == message.unique_id
+    assert poll_some_more(listener) == []
+
+
+def test_a_message_stays_when_it_was_returned_half_as_often_as_allowed(
+    quorum_bus, topic
+):
+    """A quorum queue drops what comes back more often than its limit says."""
+    url = quorum_bus.replace('rabbit://', 'amqp://')
+    limited = {**clouds.DURABLE, 'rabbit_quorum_delivery_limit': 4}
+    with (
+        kombu.Connection(url) as connection,
+        driver_of(quorum_bus, **limited) as driver,
+        listening(driver, topic) as listener,
+    ):
+        channel = connection.channel()
+        channel.basic_consume(f'{topic}.consuming', no_ack=True)
+        publisher(channel, topic)('select_destinations')
+        for returns in range(2):
+            message = take(listener)
+            assert message.returns == returns
+            driver.pause()
+            message.requeue()
+            wait_until(
+                lambda: not listener.poll(0.1) and ready(channel, topic) == 1,
+                30,
+            )
+            driver.resume()
+        message = take(listener)
+        driver.pause()
+        message.requeue()
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            assert listener.poll(0.1) == []
+            assert ready(channel, topic) == 0
+        driver.resume()
+        assert take(listener) is message
 
 
 def test_a_listener_pauses_when_the_driver_paused_before(driver, topic):

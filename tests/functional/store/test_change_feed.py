@@ -117,6 +117,10 @@ def test_refresh_loads_everything_when_changes_were_purged(store):
         )
 
 
+def test_nothing_is_pruned_when_nothing_was_ever_changed(store):
+    assert store.write(lambda writer: change_feed.prune(writer.conn, 0)) == 0
+
+
 def _touch(store, instance: str) -> None:
     store.write(lambda writer: writer.touched.instances.append(instance))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from scheduler_service.extender import config
 
 
@@ -21,3 +23,18 @@ def test_older_policy_is_read_when_its_keys_differ_in_case():
     assert (made.timeout, made.enable_https) == (30.0, True)
     assert made.tls.server_name == 'b'
     assert found.unknown == ('extenders[0].ignoreable',)
+
+
+@pytest.mark.parametrize(
+    ('url', 'shown'),
+    [
+        ('http://h:1/ext', 'http://h:1/ext'),
+        ('https://user:pass@h/ext', 'https://h/ext'),
+        ('https://user:p@ss@h:1/ext', 'https://h:1/ext'),
+        ('https://user:p/ss?@h', 'https://h'),
+        ('https://h/ext?token=secret', 'https://h/ext'),
+    ],
+)
+def test_label_has_no_credentials_when_the_url_has_some(url, shown):
+    label = config.Extender(url).label
+    assert label == shown

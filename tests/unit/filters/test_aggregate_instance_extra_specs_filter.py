@@ -114,7 +114,7 @@ def test_it_has_no_opinion_without_extra_specs_of_its_own(extra_specs):
 
 
 def test_a_requirement_that_cannot_be_compared_fails_the_request():
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passing(
             AggregateInstanceExtraSpecsFilter(),
             host({'n': '5'}),

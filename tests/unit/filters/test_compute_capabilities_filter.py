@@ -127,7 +127,7 @@ def test_it_has_no_opinion_without_specs_of_its_own(extra_specs):
 )
 def test_a_requirement_without_its_values_fails_the_request(path, requirement):
     request = flavor(**{f'capabilities:{path}': requirement})
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passing(ComputeCapabilitiesFilter(), HOSTS, request)
 
 

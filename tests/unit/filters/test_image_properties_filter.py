@@ -86,7 +86,7 @@ def test_the_version_has_to_match_where_the_host_reports_it(
 
 def test_a_version_without_an_operator_fails_the_request():
     request = image(img_hv_type='kvm', img_hv_requested_version='6.0')
-    with pytest.raises(errors.FilterFault, match='operator'):
+    with pytest.raises(errors.InvalidRequest, match='operator'):
         passing(ImagePropertiesFilter(), HOSTS, request)
 
 

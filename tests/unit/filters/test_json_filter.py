@@ -143,13 +143,15 @@ def test_an_empty_query_is_true(query):
     ],
 )
 def test_an_invalid_query_fails_the_request(query):
-    with pytest.raises(errors.FilterFault, match='JsonFilter failed'):
+    with pytest.raises(
+        errors.InvalidRequest, match=r'^scheduler_hints\.query'
+    ):
         is_true(query)
 
 
 def test_two_queries_fail_the_request():
     request = {'scheduler_hints': {'query': ['["=", 1, 1]', '["=", 1, 1]']}}
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passing(JsonFilter(), HOSTS, request)
 
 

@@ -213,7 +213,7 @@ def test_image_properties_count_where_the_flavor_has_no_extra_spec():
     ],
 )
 def test_a_topology_that_does_not_suit_the_flavor_fails_the_request(specs):
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passes(host(cell()), request(**specs))
 
 

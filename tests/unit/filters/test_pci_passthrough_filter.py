@@ -92,7 +92,7 @@ def test_it_has_no_opinion_without_requested_devices():
 
 @pytest.mark.parametrize('alias', ['unknown:1', 'nic:many'])
 def test_an_unknown_alias_or_a_bad_count_fails_the_request(alias):
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passes(host(pool(1)), alias)
 
 

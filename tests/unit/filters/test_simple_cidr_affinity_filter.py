@@ -66,7 +66,7 @@ def test_it_has_no_opinion_without_an_address():
     ],
 )
 def test_hints_that_make_no_network_fail_the_request(request_):
-    with pytest.raises(errors.FilterFault):
+    with pytest.raises(errors.InvalidRequest):
         passing(SimpleCIDRAffinityFilter(), HOSTS, request_)
 
 

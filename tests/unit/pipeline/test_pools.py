@@ -14,6 +14,7 @@ from scheduler_service.settings import Settings
 
 GOLD = '11111111-0000-4000-8000-000000000001'
 SILVER = '11111111-0000-4000-8000-000000000002'
+BARE = '11111111-0000-4000-8000-0000000000bb'
 POOLS = {
     GOLD: Pool(id=GOLD, name='gold', attributes={'level': 'gold'}),
     SILVER: Pool(id=SILVER, name='silver', attributes={'level': 'silver'}),
@@ -27,7 +28,7 @@ class Anybody:
         """Say nothing."""
 
 
-def choose(names, **zone):
+def choose(names, pools=POOLS, settings=None, **zone):
     kinds = [
         kind
         for name in names
@@ -35,9 +36,9 @@ def choose(names, **zone):
             [name] if isinstance(name, type) else plugins.pool_filters([name])
         )
     ]
-    pipeline = PoolPipeline(kinds, Settings())
+    pipeline = PoolPipeline(kinds, settings or Settings())
     asked = documents.zone({'name': 'a.', **zone}).with_ids()
-    return pipeline.choose(Anybody(), POOLS, asked, random.Random(1))
+    return pipeline.choose(Anybody(), pools, asked, random.Random(1))
 
 
 def test_choice_tells_what_each_filter_left():
@@ -61,6 +62,27 @@ def test_none_left_is_an_error_that_tells_the_fold():
     with pytest.raises(errors.NoValidPoolFound) as caught:
         choose(['attribute'], attributes={'level': 'bronze'})
     assert caught.value.facts['funnel'][0]['left'] == 0
+    assert 'without attributes' not in str(caught.value)
+
+
+@pytest.mark.parametrize('attributes', [{}, {'pool_id': BARE}])
+def test_a_bare_pool_is_kept_where_the_option_says_so(attributes):
+    pools = {BARE: Pool(id=BARE, name='bare', attributes=attributes)}
+    with pytest.raises(errors.NoValidPoolFound) as caught:
+        choose(['attribute'], pools, attributes={'level': 'gold'})
+    assert str(caught.value).endswith(
+        '; 1 of the pools without attributes, which [pool_scheduler] '
+        'keep_pools_without_attributes would keep'
+    )
+    keeping = Settings(keep_pools_without_attributes=True)
+    found = choose(['attribute'], pools, keeping, attributes={'level': 'gold'})
+    assert found.pool.id == BARE
+    # One whose attributes differ is dropped as ever.
+    found = choose(
+        ['attribute'], {**POOLS, **pools}, keeping,
+        attributes={'level': 'bronze'},
+    )  # fmt: skip
+    assert found.pool.id == BARE
 
 
 def test_a_forced_pool_that_was_filtered_out_names_the_filter():

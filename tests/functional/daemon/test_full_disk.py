@@ -1,0 +1,112 @@
+"""A database on a full disk: it is read, takes small writes, and no claims."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from scheduler_service.store.connection import Store
+from tests.support import servers
+from tests.support.documents import CONTEXT
+from tests.support.processes import on_topic
+from tests.support.stores import import_inventory
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.db]
+
+# Enough to need room that the pages of an empty table do not have.
+REQUEST = {'flavor': {'memory_mb': 1}, 'num_instances': 50}
+CALLERS = 12
+LIMIT = 20
+QUORUM = """
+[oslo_messaging_rabbit]
+amqp_durable_queues = true
+rabbit_quorum_queue = true
+rabbit_transient_quorum_queue = true
+"""
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture
+def limited_bus(rabbitmq):
+    """A virtual host where a policy limits deliveries of quorum queues."""
+    url = servers.new_vhost(*rabbitmq)
+    servers.rabbitmqctl(
+        rabbitmq[0], 'set_policy', '-p', url.rpartition('/')[2],
+        '--apply-to', 'queues', 'limit', '.*',
+        f'{{"delivery-limit": {LIMIT}}}',
+    )  # fmt: skip
+    return url
+
+
+@pytest.mark.parametrize(
+    ('kind', 'daemons', 'seconds'),
+    [
+        ('postgresql', 1, 12),
+        pytest.param('postgresql', 1, 60, marks=SLOW),
+        pytest.param('postgresql', 2, 60, marks=SLOW),
+        ('mariadb', 1, 12),
+        pytest.param('mariadb', 2, 60, marks=SLOW),
+        pytest.param('sqlite', 1, 12, marks=SLOW),
+    ],
+)
+def test_every_caller_is_answered_when_the_disk_was_full(
+    kind, daemons, seconds, connect, launch, database_on_disk, limited_bus
+):
+    disk, url = database_on_disk(kind)
+    store = Store.connect(url)
+    import_inventory(store, {'hosts': [{'host': 'a', 'memory_mb': 999_999}]})
+    store.dispose()
+    topic = f't{uuid.uuid4().hex[:8]}'
+    running = [
+        launch(url, limited_bus, on_topic(topic) + QUORUM)
+        for _ in range(daemons)
+    ]
+    for one in running:
+        one.wait_for('Ready:')
+    asking = connect(limited_bus, topic, timeout=180, durable=True)
+    results: Counter[str] = Counter()
+
+    def ask() -> None:
+        try:
+            answer = asking.select_destinations(CONTEXT, REQUEST)
+            results['answered'] += len(answer['placements']) == 50
+        except Exception as error:
+            results[type(error).__name__] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(CALLERS)]
+    disk.fill()
+    try:
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + seconds
+        for one in running:
+            one.wait_for('The disk of the database is full')
+        said = told(asking, end)
+        # It is found out once that nothing works, and said from then on.
+        assert said == ['away'] * len(said)
+        assert not results
+    finally:
+        disk.free()
+    for thread in threads:
+        thread.join(180)
+    assert results == {'answered': CALLERS}
+    back = 'Database reachable again'
+    wait_until(lambda: all(one.count(back) == 1 for one in running), 20)
+    for one in running:
+        assert one.count('Degraded: database unreachable') == 1
+        assert one.end() == 0
+
+
+def told(asking: Any, end: float) -> list[str]:
+    """Return what pings say of the database until a monotonic time."""
+    said = []
+    while time.monotonic() < end:
+        said.append(asking.ping(CONTEXT)['database'])
+        time.sleep(0.2)
+    return said

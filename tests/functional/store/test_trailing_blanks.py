@@ -1,0 +1,87 @@
+"""Names that differ by a blank at their end are two, on every database."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.store import migrate, schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records import heartbeats
+from tests.support.stores import (
+    claim_on,
+    import_inventory,
+    load_snapshot,
+    used_memory,
+    write_claims,
+)
+
+pytestmark = pytest.mark.db
+NAMES = ['h0', 'h0 ']
+TWO = {
+    'hosts': [
+        {'host': name, 'vcpus': 8, 'memory_mb': 4096, 'local_gb': 100,
+         'ram_allocation_ratio': 1.0}
+        for name in NAMES
+    ],
+    'aggregates': [
+        {'id': 1, 'name': 'a', 'hosts': NAMES, 'metadata': {'k': 'v',
+                                                            'k ': 'w'}},
+    ],
+}  # fmt: skip
+
+
+def test_hosts_are_two_when_their_names_differ_by_a_blank(store):
+    import_inventory(store, TWO)
+    snapshot = load_snapshot(store)
+    hosts = snapshot.hosts
+    assert sorted(hosts.host_at(row) for row in range(len(hosts))) == NAMES
+    claims = [claim_on(snapshot, row) for row in range(2)]
+    write_claims(store, *claims)
+    assert used_memory(store) == [1024, 1024]
+    loaded = load_snapshot(store).hosts.instances
+    for claim in claims:
+        assert loaded.get(claim.consumer).host == claim.host
+    store.write(lambda writer: heartbeats.record(writer, NAMES))
+    with store.reading() as conn:
+        seen = conn.execute(sa.select(schema.heartbeats.c.host)).scalars()
+        assert sorted(seen) == NAMES
+        metadata = conn.execute(sa.select(schema.aggregate_metadata)).all()
+        assert sorted(row.key for row in metadata) == ['k', 'k ']
+
+
+def test_tables_of_an_earlier_release_tell_names_apart_when_upgraded(
+    make_url,
+):
+    store = Store.connect(make_url('mariadb', empty=True))
+    migrate.sync(store, '0011')
+    hosts = schema.hosts.insert().values(
+        id=1, uuid='u', host='h0', node='n', status='enabled', state='up',
+        num_io_ops=0, failed_builds=0, instances_other=0, document='{}',
+    )  # fmt: skip
+    with store.engine.begin() as conn:
+        conn.execute(hosts)
+    # A part of the migration was done before it was cut off.
+    with store.engine.begin() as conn:
+        conn.exec_driver_sql(
+            'ALTER TABLE aggregate_hosts MODIFY host VARCHAR(255) CHARACTER '
+            'SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL'
+        )
+    migrate.sync(store)
+    with store.engine.begin() as conn:
+        padded = conn.exec_driver_sql(
+            'SELECT table_name, column_name FROM information_schema.columns '
+            "WHERE table_schema = DATABASE() AND column_name IN ('host', "
+            "'node', 'name', 'key') AND collation_name = 'utf8mb4_bin'"
+        )
+        # These are no names that somebody gives.
+        assert sorted(map(tuple, padded)) == [
+            ('counters', 'name'), ('daemons', 'name'), ('leases', 'name'),
+            ('traits', 'name'),
+        ]  # fmt: skip
+        conn.execute(hosts.values(id=2, uuid='v', host='h0 '))
+        rows = conn.execute(
+            sa.select(schema.hosts.c.id).where(schema.hosts.c.host == 'h0')
+        )
+        assert rows.scalars().all() == [1]
+    store.dispose()
