@@ -1,6 +1,10 @@
 """Server groups in claims: policies are checked under the groups' row locks.
 
-Stateless: runs on the thread that owns the writing transaction.
+Stateless: runs on the thread that owns the writing transaction. Places of
+members are read once the groups are locked, and whoever adds a member locks
+them first, so no member is missed. Members leave, move and are released
+without that lock: a claim may still see one that has gone, and is then lost
+where it could have been made, never the reverse.
 """
 
 from __future__ import annotations

@@ -41,10 +41,10 @@ class Finding(msgspec.Struct, kw_only=True):
 class _Promise(msgspec.Struct):
     """What a claim took, as it is stored with its placement.
 
-    :ivar amounts: resource class -> amount
+    :ivar amounts: resource class -> amount; None: it is not known
     """
 
-    amounts: dict[str, int] = {}
+    amounts: dict[str, int] | None = None
 
 
 class Audit(msgspec.Struct):
@@ -264,10 +264,11 @@ def _as_findings(unclaimed: Iterable[Any]) -> list[Finding]:
 
 def _unallocated(
     conn: Connection, consumers: Any = None
-) -> list[tuple[Any, dict[str, int]]]:
+) -> list[tuple[Any, dict[str, int] | None]]:
     """Return claims without allocations, with what they promised.
 
-    Each is a row with ``uuid``, ``host_id`` and ``host``.
+    Each is a row with ``uuid``, ``host_id`` and ``host``; None: what it was
+    promised is not known.
 
     :param consumers: only those of these instances
     """
@@ -303,7 +304,7 @@ def _unallocated(
         (row, msgspec.json.decode(row.placement, type=_Promise))
         for row in lost
     )
-    return [(row, one.amounts) for row, one in found if one.amounts]
+    return [(row, one.amounts) for row, one in found if one.amounts != {}]
 
 
 def _unallocated_findings(conn: Connection) -> list[Finding]:
@@ -312,13 +313,18 @@ def _unallocated_findings(conn: Connection) -> list[Finding]:
             kind='unallocated',
             host=row.host,
             consumer=row.uuid,
-            text='is claimed here and has no allocations; it was promised '
-            + ', '.join(
-                f'{amount} {name}' for name, amount in amounts.items()
-            ),
+            text='is claimed here and has no allocations; '
+            + _promised(amounts),
         )
         for row, amounts in _unallocated(conn)[:_SHOWN]
     ]
+
+
+def _promised(amounts: Mapping[str, int] | None) -> str:
+    if amounts is None:
+        return 'what it was promised is not known: release it'
+    listed = ', '.join(f'{number} {name}' for name, number in amounts.items())
+    return f'it was promised {listed}'
 
 
 def _lost_moves(conn: Connection) -> list[Finding]:
@@ -378,7 +384,7 @@ def _restore_allocations(writer: Writer) -> int:
         lost = [
             (row.uuid, row.host_id, name, amount)
             for row, amounts in _unallocated(writer.conn, part)
-            for name, amount in amounts.items()
+            for name, amount in (amounts or {}).items()
         ]
         if lost:
             rows.insert_packed(
@@ -410,12 +416,16 @@ def _drop_orphaned(writer: Writer) -> int:
 def _correct_use(writer: Writer) -> int:
     """Correct the use of inventories, each row under its lock.
 
+    It is not lowered on a host with a claim of which nobody knows what it was
+    promised.
+
     Claims change use and allocations in one transaction, so each row is read
     again once it is locked.
     """
     conn = writer.conn
     offered, held = schema.inventories, schema.allocations
     found = conn.execute(_differing(None)).all()
+    doubtful = {row.host_id for row, _ in _unallocated(conn)}
     corrected = 0
     for row in found:
         mine = (offered.c.host_id == row.host_id) & (
@@ -433,7 +443,9 @@ def _correct_use(writer: Writer) -> int:
             )
         ).scalar_one()
         right = locked.reported + int(amount)
-        if locked.used != right:
+        if locked.used < right or (
+            locked.used > right and row.host_id not in doubtful
+        ):
             change = sa.update(offered).where(mine).values(used=right)
             corrected += conn.execute(change).rowcount
             writer.touched.load.append(row.host_id)

@@ -1,6 +1,9 @@
 """Rows of DNS zones: the pool that each zone was scheduled to.
 
-Stateless: any thread may call it with a connection of its own.
+Stateless: any thread may call it with a connection of its own. A zone's row is
+its claim: of two daemons that add it the second one fails at its key. Nothing
+is locked to add one, so its pool may be removed meanwhile; it then keeps the
+id of a pool that is gone, as every zone of that pool does.
 """
 
 from __future__ import annotations

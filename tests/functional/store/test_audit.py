@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.claims import claim_queries
+from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.records import audit
 from tests.support.stores import (
     FULL_INVENTORY,
@@ -91,6 +91,22 @@ def test_claims_get_back_the_allocations_that_they_promised(store):
     store.write(audit.fix)
     assert audit_findings(store) == []
     assert used_memory(store) == [1024, 1024]
+
+
+def test_use_stays_where_nobody_knows_what_a_claim_was_promised(store):
+    one = claim_on(import_two_hosts(store), 0)
+    write_claims(store, one)
+    store.write(
+        lambda w: w.conn.execute(sa.delete(schema.allocations)) and None
+    )
+    store.write(audit.fix)
+    assert used_memory(store) == [1024, 0]
+    found = {each.partition(':')[0] for each in audit_findings(store)}
+    assert found == {'used', 'unallocated'}
+    store.write(lambda w: lifecycle.release(w, [one.consumer]))
+    store.write(audit.fix)
+    assert used_memory(store) == [0, 0]
+    assert audit_findings(store) == []
 
 
 def test_allocations_are_released_where_their_instance_is_elsewhere(store):
