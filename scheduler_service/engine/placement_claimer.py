@@ -25,6 +25,7 @@ from scheduler_service.engine.placement_queue import (
 )
 from scheduler_service.engine.placement_task import ClaimTask
 from scheduler_service.engine.placement_trees import TreeClaims, with_tree
+from scheduler_service.engine.placement_undoing import PlacementUndoer
 from scheduler_service.model import Placement
 from scheduler_service.placement import candidates, claims
 from scheduler_service.placement.candidates import Tree
@@ -61,7 +62,8 @@ class PlacementClaimer:
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
-        self._trees = TreeClaims(client, shared)
+        self._undoer = PlacementUndoer(store, client, health)
+        self._trees = TreeClaims(client, shared, self._undoer, self._claim)
         self._shared = shared
         self._store = store
         self._health = health
@@ -210,13 +212,18 @@ class PlacementClaimer:
         """
         if not tasks:
             return []
+        alone = len(tasks) == 1
+        intend = journal.intend_patiently if alone else journal.intend
         try:
-            journal.intend(
+            for task in tasks:
+                if task.repeated:
+                    _use_recorded(task, journal)
+            intend(
                 [one for task in tasks for one in task.wanted],
                 all(task.fresh for task in tasks),
             )
         except Exception as fault:
-            if len(tasks) == 1:
+            if alone:
                 self._fail(tasks[0], fault)
                 return []
             return [
@@ -235,22 +242,29 @@ class PlacementClaimer:
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
+        wanted = [one for task in tasks for one in task.wanted]
         try:
             found = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
+            journal.unanswered(wanted)
+            journal.flush()
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
             if len(tasks) == 1:
+                journal.unanswered(wanted)
+                journal.flush()
                 self._fail(tasks[0], fault)
             else:
                 for task in tasks:
                     self._complete_plain([task], journal, _do_nothing)
             return
         on_made()
-        wanted = [one for task in tasks for one in task.wanted]
         journal.made([one for one in wanted if found[one.consumer] in _GOOD])
+        journal.not_made(
+            [one for one in wanted if found[one.consumer] not in _GOOD]
+        )
         for task in tasks:
             try:
                 self._settle(task, found, journal)
@@ -265,10 +279,16 @@ class PlacementClaimer:
         found: dict[str, Outcome] = {}
         try:
             for number, one in enumerate(task.wanted):
-                task.wanted[number], found[one.consumer] = self._trees.make(
-                    one, request, task.repeated, journal
-                )
+                try:
+                    task.wanted[number], found[one.consumer] = (
+                        self._trees.make(one, request, task.repeated, journal)
+                    )
+                except Exception:
+                    journal.unanswered([one])
+                    journal.flush()
+                    raise
                 if found[one.consumer] not in _GOOD:
+                    journal.not_made([one])
                     break
                 journal.made([task.wanted[number]])
             else:
@@ -289,17 +309,40 @@ class PlacementClaimer:
         for task in tasks:
             # Those that were there before would make a whole POST fail.
             if not task.fresh:
-                if task.repeated:
-                    _use_recorded(task, journal)
                 for one in task.wanted:
-                    found |= claims.make(self._client, [one])
+                    found |= self._claim([one], journal)
             else:
                 fresh += task.wanted
         for start in range(0, len(fresh), MOST_AT_ONCE):
             part = fresh[start : start + MOST_AT_ONCE]
             self._health.size('placement', len(part))
-            found |= claims.make(self._client, part)
+            found |= self._claim(part, journal)
         return found
+
+    def _claim(
+        self, wanted: Sequence[Wanted], journal: PlacementJournal
+    ) -> dict[str, Outcome]:
+        """Make allocations; return what became of each instance's."""
+        found = claims.make(self._client, wanted, journal.unsure)
+        for one in wanted:
+            if found[one.consumer] is Outcome.CONFLICT:
+                found[one.consumer] = self._claim_again(one, journal)
+        return found
+
+    def _claim_again(
+        self, wanted: Wanted, journal: PlacementJournal
+    ) -> Outcome:
+        """Undo what an earlier claim of ours left, and claim once more."""
+        consumer = wanted.consumer
+        try:
+            ours = self._undoer.undo_left(consumer)
+            made = claims.make(self._client, [wanted], journal.unsure)
+        except errors.PlacementUnavailable:
+            journal.unsure.add(consumer)
+            return Outcome.LEFT
+        if ours and made[consumer] is Outcome.CONFLICT:
+            return Outcome.LEFT
+        return made[consumer]
 
     def _settle(
         self,
@@ -318,6 +361,15 @@ class PlacementClaimer:
         good = [one for one in done if one not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
+        if found[worst.consumer] is Outcome.LEFT:
+            task.on_failure(
+                errors.PlacementUnavailable(
+                    f'What instance {worst.consumer} had before could not be '
+                    'undone in the placement service yet',
+                    instance=worst.consumer,
+                )
+            )
+            return
         if found[worst.consumer] is Outcome.CONFLICT:
             task.on_failure(
                 errors.Conflict(
@@ -360,17 +412,22 @@ class PlacementClaimer:
         wanted: Sequence[Wanted],
         journal: PlacementJournal,
     ) -> None:
+        """Undo what was made of a task, before it is scheduled again.
+
+        What cannot be undone now is undone by its record.
+        """
+        # Others take the records from here on.
+        journal.flush()
         if task.repeated:
             # An earlier answer may have given them to the caller.
             return
         for one in wanted:
-            claims.undo(
-                self._client,
-                one.consumer,
-                one.provider,
-                one.whole.allocations,
-            )
-        journal.forget([one.consumer for one in task.wanted])
+            record = journal.recorded(one)
+            try:
+                if record is not None:
+                    self._undoer.undo(record, held=True)
+            except errors.PlacementUnavailable as fault:
+                LOG.info('Not undone yet: %s: %s', one.consumer, fault)
 
 
 def _do_nothing() -> None:
@@ -380,7 +437,8 @@ def _do_nothing() -> None:
 def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
     """Claim what an earlier delivery recorded, which it may have made."""
     for number, one in enumerate(task.wanted):
-        document = journal.recorded(one) or {}
+        record = journal.recorded(one)
+        document = record.document if record is not None else {}
         tree = Tree.of(document) if 'allocations' in document else None
         task.wanted[number] = one._replace(tree=tree)
         placement = task.placements[number]

@@ -6,6 +6,7 @@ have.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ class HostReplies:
         self.requeue: Callable[[HostJob], None] = _keep
         self._store = store
         self._recorder = recorder
+        self._lock = threading.Lock()
         self._health = health
         self.retries = retries
         self.max_binds = max_binds
@@ -60,7 +62,15 @@ class HostReplies:
         # What other requests claimed is not recorded with this one's claim.
         finish = one.job.finish_recorded if one.before else one.job.finish
         job, repeated = one.job, bool(one.before) or one.job.contested
-        self._complete(job, one.table, one.placements, why, finish, repeated)
+
+        def finish_chosen(answer: HostsAnswer) -> None:
+            finish(answer)
+            one.complete = True
+            self._record_complete(one)
+
+        self._complete(
+            job, one.table, one.placements, why, finish_chosen, repeated
+        )
 
     def repeat(
         self, job: HostJob, table: HostTable, placements: list[Placement]
@@ -219,19 +229,32 @@ class HostReplies:
             self.refuse(job, error)
 
     def record(self, one: ScheduledJob) -> None:
-        """Record what was claimed for a job, and why."""
+        """Record what was chosen for a job, and why, once it is claimed.
+
+        The reasons are of the engine's thread, which calls this when all is
+        handed over; another one may complete the claim, before or after.
+        """
         if one.job.claim:
             explanation = one.result.explanation()
             why = {'placements': one.placements, 'explanation': explanation}
-            self._record(one.job, 'chosen', why)
+            one.decision = self._decision(one.job, 'chosen', why)
+            self._record_complete(one)
+
+    def _record_complete(self, one: ScheduledJob) -> None:
+        with self._lock:
+            decision = one.decision if one.complete else None
+            if decision is not None:
+                one.decision = None
+                self._recorder.put(decision)
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
+        self._recorder.put(self._decision(job, outcome, why))
+
+    def _decision(self, job: HostJob, outcome: str, why: Any) -> Decision:
         request_id = job.request.request_id
         document = {'project_id': job.request.project_id, **why}
         origin = job.message.origin(request_id)
-        self._recorder.put(
-            Decision.of(request_id, KIND, outcome, document, *origin)
-        )
+        return Decision.of(request_id, KIND, outcome, document, *origin)
 
 
 def _keep(job: HostJob) -> None:
