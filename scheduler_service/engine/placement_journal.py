@@ -89,7 +89,7 @@ class PlacementJournal:
     def intend_patiently(self, wanted: Sequence[Wanted], fresh: bool) -> None:
         """Do it as :meth:`intend`, but wait while they are being undone.
 
-        :raises BeingUndone: for longer than that
+        :raises PlacementUnavailable: for longer than that
         :raises StoreUnavailable: the database does not answer
         """
         until = time.monotonic() + _PATIENCE_S
@@ -97,9 +97,9 @@ class PlacementJournal:
             try:
                 self.intend(wanted, fresh)
                 return
-            except BeingUndone:
+            except BeingUndone as fault:
                 if time.monotonic() > until:
-                    raise
+                    raise errors.PlacementUnavailable(str(fault)) from fault
                 time.sleep(_PAUSE_S)
 
     def recorded(self, wanted: Wanted) -> Record | None:

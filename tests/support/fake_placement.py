@@ -363,6 +363,8 @@ class FakePlacement:
 
 class _Handler(JsonHandler):
     service: FakePlacement
+    # An answer is one packet: the second of two would wait for the client.
+    wbufsize = -1
 
     def do_GET(self) -> None:
         parts = urllib.parse.urlsplit(self.path)

@@ -16,11 +16,13 @@ from scheduler_service.store.connection import Writer
 _MOST = 500
 
 
-def any_to_expire(conn: Connection, timeout: float) -> bool:
+def any_to_expire(
+    conn: Connection, timeout: float, moves: bool = True
+) -> bool:
     """Whether :func:`expire` would find something."""
     before = clock.read(conn) - timeout
-    return bool(_late_claims(conn, before, 1)) or bool(
-        _late_moves(conn, before)
+    return bool(_late_claims(conn, before, 1)) or (
+        moves and bool(_late_moves(conn, before))
     )
 
 
@@ -39,15 +41,19 @@ def _late_moves(conn: Connection, before: float) -> list[str]:
     return list(late.scalars())
 
 
-def expire(writer: Writer, timeout: float) -> dict[str, int]:
+def expire(
+    writer: Writer, timeout: float, moves: bool = True
+) -> dict[str, int]:
     """Release claims and moves that were not confirmed in time.
 
     :param timeout: seconds since the claim, by the database's clock
+    :param moves: false: moves are never late, others end them
     :return: how many ``claims`` and ``moves`` were released
     """
     conn = writer.conn
     before = clock.read(conn) - timeout
-    dropped = lifecycle.drop_moves(writer, _late_moves(conn, before))
+    late = _late_moves(conn, before) if moves else []
+    dropped = lifecycle.drop_moves(writer, late)
     found = _late_claims(conn, before, _MOST)
     # The locked rows show which were confirmed since they were found.
     locked = lifecycle.lock(conn, found)

@@ -24,7 +24,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service import errors
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
 
@@ -38,7 +37,7 @@ _INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
 _TABLE, _HOSTS = schema.placement_claims, schema.hosts
 
 
-class BeingUndone(errors.PlacementUnavailable):
+class BeingUndone(Exception):
     """What an earlier claim of an instance left is not undone yet."""
 
 
@@ -144,8 +143,7 @@ def _check_undone(found: Iterable[Any]) -> None:
 def _refuse(instance: str) -> NoReturn:
     raise BeingUndone(
         'What an earlier claim left in the placement service is not undone '
-        f'yet: instance {instance}',
-        instance=instance,
+        f'yet: instance {instance}'
     )
 
 
