@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.claimers import Refuse
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.placement_journal import PlacementJournal
@@ -40,6 +41,8 @@ _THREADS = 4
 _STOP_S = 5.0
 # What was made is recorded after this time at the latest, in seconds.
 _RECORD_S = 0.2
+# How long it is waited before the database is asked again, in seconds.
+_AWAY_S = 0.5
 _GOOD = (Outcome.MADE, Outcome.THERE)
 
 
@@ -69,6 +72,7 @@ class PlacementClaimer:
         self._health = health
         self._refuse = refuse
         self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
+        self._stopping = threading.Event()
         self.together = self._queue.together
         self.gather_s = self._queue.gather_s
         self._threads = [
@@ -154,6 +158,7 @@ class PlacementClaimer:
 
     def stop(self) -> None:
         """End the threads once they have done what they are at."""
+        self._stopping.set()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
@@ -212,24 +217,40 @@ class PlacementClaimer:
         """
         if not tasks:
             return []
-        alone = len(tasks) == 1
-        intend = journal.intend_patiently if alone else journal.intend
+        if len(tasks) > 1:
+            try:
+                for task in tasks:
+                    if task.repeated:
+                        _use_recorded(task, journal)
+                journal.intend(
+                    [one for task in tasks for one in task.wanted],
+                    all(task.fresh for task in tasks),
+                )
+            except Exception:
+                alone = [self._intend([task], journal) for task in tasks]
+                return [task for found in alone for task in found]
+            return list(tasks)
+        (task,) = tasks
         try:
-            for task in tasks:
+            self._intend_alone(task, journal)
+        except Exception as fault:
+            self._fail(task, fault)
+            return []
+        return [task]
+
+    def _intend_alone(
+        self, task: ClaimTask, journal: PlacementJournal
+    ) -> None:
+        """Record it for one task; wait for the database as others do."""
+        while True:
+            try:
                 if task.repeated:
                     _use_recorded(task, journal)
-            intend(
-                [one for task in tasks for one in task.wanted],
-                all(task.fresh for task in tasks),
-            )
-        except Exception as fault:
-            if alone:
-                self._fail(tasks[0], fault)
-                return []
-            return [
-                one for task in tasks for one in self._intend([task], journal)
-            ]
-        return list(tasks)
+                journal.intend_patiently(task.wanted, task.fresh)
+                return
+            except errors.StoreUnavailable:
+                if task.job.expired() or self._stopping.wait(_AWAY_S):
+                    raise
 
     def _complete_plain(
         self,
@@ -362,16 +383,18 @@ class PlacementClaimer:
         self._undo(task, good, journal)
         worst = bad[0]
         if found[worst.consumer] is Outcome.LEFT:
-            task.on_failure(
+            self._give_up(
+                task,
                 errors.PlacementUnavailable(
                     f'What instance {worst.consumer} had before could not be '
                     'undone in the placement service yet',
                     instance=worst.consumer,
-                )
+                ),
             )
             return
         if found[worst.consumer] is Outcome.CONFLICT:
-            task.on_failure(
+            self._give_up(
+                task,
                 errors.Conflict(
                     f'Instance {worst.consumer} has other allocations in the '
                     'placement service',
@@ -384,11 +407,12 @@ class PlacementClaimer:
             if found[one.consumer] is Outcome.NO_ROOM:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
-        task.on_failure(
+        self._give_up(
+            task,
             errors.NoValidHost(
                 'The placement service has no room on '
                 f'{", ".join(sorted(task.hosts[one.provider] for one in bad))}'
-            )
+            ),
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:
@@ -401,10 +425,27 @@ class PlacementClaimer:
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
         try:
-            task.on_failure(errors.as_scheduler_error(fault))
+            self._give_up(task, errors.as_scheduler_error(fault))
         except Exception as error:
             LOG.exception('A claim could not be released')
             self._refuse(task.job, errors.as_scheduler_error(error))
+
+    def _give_up(self, task: ClaimTask, error: errors.SchedulerError) -> None:
+        """Release the claims of a job; where that waits, it has no answer.
+
+        At the end of the daemon another one gets the request, if it can.
+        """
+        while True:
+            try:
+                task.on_failure(error)
+                return
+            except errors.StoreUnavailable:
+                if not self._stopping.wait(_AWAY_S):
+                    continue
+                if not task.job.future.returnable:
+                    raise
+                task.job.fail(RequestReturned())
+                return
 
     def _undo(
         self,

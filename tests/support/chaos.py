@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -255,18 +255,22 @@ def run(
     seconds: float,
     every: float,
     seed: int = 1,
+    kind: type[Caller] = Caller,
+    more: Sequence[Callable[[], None]] = (),
 ) -> dict[str, Any]:
     """Run callers while faults happen; return what came of it.
 
     :param every: seconds between faults
+    :param kind: of caller
+    :param more: faults beside those of daemons and servers
     :return: counts, and ``wrong`` rows and ``untrue`` answers
     """
     cloud.bring(inventory())
     over = threading.Event()
-    crowd = [Caller(cloud, seed * 1000 + n, over) for n in range(callers)]
+    crowd = [kind(cloud, seed * 1000 + n, over) for n in range(callers)]
     for one in crowd:
         one.start()
-    happened = _disturb(cloud, broker, database, seconds, every, seed)
+    happened = _disturb(cloud, broker, database, seconds, every, seed, more)
     over.set()
     for one in crowd:
         one.join()
@@ -294,6 +298,7 @@ def _disturb(
     seconds: float,
     every: float,
     seed: int,
+    more: Sequence[Callable[[], None]],
 ) -> Counter[str]:
     """Do something to daemons or servers, again and again."""
     rng = random.Random(seed)
@@ -325,7 +330,9 @@ def _disturb(
         broker.kill()
         broker.relaunch()
 
-    faults = (kill, kill, kill, kill, stop, reset, reset, restart_database)
+    faults = (
+        kill, kill, kill, kill, stop, reset, reset, restart_database, *more,
+    )  # fmt: skip
     end = time.monotonic() + seconds
     rare = 0
     while time.monotonic() < end:

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -141,6 +141,9 @@ class Cloud:
         return [f'{one.kind} {one.host} {one.text}' for one in found]
 
 
+T = TypeVar('T', bound=Cloud)
+
+
 @contextlib.contextmanager
 def cloud(
     database: str,
@@ -148,11 +151,13 @@ def cloud(
     daemons: int,
     extra: str = '',
     heartbeat_s: int = 60,
-) -> Iterator[Cloud]:
+    kind: type[T] = Cloud,
+) -> Iterator[T]:
     """Run daemons on an empty database of a server, and on a topic.
 
-    :param extra: lines of [scheduler]
+    :param extra: lines of [scheduler], and more groups
     :param heartbeat_s: after how long a silent broker is taken for dead
+    :param kind: of cloud
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
     store = Store.connect(migrated_database(database), max_pool_size=20)
@@ -168,7 +173,7 @@ def cloud(
             '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
         )
         (place / 'log').touch()
-        made = Cloud(
+        made = kind(
             store, bus, topic, place / 'a.conf', place / 'log', bus_options
         )
         try:
