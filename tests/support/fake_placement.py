@@ -76,17 +76,23 @@ def login_page(handler: Any, commit: Any) -> None:
 
 
 class Held:
-    """A fault: calls wait until they are let go, and are then done."""
+    """A fault: calls wait until they are let go, and are then done.
 
-    def __init__(self) -> None:
+    :param then: what happens to them then instead
+    """
+
+    def __init__(self, then: Fault | None = None) -> None:
         self.waiting = 0
+        self._then = then
         self._go = threading.Event()
 
     def __call__(self, handler: Any, commit: Any) -> None:
         self.waiting += 1
         self._go.wait(60)
-        status, document = commit()
-        handler.say_own(status, document)
+        if self._then is not None:
+            self._then(handler, commit)
+        else:
+            handler.say_own(*commit())
 
     def let_go(self) -> None:
         """Let all calls be done."""

@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.store import schema
 from scheduler_service.store.claims import placement_records
-from tests.support import fake_placement, placement_engines
+from scheduler_service.store.connection import Store
+from tests.support import fake_placement, placement_engines, servers
+from tests.support.databases import migrated_database
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import add_host, new, records, request
 from tests.support.stores import claim_state
@@ -255,6 +257,26 @@ def test_a_claim_waits_until_an_earlier_one_is_undone(store, fake):
         assert error_of(again) == ''
         assert len(fake.allocations[one]) == 1
         assert claim_state(store, one) == 'claimed'
+
+
+def test_a_refused_claim_is_released_when_the_database_was_away(fake):
+    failing = fake_placement.Held(fake_placement.answer(500))
+    with servers.postgresql(durable=False) as (server, base):
+        store = Store.connect(migrated_database(base), max_pool_size=20)
+        add_host(store, fake)
+        with placement_engines.engine(store, fake) as engine:
+            (one,), wanted = asked('plain')
+            fake.fail(failing, fake.claims)
+            future = select(engine, 'plain', wanted)
+            wait_until(lambda: failing.waiting)
+            server.kill()
+            failing.let_go()
+            time.sleep(2.0)
+            assert not future.done()
+            server.relaunch()
+            assert error_of(future) == 'PlacementUnavailable'
+            assert claim_state(store, one) is None
+        store.dispose()
 
 
 def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
