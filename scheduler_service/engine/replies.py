@@ -138,7 +138,7 @@ class HostReplies:
 
             def work(writer: Writer) -> None:
                 if job.move:
-                    lifecycle.drop_moves(writer, uuids)
+                    lifecycle.drop_moves(writer, uuids, final=False)
                 else:
                     lifecycle.release(writer, uuids, final=False)
 

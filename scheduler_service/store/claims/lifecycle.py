@@ -208,18 +208,21 @@ def drop_moves(
     writer: Writer,
     instances: Sequence[str],
     check: OwnerCheck | None = None,
+    final: bool = True,
 ) -> list[str]:
     """Release the second claims of instances that do not move after all.
 
+    :param final: as for :func:`release`
     :return: the instances that had such a claim
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
     _check_owners(lock(conn, instances), check)
     found = conn.execute(_MOVES_OF, {'keys': instances}).all()
-    outcomes.keep_placements(
-        writer, [move.instance_uuid for move in found], moving=True
-    )
+    if final:
+        outcomes.keep_placements(
+            writer, [move.instance_uuid for move in found], moving=True
+        )
     for move in found:
         release_allocations(writer, [move.instance_uuid], host_id=move.host_id)
         writer.touched.load.append(move.host_id)

@@ -20,6 +20,7 @@ from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store
 from tests.support import fake_placement, placement_engines, servers
 from tests.support.databases import migrated_database
+from tests.support.engines import Message
 from tests.support.fake_placement import FakePlacement
 from tests.support.placement_engines import add_host, new, records, request
 from tests.support.stores import claim_state
@@ -290,3 +291,22 @@ def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
             assert len(fake.allocations[one]) == 1
             engine.release([one]).result(20)
         only(fake, {}, store, set())
+
+
+def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
+    uuids, first = asked('plain')
+    room = add_host(store, fake)
+    with placement_engines.engine(store, fake) as engine:
+        assert error_of(select(engine, 'plain', first)) == ''
+        engine.confirm(uuids).result(20)
+        before = dict(fake.allocations)
+        # The first choice has no room, which only the service knows.
+        add_host(store, fake, VCPU=0)
+        add_host(store, fake)
+        for _ in range(3):
+            wanted = request(*uuids, ignore_hosts=[f'h-{room}'])
+            # It may be delivered again, so that what became of it is kept.
+            message = Message('select_destinations', (wanted,), {'move': True})
+            assert 'error' not in message.run(engine)
+            assert uuids == engine.drop_moves(uuids).result(20)
+            wait_until(lambda: fake.allocations == before, _WAIT_S)
