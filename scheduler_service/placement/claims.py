@@ -142,12 +142,25 @@ def _make_one(
             found = client.allocations(wanted.consumer)
             if is_there(found, wanted):
                 return Outcome.THERE
+            if not found['allocations']:
+                body = _without_any(body)
+                continue
             if not wanted.beside:
                 return Outcome.CONFLICT
             body = _together(found, wanted)
         elif not answer.concurrent:
             return Outcome.NO_ROOM
     return Outcome.CONTENDED
+
+
+def _without_any(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what is sent next for a consumer that has nothing.
+
+    Where the service died before it made allocations, the consumer stayed,
+    with its first generation; or others have just taken its allocations away.
+    """
+    was_new = body['consumer_generation'] is None
+    return {**body, 'consumer_generation': 0 if was_new else None}
 
 
 def _has_others(answer: Answer) -> bool:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.conf import placement as placement_options
@@ -80,6 +81,27 @@ def test_own_allocations_are_recognised_and_others_are_not(
         is Outcome.CONFLICT
     )
     assert service.held(one.consumer) == {first: TAKEN}
+
+
+def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
+    service, placement_client
+):
+    on = provider(service)
+    one = wanted(on)
+    claims.make(placement_client, [one], set())
+    # As if the service had died between its two transactions.
+    url = service.database.replace('+psycopg2:', '+psycopg:')
+    engine = sa.create_engine(url)
+    with engine.begin() as conn:
+        for statement in (
+            'DELETE FROM allocations WHERE consumer_id = :uuid',
+            'UPDATE consumers SET generation = 0 WHERE uuid = :uuid',
+        ):
+            conn.execute(sa.text(statement), {'uuid': one.consumer})
+    engine.dispose()
+    made = claims.make(placement_client, [one], set())
+    assert made == {one.consumer: Outcome.MADE}
+    assert service.held(one.consumer) == {on: TAKEN}
 
 
 def test_a_move_keeps_what_the_instance_has(service, placement_client):
