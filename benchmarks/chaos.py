@@ -1,9 +1,13 @@
 """Daemons under attack: callers, faults, and an audit straight from SQL.
 
 ``python -m benchmarks.chaos`` runs 3 daemons and 12 callers for 10 minutes on
-PostgreSQL, then on MariaDB, while daemons are killed, stopped and cut off
-and servers restart. It prints what happened and every row that is not what
-a caller was told, and fails where there is one.
+PostgreSQL, then on MariaDB, then through a placement service, while daemons
+are killed, stopped and cut off and servers restart. It prints what happened
+and every row that is not what a caller was told, and fails where there is one.
+
+``python -m benchmarks.chaos placement`` has them claim in a real placement
+service, whose database is on the same PostgreSQL, and which is killed as well.
+In the end its allocations have to be those of our claims, one for one.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import argparse
 from typing import Any
 
 from benchmarks import common
-from tests.support import chaos, clouds, servers
+from tests.support import chaos, clouds, placement_chaos, servers
 
 DATABASES = {'postgresql': servers.postgresql, 'mariadb': servers.mariadb}
 
@@ -35,10 +39,30 @@ def run(name: str, args: argparse.Namespace) -> dict[str, Any]:
         )
 
 
+def run_placement(args: argparse.Namespace) -> dict[str, Any]:
+    """Run it through a placement service."""
+    with (
+        servers.rabbitmq() as (broker, bus),
+        servers.postgresql() as (database, base),
+        placement_chaos.cloud(base, bus, args.daemons) as cloud,
+    ):
+        return chaos.run(
+            cloud,
+            broker,
+            database,
+            args.callers,
+            args.seconds,
+            args.every,
+            args.seed,
+            placement_chaos.PlacementCaller,
+            (cloud.restart_placement,),
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        'database', nargs='*', choices=[*DATABASES, []], default=[]
+        'form', nargs='*', choices=[*DATABASES, 'placement', []], default=[]
     )
     parser.add_argument('--daemons', type=int, default=3)
     parser.add_argument('--callers', type=int, default=12)
@@ -50,8 +74,11 @@ def main() -> None:
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     wrong = False
-    for name in args.database or DATABASES:
-        figures = run(name, args)
+    for name in args.form or (*DATABASES, 'placement'):
+        if name == 'placement':
+            figures = run_placement(args)
+        else:
+            figures = run(name, args)
         wrong |= any(figures[one] for one in ('wrong', 'untrue', 'books'))
         common.show({name: figures}, args.json)
     raise SystemExit(wrong)

@@ -61,6 +61,8 @@ class Mirroring:
             self._on_hosts_read,
             self.providers.complete_new if self.providers else list,
         )
+        mirror = self.mirror
+        scheduler.host_state_writer.is_current = lambda: mirror.is_current
 
     def _on_hosts_read(self) -> None:
         """Record that the hosts are there; then their capacity is read."""

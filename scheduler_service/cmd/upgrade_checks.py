@@ -29,6 +29,8 @@ T = TypeVar('T')
 # How long the broker may take for all that is asked of it, in seconds.
 _BROKER_S = 20.0
 _CLOSE_S = 2.0
+# How the names of the drivers of this broker begin.
+_RABBIT = 'rabbit'
 
 
 class Checks(UpgradeCommands):  # type: ignore[misc]
@@ -143,6 +145,34 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             return Result(Code.WARNING, text)
         return Result(Code.SUCCESS, f'At work: {told or "none"}')
 
+    def check_age(self) -> Any:
+        """Check that what the compute service sent does not wait for ever.
+
+        Its messages do not say when they were sent.
+        """
+        group = self._conf.compute
+        if not group.enabled:
+            return Result(Code.SUCCESS)
+        try:
+            address = transport.address(self._conf, group.transport_url)
+        except errors.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
+        if not address.transport.startswith(_RABBIT):
+            return Result(Code.SUCCESS)
+        try:
+            limit = queue_check.time_to_live(address, group.topic)
+        except LookupError as reason:
+            text = f'Not known: {reason}. See rabbitmqctl list_policies'
+            return Result(Code.SUCCESS, text)
+        if limit is None:
+            text = (
+                f'Requests in the queue {group.topic} do not expire: what '
+                'waited there while no daemon ran is claimed for callers that '
+                'left. Set a policy with message-ttl'
+            )
+            return Result(Code.WARNING, text)
+        return Result(Code.SUCCESS, f'Requests expire after {limit} ms')
+
     def _read(self, look: Callable[[Any], T]) -> T:
         """Return what *look* reads of the database.
 
@@ -166,6 +196,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             'Format of the policy file',
             lambda self: common_checks.check_policy_json(self, self._conf),
         ),
+        ('Age of requests of the compute service', check_age),
     )
 
     def _odd_options(self) -> Iterable[str]:

@@ -13,7 +13,9 @@ from scheduler_service import errors
 
 GROUP = 'placement'
 _SERVICE_TYPE = 'placement'
-_TIMEOUT_S = 10
+# The library has none of its own. A connection that is reset, or a 503, is no
+# reason to refuse a request.
+_DEFAULTS = {'timeout': 10, 'connect_retries': 3, 'status_code_retries': 3}
 _NUMBERS = (
     'timeout',
     'connect_retries',
@@ -27,12 +29,15 @@ def options() -> list[Any]:
     """Return the options, for the sample file."""
     from keystoneauth1 import loading
 
-    return [
+    found = [
         *loading.get_session_conf_options(),
         *loading.get_auth_common_conf_options(),
         *loading.get_auth_plugin_conf_options('password'),
         *loading.get_adapter_conf_options(),
     ]
+    for one in found:
+        one.default = _DEFAULTS.get(one.dest, one.default)
+    return found
 
 
 def new_adapter(conf: Any) -> Any:
@@ -47,8 +52,9 @@ def new_adapter(conf: Any) -> Any:
         loading.register_auth_conf_options(conf, GROUP)
         loading.register_adapter_conf_options(conf, GROUP)
         conf.set_default('service_type', _SERVICE_TYPE, GROUP)
-        if conf[GROUP].timeout is None:
-            conf.set_default('timeout', _TIMEOUT_S, GROUP)
+        for name, value in _DEFAULTS.items():
+            if conf[GROUP][name] is None:
+                conf.set_default(name, value, GROUP)
         _check(conf[GROUP])
         auth = loading.load_auth_from_conf_options(conf, GROUP)
         session = loading.load_session_from_conf_options(

@@ -236,7 +236,7 @@ Related options:
     cfg.FloatOpt(
         'claim_timeout',
         mutable=True,
-        default=0.0,
+        default=None,
         min=0.0,
         help="""
 After how many seconds an unconfirmed claim is released.
@@ -245,6 +245,15 @@ A claim is confirmed when its host reports the instance, or by the method
 ``confirm``. The second claims of moves expire, too, so this has to be longer
 than the longest move. The time is the database's, not the daemon's. 0: claims
 do not expire.
+
+Unset: 3600 where the compute service's databases are followed, 0 otherwise.
+Where they are followed, only claims of instances that are on no host yet
+expire, not those of moves, which end as the compute service's migrations do;
+and only by a daemon that has just read all databases.
+
+Related options:
+
+* ``[compute] api_database``
 """,
     ),
     cfg.IntOpt(

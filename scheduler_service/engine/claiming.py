@@ -23,6 +23,7 @@ from scheduler_service.pipeline import (
     ScheduleResult,
 )
 from scheduler_service.store import claims, rows
+from scheduler_service.store.records.decisions import Decision
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +43,8 @@ class ScheduledJob(msgspec.Struct, eq=False):
     :ivar table: the table that it was selected on
     :ivar before: placements of its instances that hold a claim already
     :ivar known: its instances that the table had before
+    :ivar decision: to be recorded once the claim is complete
+    :ivar complete: whether the claim is complete
     """
 
     job: HostJob
@@ -49,6 +52,8 @@ class ScheduledJob(msgspec.Struct, eq=False):
     table: HostTable
     before: dict[str, Placement]
     known: Set[str]
+    decision: Decision | None = None
+    complete: bool = False
 
     @property
     def placements(self) -> list[Placement]:

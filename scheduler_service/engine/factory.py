@@ -35,6 +35,9 @@ from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
+# ``claim_timeout`` where the compute service is followed, in seconds: who has
+# no answer for so long does not build the instance any more.
+_FOLLOWED_TIMEOUT_S = 3600.0
 
 
 def build(
@@ -64,14 +67,18 @@ def plan(conf: Any) -> Plan:
         pool_filters = plugins.pool_filters(
             conf.pool_scheduler.scheduler_filters
         )
-    fields = dataclasses.fields(EngineOptions)
+    chosen = {
+        field.name: conf.scheduler[field.name]
+        for field in dataclasses.fields(EngineOptions)
+    }
+    if chosen['claim_timeout'] is None:
+        followed = conf.compute.api_database
+        chosen['claim_timeout'] = _FOLLOWED_TIMEOUT_S if followed else 0.0
     group = conf.extender
     return Plan(
         hosts=host_pipeline(conf, settings, policy),
         pools=PoolPipeline(pool_filters, settings),
-        options=EngineOptions(
-            **{field.name: conf.scheduler[field.name] for field in fields}
-        ),
+        options=EngineOptions(**chosen),
         extenders=policy.extenders,
         asking=ExtenderOptions(
             domain=group.domain,

@@ -60,6 +60,8 @@ class HostStateWriter:
     """A thread that writes what hosts and operators report.
 
     :ivar options: read anew with each turn
+    :ivar is_current: whether all is known that another service knows of
+        instances, which then ends moves as well; None: none is followed
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class HostStateWriter:
     ) -> None:
         self._store = store
         self.options = options
+        self.is_current: Callable[[], bool] | None = None
         self._health = health
         self._buffer = ReportBuffer()
         self._changed = threading.Condition()
@@ -333,12 +336,15 @@ class HostStateWriter:
         # most of the queries.
         if not limit or now - self._expired_at < limit / 20:
             return
+        if self.is_current is not None and not self.is_current():
+            return
         self._expired_at = now
+        moves = self.is_current is None
         with self._store.reading() as conn:
-            if not expiry.any_to_expire(conn, limit):
+            if not expiry.any_to_expire(conn, limit, moves):
                 return
         expired = self._store.write(
-            lambda writer: expiry.expire(writer, limit)
+            lambda writer: expiry.expire(writer, limit, moves)
         )
         for kind, count in expired.items():
             if count:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.claimers import Refuse
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.placement_journal import PlacementJournal
@@ -25,6 +26,7 @@ from scheduler_service.engine.placement_queue import (
 )
 from scheduler_service.engine.placement_task import ClaimTask
 from scheduler_service.engine.placement_trees import TreeClaims, with_tree
+from scheduler_service.engine.placement_undoing import PlacementUndoer
 from scheduler_service.model import Placement
 from scheduler_service.placement import candidates, claims
 from scheduler_service.placement.candidates import Tree
@@ -39,6 +41,8 @@ _THREADS = 4
 _STOP_S = 5.0
 # What was made is recorded after this time at the latest, in seconds.
 _RECORD_S = 0.2
+# How long it is waited before the database is asked again, in seconds.
+_AWAY_S = 0.5
 _GOOD = (Outcome.MADE, Outcome.THERE)
 
 
@@ -61,12 +65,14 @@ class PlacementClaimer:
     ) -> None:
         self._on_misfit = on_misfit
         self._client = client
-        self._trees = TreeClaims(client, shared)
+        self._undoer = PlacementUndoer(store, client, health)
+        self._trees = TreeClaims(client, shared, self._undoer, self._claim)
         self._shared = shared
         self._store = store
         self._health = health
         self._refuse = refuse
         self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
+        self._stopping = threading.Event()
         self.together = self._queue.together
         self.gather_s = self._queue.gather_s
         self._threads = [
@@ -152,6 +158,7 @@ class PlacementClaimer:
 
     def stop(self) -> None:
         """End the threads once they have done what they are at."""
+        self._stopping.set()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
         for thread in self._threads:
@@ -210,19 +217,40 @@ class PlacementClaimer:
         """
         if not tasks:
             return []
+        if len(tasks) > 1:
+            try:
+                for task in tasks:
+                    if task.repeated:
+                        _use_recorded(task, journal)
+                journal.intend(
+                    [one for task in tasks for one in task.wanted],
+                    all(task.fresh for task in tasks),
+                )
+            except Exception:
+                alone = [self._intend([task], journal) for task in tasks]
+                return [task for found in alone for task in found]
+            return list(tasks)
+        (task,) = tasks
         try:
-            journal.intend(
-                [one for task in tasks for one in task.wanted],
-                all(task.fresh for task in tasks),
-            )
+            self._intend_alone(task, journal)
         except Exception as fault:
-            if len(tasks) == 1:
-                self._fail(tasks[0], fault)
-                return []
-            return [
-                one for task in tasks for one in self._intend([task], journal)
-            ]
-        return list(tasks)
+            self._fail(task, fault)
+            return []
+        return [task]
+
+    def _intend_alone(
+        self, task: ClaimTask, journal: PlacementJournal
+    ) -> None:
+        """Record it for one task; wait for the database as others do."""
+        while True:
+            try:
+                if task.repeated:
+                    _use_recorded(task, journal)
+                journal.intend_patiently(task.wanted, task.fresh)
+                return
+            except errors.StoreUnavailable:
+                if task.job.expired() or self._stopping.wait(_AWAY_S):
+                    raise
 
     def _complete_plain(
         self,
@@ -235,22 +263,29 @@ class PlacementClaimer:
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
+        wanted = [one for task in tasks for one in task.wanted]
         try:
             found = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
+            journal.unanswered(wanted)
+            journal.flush()
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
             if len(tasks) == 1:
+                journal.unanswered(wanted)
+                journal.flush()
                 self._fail(tasks[0], fault)
             else:
                 for task in tasks:
                     self._complete_plain([task], journal, _do_nothing)
             return
         on_made()
-        wanted = [one for task in tasks for one in task.wanted]
         journal.made([one for one in wanted if found[one.consumer] in _GOOD])
+        journal.not_made(
+            [one for one in wanted if found[one.consumer] not in _GOOD]
+        )
         for task in tasks:
             try:
                 self._settle(task, found, journal)
@@ -265,10 +300,16 @@ class PlacementClaimer:
         found: dict[str, Outcome] = {}
         try:
             for number, one in enumerate(task.wanted):
-                task.wanted[number], found[one.consumer] = self._trees.make(
-                    one, request, task.repeated, journal
-                )
+                try:
+                    task.wanted[number], found[one.consumer] = (
+                        self._trees.make(one, request, task.repeated, journal)
+                    )
+                except Exception:
+                    journal.unanswered([one])
+                    journal.flush()
+                    raise
                 if found[one.consumer] not in _GOOD:
+                    journal.not_made([one])
                     break
                 journal.made([task.wanted[number]])
             else:
@@ -289,17 +330,40 @@ class PlacementClaimer:
         for task in tasks:
             # Those that were there before would make a whole POST fail.
             if not task.fresh:
-                if task.repeated:
-                    _use_recorded(task, journal)
                 for one in task.wanted:
-                    found |= claims.make(self._client, [one])
+                    found |= self._claim([one], journal)
             else:
                 fresh += task.wanted
         for start in range(0, len(fresh), MOST_AT_ONCE):
             part = fresh[start : start + MOST_AT_ONCE]
             self._health.size('placement', len(part))
-            found |= claims.make(self._client, part)
+            found |= self._claim(part, journal)
         return found
+
+    def _claim(
+        self, wanted: Sequence[Wanted], journal: PlacementJournal
+    ) -> dict[str, Outcome]:
+        """Make allocations; return what became of each instance's."""
+        found = claims.make(self._client, wanted, journal.unsure)
+        for one in wanted:
+            if found[one.consumer] is Outcome.CONFLICT:
+                found[one.consumer] = self._claim_again(one, journal)
+        return found
+
+    def _claim_again(
+        self, wanted: Wanted, journal: PlacementJournal
+    ) -> Outcome:
+        """Undo what an earlier claim of ours left, and claim once more."""
+        consumer = wanted.consumer
+        try:
+            ours = self._undoer.undo_left(consumer)
+            made = claims.make(self._client, [wanted], journal.unsure)
+        except errors.PlacementUnavailable:
+            journal.unsure.add(consumer)
+            return Outcome.LEFT
+        if ours and made[consumer] is Outcome.CONFLICT:
+            return Outcome.LEFT
+        return made[consumer]
 
     def _settle(
         self,
@@ -318,8 +382,19 @@ class PlacementClaimer:
         good = [one for one in done if one not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
+        if found[worst.consumer] is Outcome.LEFT:
+            self._give_up(
+                task,
+                errors.PlacementUnavailable(
+                    f'What instance {worst.consumer} had before could not be '
+                    'undone in the placement service yet',
+                    instance=worst.consumer,
+                ),
+            )
+            return
         if found[worst.consumer] is Outcome.CONFLICT:
-            task.on_failure(
+            self._give_up(
+                task,
                 errors.Conflict(
                     f'Instance {worst.consumer} has other allocations in the '
                     'placement service',
@@ -332,11 +407,12 @@ class PlacementClaimer:
             if found[one.consumer] is Outcome.NO_ROOM:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
-        task.on_failure(
+        self._give_up(
+            task,
             errors.NoValidHost(
                 'The placement service has no room on '
                 f'{", ".join(sorted(task.hosts[one.provider] for one in bad))}'
-            )
+            ),
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:
@@ -349,10 +425,27 @@ class PlacementClaimer:
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
         try:
-            task.on_failure(errors.as_scheduler_error(fault))
+            self._give_up(task, errors.as_scheduler_error(fault))
         except Exception as error:
             LOG.exception('A claim could not be released')
             self._refuse(task.job, errors.as_scheduler_error(error))
+
+    def _give_up(self, task: ClaimTask, error: errors.SchedulerError) -> None:
+        """Release the claims of a job; where that waits, it has no answer.
+
+        At the end of the daemon another one gets the request, if it can.
+        """
+        while True:
+            try:
+                task.on_failure(error)
+                return
+            except errors.StoreUnavailable:
+                if not self._stopping.wait(_AWAY_S):
+                    continue
+                if not task.job.future.returnable:
+                    raise
+                task.job.fail(RequestReturned())
+                return
 
     def _undo(
         self,
@@ -360,17 +453,22 @@ class PlacementClaimer:
         wanted: Sequence[Wanted],
         journal: PlacementJournal,
     ) -> None:
+        """Undo what was made of a task, before it is scheduled again.
+
+        What cannot be undone now is undone by its record.
+        """
+        # Others take the records from here on.
+        journal.flush()
         if task.repeated:
             # An earlier answer may have given them to the caller.
             return
         for one in wanted:
-            claims.undo(
-                self._client,
-                one.consumer,
-                one.provider,
-                one.whole.allocations,
-            )
-        journal.forget([one.consumer for one in task.wanted])
+            record = journal.recorded(one)
+            try:
+                if record is not None:
+                    self._undoer.undo(record, held=True)
+            except errors.PlacementUnavailable as fault:
+                LOG.info('Not undone yet: %s: %s', one.consumer, fault)
 
 
 def _do_nothing() -> None:
@@ -380,7 +478,8 @@ def _do_nothing() -> None:
 def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
     """Claim what an earlier delivery recorded, which it may have made."""
     for number, one in enumerate(task.wanted):
-        document = journal.recorded(one) or {}
+        record = journal.recorded(one)
+        document = record.document if record is not None else {}
         tree = Tree.of(document) if 'allocations' in document else None
         task.wanted[number] = one._replace(tree=tree)
         placement = task.placements[number]

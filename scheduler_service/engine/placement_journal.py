@@ -1,7 +1,7 @@
 """What is recorded of allocations: that they are to be made, and were made.
 
 A :class:`PlacementJournal` belongs to one thread. That allocations are to be
-made is in the store before they are; that they were made goes with the next
+made is in the store before they are; how the calls ended goes with the next
 transaction, or a moment later with one of its own.
 """
 
@@ -10,18 +10,37 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.placement.claims import Wanted
 from scheduler_service.store.claims import placement_records
+from scheduler_service.store.claims.placement_records import (
+    BeingUndone,
+    Record,
+)
 from scheduler_service.store.connection import Store, Writer
 from scheduler_service.store.kept_writer import KeptWriter
 
 LOG = logging.getLogger(__name__)
 _TRIES = 3
+# For how long a claim waits until an earlier one is undone, in seconds.
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.1
+
+
+class _Ended(NamedTuple):
+    """Calls that ended together, at a monotonic time.
+
+    :ivar sure: whether each was answered
+    """
+
+    at: float
+    wanted: Sequence[Wanted]
+    made: bool
+    sure: bool
 
 
 class PlacementJournal:
@@ -29,25 +48,27 @@ class PlacementJournal:
 
     def __init__(self, store: Store) -> None:
         self._writer = KeptWriter(store)
-        # What was made by a call, and the monotonic time of its end.
-        self._made: list[tuple[float, Sequence[Wanted]]] = []
+        self._ended: list[_Ended] = []
+        # Consumers of calls without an answer, until their end is recorded.
+        self.unsure: set[str] = set()
 
     @property
     def has_pending(self) -> bool:
-        """Whether something that was made is not recorded yet."""
-        return bool(self._made)
+        """Whether the end of a call is not recorded yet."""
+        return bool(self._ended)
 
     def intend(self, wanted: Sequence[Wanted], fresh: bool) -> None:
         """Record that allocations are to be made.
 
         :param fresh: whether there is no earlier record of them, as a rule
+        :raises BeingUndone: an earlier claim is not undone yet
         :raises StoreUnavailable: the database does not answer
         """
         claims = [(one.consumer, one.provider, one.record) for one in wanted]
-        made = self._made
+        ended = self._ended
 
         def write(writer: Writer) -> None:
-            _mark(writer, made)
+            _mark(writer, ended)
             if fresh:
                 placement_records.intend_new(writer.conn, claims)
             else:
@@ -62,10 +83,26 @@ class PlacementJournal:
                 # An earlier claim of an instance was not undone yet.
                 fresh = False
             else:
-                self._made = []
+                self._ended = []
                 return
 
-    def recorded(self, wanted: Wanted) -> dict[str, Any] | None:
+    def intend_patiently(self, wanted: Sequence[Wanted], fresh: bool) -> None:
+        """Do it as :meth:`intend`, but wait while they are being undone.
+
+        :raises PlacementUnavailable: for longer than that
+        :raises StoreUnavailable: the database does not answer
+        """
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.intend(wanted, fresh)
+                return
+            except BeingUndone as fault:
+                if time.monotonic() > until:
+                    raise errors.PlacementUnavailable(str(fault)) from fault
+                time.sleep(_PAUSE_S)
+
+    def recorded(self, wanted: Wanted) -> Record | None:
         """Return the record of a claim; None: there is none.
 
         :raises StoreUnavailable: the database does not answer
@@ -89,46 +126,54 @@ class PlacementJournal:
 
     def made(self, wanted: Sequence[Wanted]) -> None:
         """Have it recorded soon that allocations were made just now."""
-        if wanted:
-            self._made.append((time.monotonic(), wanted))
+        self._end(wanted, made=True)
+
+    def not_made(self, wanted: Sequence[Wanted]) -> None:
+        """Have it recorded soon that calls ended, and made nothing."""
+        self._end(wanted, made=False)
+
+    def unanswered(self, wanted: Sequence[Wanted]) -> None:
+        """Have it recorded soon that calls ended without an answer."""
+        self.unsure |= {one.consumer for one in wanted}
+        self._end(wanted, made=False)
+
+    def _end(self, wanted: Sequence[Wanted], made: bool) -> None:
+        now = time.monotonic()
+        late = [one for one in wanted if one.consumer in self.unsure]
+        sure = [one for one in wanted if one.consumer not in self.unsure]
+        self.unsure -= {one.consumer for one in late}
+        self._ended += [
+            _Ended(now, part, made, part is sure)
+            for part in (late, sure)
+            if part
+        ]
 
     def flush(self) -> None:
-        """Record what was made.
+        """Record which calls ended.
 
         Where that fails it stays unrecorded; whoever follows the providers
         finds it after some minutes.
         """
-        made, self._made = self._made, []
+        ended, self._ended = self._ended, []
         try:
-            self._writer.write(lambda writer: _mark(writer, made))
+            self._writer.write(lambda writer: _mark(writer, ended))
         except errors.StoreUnavailable:
-            LOG.debug(
-                'What was made could not be recorded: %d calls', len(made)
-            )
-
-    def forget(self, instances: Sequence[str]) -> None:
-        """Forget the records of instances, whose allocations are undone.
-
-        :raises StoreUnavailable: the database does not answer
-        """
-        self._writer.write(
-            lambda writer: placement_records.forget(writer.conn, instances)
-        )
+            LOG.debug('The ends of %d calls are not recorded', len(ended))
 
     def close(self) -> None:
-        """Record what was made, and close the connection."""
-        if self._made:
+        """Record which calls ended, and close the connection."""
+        if self._ended:
             self.flush()
         self._writer.close()
 
 
-def _mark(
-    writer: Writer, made: Sequence[tuple[float, Sequence[Wanted]]]
-) -> None:
-    for at, wanted in made:
-        placement_records.mark_made(
+def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
+    for one in ended:
+        placement_records.answered(
             writer.conn,
-            [one.consumer for one in wanted],
-            {one.provider for one in wanted},
-            time.monotonic() - at,
-        )
+            [(each.consumer, each.provider, each.record)
+             for each in one.wanted],
+            one.made,
+            one.sure,
+            time.monotonic() - one.at,
+        )  # fmt: skip

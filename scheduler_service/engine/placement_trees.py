@@ -7,14 +7,15 @@ use it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from scheduler_service.engine.placement_journal import PlacementJournal
+from scheduler_service.engine.placement_undoing import PlacementUndoer
 from scheduler_service.model import Placement, Request, Selection
-from scheduler_service.placement import candidates, claims
+from scheduler_service.placement import candidates
 from scheduler_service.placement.candidates import Tree
 from scheduler_service.placement.claims import Outcome, Wanted
 from scheduler_service.placement.client import PlacementClient
@@ -24,14 +25,24 @@ from scheduler_service.placement.sharing import SharedProviders
 _TRIES = 3
 
 
+# Makes allocations; returns what became of each instance's.
+Claim = Callable[[Sequence[Wanted], PlacementJournal], dict[str, Outcome]]
+
+
 class TreeClaims:
     """Makes allocations of several providers, one instance at a time."""
 
     def __init__(
-        self, client: PlacementClient, shared: SharedProviders
+        self,
+        client: PlacementClient,
+        shared: SharedProviders,
+        undoer: PlacementUndoer,
+        claim: Claim,
     ) -> None:
         self._client = client
         self._shared = shared
+        self._undoer = undoer
+        self._claim = claim
 
     def make(
         self,
@@ -47,32 +58,35 @@ class TreeClaims:
         :raises PlacementUnavailable: some may be made
         :raises StoreUnavailable: the database does not answer
         """
+        intended = False
         before = journal.recorded(wanted)
-        if before is not None:
-            earlier = wanted._replace(tree=_tree(before, wanted))
-            if repeated:
-                outcome = claims.make(self._client, [earlier])[wanted.consumer]
-                if outcome is not Outcome.NO_ROOM:
-                    return earlier, outcome
-            else:
-                # Of a claim that was released just now.
-                claims.undo(
-                    self._client,
-                    wanted.consumer,
-                    wanted.provider,
-                    earlier.whole.allocations,
-                )
+        if before is not None and repeated:
+            earlier = wanted._replace(tree=_tree(before.document, wanted))
+            journal.intend_patiently([earlier], fresh=False)
+            intended = True
+            outcome = self._claim([earlier], journal)[wanted.consumer]
+            if outcome is not Outcome.NO_ROOM:
+                return earlier, outcome
+        elif before is not None:
+            # Of a claim that was released just now: it is forgotten after
+            # two looks at the latest, if its call has ended.
+            for _ in range(2):
+                self._undoer.undo(before, held=True)
         outcome = Outcome.NO_ROOM
         for _ in range(_TRIES):
             tree = self._find(request, wanted.provider)
             if tree is None:
                 break
             wanted = wanted._replace(tree=tree)
-            journal.intend([wanted], fresh=before is None)
-            if before is not None:
+            if not intended:
+                journal.intend_patiently([wanted], fresh=before is None)
+                intended = True
+            elif wanted.consumer in journal.unsure:
+                # The record has to stay until it is known what was made.
+                return wanted, Outcome.LEFT
+            else:
                 journal.replace(wanted)
-            before = tree.document
-            outcome = claims.make(self._client, [wanted])[wanted.consumer]
+            outcome = self._claim([wanted], journal)[wanted.consumer]
             if outcome is not Outcome.NO_ROOM:
                 break
         return wanted, outcome

@@ -6,6 +6,7 @@ have.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,8 @@ from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.model import HostsAnswer, Placement
 from scheduler_service.pipeline import explain
-from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.claims import unused
+from scheduler_service.store.connection import Store
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'select_destinations'
@@ -50,6 +51,7 @@ class HostReplies:
         self.requeue: Callable[[HostJob], None] = _keep
         self._store = store
         self._recorder = recorder
+        self._lock = threading.Lock()
         self._health = health
         self.retries = retries
         self.max_binds = max_binds
@@ -60,7 +62,15 @@ class HostReplies:
         # What other requests claimed is not recorded with this one's claim.
         finish = one.job.finish_recorded if one.before else one.job.finish
         job, repeated = one.job, bool(one.before) or one.job.contested
-        self._complete(job, one.table, one.placements, why, finish, repeated)
+
+        def finish_chosen(answer: HostsAnswer) -> None:
+            finish(answer)
+            one.complete = True
+            self._record_complete(one)
+
+        self._complete(
+            job, one.table, one.placements, why, finish_chosen, repeated
+        )
 
     def repeat(
         self, job: HostJob, table: HostTable, placements: list[Placement]
@@ -124,15 +134,7 @@ class HostReplies:
         """
         lost = isinstance(error, errors.NoValidHost)
         if lost or not repeated:
-            uuids = [one.instance_uuid for one in placements]
-
-            def work(writer: Writer) -> None:
-                if job.move:
-                    lifecycle.drop_moves(writer, uuids)
-                else:
-                    lifecycle.release(writer, uuids, final=False)
-
-            self._store.write(work)
+            self._release(placements, job.move)
         if not lost:
             self.refuse(job, error)
             return
@@ -183,10 +185,7 @@ class HostReplies:
         """Return what releases placements, and schedules the job again."""
 
         def release(error: errors.SchedulerError) -> None:
-            uuids = [one.instance_uuid for one in placements]
-            self._store.write(
-                lambda writer: lifecycle.release(writer, uuids, final=False)
-            )
+            self._release(placements, job.move)
             if len(job.excluded_hosts) >= self.max_binds:
                 self.refuse(job, error)
                 return
@@ -194,6 +193,14 @@ class HostReplies:
             extenders.requeue(job)
 
         return release
+
+    def _release(self, placements: list[Placement], moves: bool) -> None:
+        """Release the claims of placements that come to nothing."""
+        places = {
+            one.instance_uuid: (one.selected.host, one.selected.node)
+            for one in placements
+        }
+        self._store.write(lambda writer: unused.give_up(writer, places, moves))
 
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Give a job an error, count it, and record why."""
@@ -219,19 +226,32 @@ class HostReplies:
             self.refuse(job, error)
 
     def record(self, one: ScheduledJob) -> None:
-        """Record what was claimed for a job, and why."""
+        """Record what was chosen for a job, and why, once it is claimed.
+
+        The reasons are of the engine's thread, which calls this when all is
+        handed over; another one may complete the claim, before or after.
+        """
         if one.job.claim:
             explanation = one.result.explanation()
             why = {'placements': one.placements, 'explanation': explanation}
-            self._record(one.job, 'chosen', why)
+            one.decision = self._decision(one.job, 'chosen', why)
+            self._record_complete(one)
+
+    def _record_complete(self, one: ScheduledJob) -> None:
+        with self._lock:
+            decision = one.decision if one.complete else None
+            if decision is not None:
+                one.decision = None
+                self._recorder.put(decision)
 
     def _record(self, job: HostJob, outcome: str, why: Any) -> None:
+        self._recorder.put(self._decision(job, outcome, why))
+
+    def _decision(self, job: HostJob, outcome: str, why: Any) -> Decision:
         request_id = job.request.request_id
         document = {'project_id': job.request.project_id, **why}
         origin = job.message.origin(request_id)
-        self._recorder.put(
-            Decision.of(request_id, KIND, outcome, document, *origin)
-        )
+        return Decision.of(request_id, KIND, outcome, document, *origin)
 
 
 def _keep(job: HostJob) -> None:

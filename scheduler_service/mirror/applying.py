@@ -197,7 +197,7 @@ class Applier:
             return
 
         def work(writer: Writer) -> None:
-            placement_records.forget(writer.conn, known)
+            placement_records.forget(writer.conn, known, ended=True)
             lifecycle.release(writer, known)
             instance_rows.remove(writer, known)
 

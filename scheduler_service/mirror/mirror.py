@@ -41,6 +41,9 @@ _LEASE = 'mirror'
 # Hints that come together wake the thread once.
 _SETTLE_S = 0.03
 _READERS = 8
+# What was read so long ago is not current, in seconds; or three times as long
+# ago as it is read.
+_CURRENT_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ class Mirror:
         self._known: dict[int, Known] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
         self._has_cells = False
+        # Whether a cell cannot be read since its URL cannot be used.
+        self._lacks_cell = False
+        # Monotonic time before the last turn that read all there is.
+        self._current_at = -1e9
         self._leading = False
         self._passed = False
         self._stopping = False
@@ -116,6 +123,13 @@ class Mirror:
     def leading(self) -> bool:
         """Whether this daemon is the one that writes."""
         return self._leading
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this daemon writes, and has just read every database."""
+        longest = max(_CURRENT_S, 3 * self._options.poll_interval)
+        age = time.monotonic() - self._current_at
+        return self._leading and age < longest
 
     def start(self) -> None:
         """Start the thread."""
@@ -224,6 +238,7 @@ class Mirror:
             cannot be read are left out
         :raises StoreUnavailable: our own database does not answer
         """
+        began = time.monotonic()
         found = self._follow_api()
         reads = [
             (cell, reader, self._readers.submit(reader.read, known))
@@ -231,17 +246,21 @@ class Mirror:
             if (known := self._known.get(cell.id)) is not None
         ]
         answered = not self._has_cells
+        is_whole = found and not self._lacks_cell
         for cell, reader, read in reads:
             cause = f'cell {cell.name}'
             try:
                 changes = read.result()
             except Exception as fault:
                 self._leave_out(cell, reader, cause, fault)
+                is_whole = False
                 continue
             answered = True
             self._health.recover(cause)
             if changes is not None:
                 self._apply(reader, changes)
+        if is_whole:
+            self._current_at = began
         return found and answered
 
     def _apply(self, reader: CellReader, changes: CellChanges) -> None:
@@ -350,6 +369,7 @@ class Mirror:
             if readers.get(cell) is not reader:
                 reader.close()
         self._cells = readers
+        self._lacks_cell = len(readers) < len(cells)
         self._applier.remove_other_cells([one.uuid for one in cells])
 
     def _reader(self, cell: Cell) -> CellReader | None:

@@ -6,9 +6,10 @@ Stateless; any thread may call it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from scheduler_service import errors
 from scheduler_service.model import (
     STANDARD_FIELDS,
     HostReport,
@@ -22,6 +23,8 @@ from scheduler_service.placement.client import (
     Units,
 )
 
+_BAD = 400
+
 
 class AllProviders(NamedTuple):
     """What a read of all providers found.
@@ -29,7 +32,8 @@ class AllProviders(NamedTuple):
     :ivar since: time by the database's clock before it: claims that were
         made until then are in their use
     :ivar known: uuids of all root providers
-    :ivar found: those that have a processor left, by uuid
+    :ivar found: those that have a processor left, or some of a custom class
+        that nodes without processors have, by uuid
     :ivar read_at: monotonic time before it
     """
 
@@ -39,14 +43,25 @@ class AllProviders(NamedTuple):
     read_at: float
 
 
-def read_all(client: PlacementClient, since: float) -> AllProviders:
-    """Read all providers.
+def read_all(
+    client: PlacementClient, since: float, custom: Iterable[str]
+) -> AllProviders:
+    """Read all providers, with one call for processors and for each class.
 
+    :param custom: resource classes of nodes that have no processors
     :raises PlacementUnavailable: the service does not answer
     """
     read_at = time.monotonic()
     known = client.provider_uuids()
-    return AllProviders(since, known, client.providers(), read_at)
+    found = client.providers('VCPU')
+    for name in custom:
+        try:
+            found = {**client.providers(name), **found}
+        except errors.PlacementUnavailable as fault:
+            # The service knows the class no more.
+            if fault.facts.get('status') != _BAD:
+                raise
+    return AllProviders(since, known, found, read_at)
 
 
 def report(

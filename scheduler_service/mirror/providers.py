@@ -3,7 +3,7 @@
 Owns a thread, so that a slow answer holds up nobody. Any thread may call
 :meth:`ProviderFollower.touch`. All providers are read with one call now and
 then, those whose hosts changed one by one. The same thread undoes allocations
-of claims that are held no more.
+of claims that are held no more, also between the parts of a long read.
 """
 
 from __future__ import annotations
@@ -243,7 +243,9 @@ class ProviderFollower:
         with self._taken(again=not first):
             every = self._early.take() if first else None
             if every is None:
-                every = provider_reads.read_all(self._client, self._now())
+                every = provider_reads.read_all(
+                    self._client, self._now(), self._custom_classes()
+                )
             since, known, found, read_at = every
             if not first and not self._passed:
                 self._early.put(every)
@@ -263,27 +265,54 @@ class ProviderFollower:
             )
         if first:
             self._early.forget()
-        # Those that have no processor left are not in the answer.
-        full = [node.host for node in nodes
-                if node.uuid in known and node.uuid not in found]  # fmt: skip
         self._read_all_at = read_at
+        # Those that have nothing left of any class are not in the answers.
+        full = [node for node in nodes
+                if node.uuid in known and node.uuid not in found]  # fmt: skip
         for part in in_chunks(full, _ONE_BY_ONE):
-            self._read_some(part)
+            self._read_nodes(part)
+            # What somebody waits for goes before the rest.
+            self._read_touched()
+            self._claims.sweep()
 
     def _read_touched(self) -> None:
         with self._taken(_ONE_BY_ONE) as hosts:
-            self._read_some(hosts)
+            self._read_nodes(self._nodes(hosts) if hosts else ())
 
-    def _read_some(self, hosts: Sequence[str]) -> None:
-        if not hosts:
+    def _read_nodes(self, nodes: Sequence[_Node]) -> None:
+        """Read providers of nodes, one by one."""
+        if not nodes:
             return
         since = self._now()
         found = {}
-        for node in self._nodes(hosts):
+        for node in nodes:
             provider = self._client.provider(node.uuid)
             found[node] = provider or Provider(node.uuid, {}, {}, [])
             self._units.put(node.uuid, found[node].units or {})
         self._write(found, since)
+
+    def _custom_classes(self) -> list[str]:
+        """Return the resource classes of nodes that have no processors."""
+        table, processors = schema.inventories, schema.inventories.alias()
+        query = (
+            sa.select(table.c.resource_class)
+            .distinct()
+            .join_from(
+                table, schema.hosts, table.c.host_id == schema.hosts.c.id
+            )
+            .where(
+                schema.hosts.c.cell_uuid.is_not(None),
+                table.c.resource_class.startswith('CUSTOM_', autoescape=True),
+                table.c.total > 0,
+                ~sa.exists().where(
+                    processors.c.host_id == table.c.host_id,
+                    processors.c.resource_class == 'VCPU',
+                    processors.c.total > 0,
+                ),
+            )
+        )
+        with self._store.reading() as conn:
+            return sorted(conn.execute(query).scalars())
 
     def _now(self) -> float:
         """Return the time of the store's database."""

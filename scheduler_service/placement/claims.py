@@ -9,8 +9,9 @@ provider at the same time, each goes in a PUT of its own.
 from __future__ import annotations
 
 import enum
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSet, Sequence
 from typing import Any, NamedTuple
 
 from scheduler_service.placement.candidates import Tree
@@ -23,6 +24,10 @@ from scheduler_service.placement.client import (
 # What the service itself uses for consumers without a project or a user.
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
 _TRIES = 5
+# So often it is tried to undo at once, after this pause at first, in seconds,
+# which doubles. Then others have their turn.
+_UNDO_TRIES = 3
+_PAUSE_S = 0.1
 _GENERATION = 'consumer generation conflict'
 
 
@@ -80,44 +85,82 @@ class Outcome(enum.Enum):
     CONFLICT = 'conflict'
     # Others changed the same again and again.
     CONTENDED = 'contended'
+    # An earlier claim of ours left something, which is not undone yet.
+    LEFT = 'left'
+
+
+class Undone(enum.Enum):
+    """What undoing the allocations of one consumer came to."""
+
+    DONE = 'done'
+    # It did not have them.
+    ABSENT = 'absent'
+    # The service refused again and again: it may have them still.
+    GAVE_UP = 'gave up'
 
 
 def make(
-    client: PlacementClient, wanted: Sequence[Wanted]
+    client: PlacementClient,
+    wanted: Sequence[Wanted],
+    unsure: MutableSet[str],
 ) -> dict[str, Outcome]:
     """Make allocations; return what became of each consumer's.
 
+    :param unsure: gets the consumers of calls that were made again: the
+        service may carry out the earlier ones later
     :raises PlacementUnavailable: some may be made
     """
     if len(wanted) == 1:
-        return {wanted[0].consumer: _make_one(client, wanted[0])}
+        return {wanted[0].consumer: _make_one(client, wanted[0], unsure)}
     answer = client.post_allocations(
         {one.consumer: one.body for one in wanted}
     )
+    if not answer.sure:
+        unsure |= {one.consumer for one in wanted}
     if answer.done:
         return dict.fromkeys((one.consumer for one in wanted), Outcome.MADE)
     if answer.concurrent:
-        return {one.consumer: _make_one(client, one) for one in wanted}
+        return {one.consumer: _make_one(client, one, unsure) for one in wanted}
     half = len(wanted) // 2
-    return {**make(client, wanted[:half]), **make(client, wanted[half:])}
+    return {
+        **make(client, wanted[:half], unsure),
+        **make(client, wanted[half:], unsure),
+    }
 
 
-def _make_one(client: PlacementClient, wanted: Wanted) -> Outcome:
+def _make_one(
+    client: PlacementClient, wanted: Wanted, unsure: MutableSet[str]
+) -> Outcome:
     body = wanted.body
     for _ in range(_TRIES):
         answer = client.put_allocations(wanted.consumer, body)
+        if not answer.sure:
+            unsure.add(wanted.consumer)
         if answer.done:
             return Outcome.MADE
         if _has_others(answer):
             found = client.allocations(wanted.consumer)
             if is_there(found, wanted):
                 return Outcome.THERE
+            if not found['allocations']:
+                body = _without_any(body)
+                continue
             if not wanted.beside:
                 return Outcome.CONFLICT
             body = _together(found, wanted)
         elif not answer.concurrent:
             return Outcome.NO_ROOM
     return Outcome.CONTENDED
+
+
+def _without_any(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what is sent next for a consumer that has nothing.
+
+    Where the service died before it made allocations, the consumer stayed,
+    with its first generation; or others have just taken its allocations away.
+    """
+    was_new = body['consumer_generation'] is None
+    return {**body, 'consumer_generation': 0 if was_new else None}
 
 
 def _has_others(answer: Answer) -> bool:
@@ -193,23 +236,32 @@ def undo(
     consumer: str,
     own: str,
     allocations: Mapping[str, Mapping[str, int]],
-) -> bool:
+    unsure: MutableSet[str],
+) -> Undone:
     """Take away what a consumer has of some providers; keep all else.
+
+    What it has is read with its generation, so that nothing is taken of what
+    others change meanwhile.
 
     :param own: the host's own provider
     :param allocations: what was made; anything else is not ours, and stays
-    :return: whether it had this
+    :param unsure: gets the consumer where a call got no answer, which the
+        service may carry out later
     :raises PlacementUnavailable: it may still be there
     """
-    for _ in range(_TRIES):
+    sure = True
+    for tries in range(_UNDO_TRIES):
+        if tries:
+            time.sleep(_PAUSE_S * 2 ** (tries - 1))
         found = client.allocations(consumer)
         if not _has(found, allocations, own):
-            return False
+            return Undone.ABSENT
         kept = {
             uuid: {'resources': left}
             for uuid, held in found['allocations'].items()
             if (left := _less(held['resources'], allocations.get(uuid, {})))
         }
+        unsure.add(consumer)
         # Without any left, the service forgets the consumer.
         answer = client.put_allocations(
             consumer,
@@ -220,6 +272,11 @@ def undo(
                 'consumer_generation': found.get('consumer_generation'),
             },
         )
+        sure = sure and answer.sure
+        if sure:
+            unsure.discard(consumer)
         if answer.done:
-            return True
-    return False
+            return Undone.DONE
+        if not answer.concurrent:
+            break
+    return Undone.GAVE_UP

@@ -6,6 +6,8 @@ A :class:`PlacementClient` may be used by any thread; connections are kept.
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,10 +23,18 @@ MICROVERSION = '1.36'
 SERVICE_TYPE = 'placement'
 # Claimed of a host's own provider, without asking the service.
 PLAIN = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
+# Only answers with this header are the placement service's own: a proxy or a
+# login page does not have it.
+_VERSION = 'OpenStack-API-Version'
+_DONE = {'GET': 200, 'PUT': 204, 'POST': 204, 'DELETE': 204}
+# The first pause before a call that writes is made again, in seconds, where
+# no option says how long; it doubles.
+_PAUSE_S = 0.5
 _BAD = 400
 _MISFIT = 409
 _GONE = 404
 _TOO_OLD = 406
+_BUSY = 503
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 
 
@@ -33,16 +43,19 @@ class Answer(NamedTuple):
 
     :ivar code: of the error, as the service names it; empty: none
     :ivar detail: of the error
+    :ivar sure: whether it is the answer to the first try; if not, an earlier
+        one that got no answer may be carried out yet
     """
 
     status: int
     code: str = ''
     detail: str = ''
+    sure: bool = True
 
     @property
     def done(self) -> bool:
         """Whether it was done."""
-        return self.status < 300
+        return self.status in _DONE.values()
 
     @property
     def gone(self) -> bool:
@@ -162,14 +175,14 @@ class PlacementClient:
             if one.root_provider_uuid == one.uuid
         }
 
-    def providers(self) -> dict[str, Provider]:
-        """Return all root providers that have room for a VCPU, by uuid.
+    def providers(self, name: str = 'VCPU') -> dict[str, Provider]:
+        """Return all root providers with room for one of a class, by uuid.
 
         One call gives them all, but leaves out those that are full.
 
         :raises PlacementUnavailable: the service does not answer
         """
-        path = '/allocation_candidates?resources=VCPU:1'
+        path = f'/allocation_candidates?resources={name}:1'
         found = self.read(path, _Candidates).provider_summaries
         # Many have the same traits, dozens of them: one list for all those.
         traits: dict[tuple[str, ...], list[str]] = {}
@@ -289,18 +302,45 @@ class PlacementClient:
         return self._write('DELETE', f'/allocations/{consumer}', None)
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
-        answer = self._call(method, path, (_BAD, _GONE, _MISFIT), body)
-        if answer.status_code < 300:
-            return Answer(answer.status_code)
+        """Make a call that writes, and make it again without an answer.
+
+        As the options of the adapter say. The library would do so, too, but
+        nobody would know of the tries before, which may be carried out yet.
+        """
+        tries: Counter[str] = Counter()
+        while True:
+            try:
+                answer = self._call(
+                    method, path, (_BAD, _GONE, _MISFIT), body, retry=False
+                )
+                break
+            except errors.PlacementUnavailable as fault:
+                kind = self._retried(fault)
+                limit = kind and getattr(self._adapter, f'{kind}_retries')
+                if tries[kind] >= (limit or 0):
+                    raise
+                pause = getattr(self._adapter, f'{kind}_retry_delay')
+                time.sleep(pause or _PAUSE_S * 2 ** tries[kind])
+                tries[kind] += 1
+        if answer.status_code == _DONE[method]:
+            return Answer(answer.status_code, sure=not tries)
         try:
-            fault = answer.json()['errors'][0]
+            why = answer.json()['errors'][0]
         except (ValueError, LookupError, TypeError):
-            fault = {}
+            why = {}
         return Answer(
             answer.status_code,
-            str(fault.get('code', '')),
-            str(fault.get('detail', '')).strip(),
+            str(why.get('code', '')),
+            str(why.get('detail', '')).strip(),
+            not tries,
         )
+
+    def _retried(self, fault: errors.PlacementUnavailable) -> str:
+        """Return which options say how often to try again; empty: none do."""
+        if isinstance(fault.__cause__, exceptions.RetriableConnectionFailure):
+            return 'connect'
+        statuses = self._adapter.retriable_status_codes or (_BUSY,)
+        return 'status_code' if fault.facts.get('status') in statuses else ''
 
     def _call(
         self,
@@ -309,13 +349,18 @@ class PlacementClient:
         expected: tuple[int, ...] = (),
         body: Any = None,
         microversion: str | None = MICROVERSION,
+        retry: bool = True,
     ) -> Any:
         """Return the response of a call.
 
-        :param expected: statuses besides those of success
-        :raises PlacementUnavailable: it does not answer, or with another
+        :param expected: statuses besides that of success
+        :param retry: whether the library tries again, as the options say
+        :raises PlacementUnavailable: it does not answer, or with another, or
+            something else answers
         """
         more = {} if body is None else {'json': body}
+        if not retry:
+            more |= {'connect_retries': 0, 'status_code_retries': 0}
         try:
             answer = self._adapter.request(
                 path,
@@ -331,13 +376,16 @@ class PlacementClient:
                 f'The placement service does not answer: {fault}'
             ) from fault
         status = answer.status_code
-        if status < 300 or status in expected:
+        own = microversion is None or _VERSION in answer.headers
+        if own and (status == _DONE[method] or status in expected):
             return answer
         if status == _TOO_OLD:
             self.check()
+        who = 'The placement service'
+        if not own and status < 500:
+            who = f'Something without {_VERSION}, not the placement service,'
         raise errors.PlacementUnavailable(
-            f'The placement service answered {method} {path} with {status}',
-            status=status,
+            f'{who} answered {method} {path} with {status}', status=status
         )
 
 

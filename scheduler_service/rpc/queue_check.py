@@ -7,8 +7,10 @@ declare it, which only compares the arguments.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import kombu
+import urllib3
 from amqp.exceptions import NotFound, PreconditionFailed
 from oslo_messaging._drivers import common
 from oslo_messaging._drivers import impl_rabbit as stock
@@ -16,6 +18,11 @@ from oslo_messaging._drivers import impl_rabbit as stock
 from scheduler_service.rpc import queues, transport
 
 OLD_TOPIC = 'scheduler'
+# The port of the broker's management interface is higher by so much, as a
+# rule, than that for messages.
+_PORT, _HIGHER = 5672, 10_000
+_MANAGEMENT_S = 5.0
+_FOUND, _NOT_FOUND = 200, 404
 
 
 class QueueState(NamedTuple):
@@ -90,3 +97,41 @@ def _exists(conn: Any, ask: Any) -> bool:
     except NotFound:
         return False
     return True
+
+
+def time_to_live(address: Any, queue: str) -> int | None:
+    """Return after how long messages of a queue expire, in milliseconds.
+
+    A policy says so, which only the management interface of the broker shows.
+
+    :param address: of the broker, with user, password and virtual host
+    :return: None: they never do
+    :raises LookupError: the queue is not there, or nothing can be asked
+    """
+    host = address.hosts[0]
+    port = (host.port or _PORT) + _HIGHER
+    path = '/'.join(
+        quote(one, '') for one in (address.virtual_host or '/', queue)
+    )
+    try:
+        answer = urllib3.request(
+            'GET',
+            f'http://{host.hostname}:{port}/api/queues/{path}',
+            headers=urllib3.make_headers(
+                basic_auth=f'{host.username}:{host.password}'
+            ),
+            timeout=_MANAGEMENT_S,
+            retries=False,
+        )
+        found = answer.json()
+    except (urllib3.exceptions.HTTPError, ValueError):
+        raise LookupError(
+            'the management interface of the broker does not answer'
+        ) from None
+    if answer.status == _NOT_FOUND:
+        raise LookupError(f'there is no queue {queue} yet')
+    if answer.status != _FOUND:
+        raise LookupError(f'{host.username} may not look at queues')
+    # Without a policy it is null, or an empty list.
+    policy = dict(found.get('effective_policy_definition') or {})
+    return policy.get('message-ttl')

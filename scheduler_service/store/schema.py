@@ -312,10 +312,24 @@ placement_claims = sa.Table(
     metadata,
     sa.Column('instance_uuid', _UUID, primary_key=True),
     sa.Column('host_id', _BIG, primary_key=True, autoincrement=False),
-    # By the database's clock; NULL: they may not be made yet.
+    # All times by the database's clock. NULL: they may not be made yet.
     sa.Column('made_at', sa.Double()),
     # JSON: resource class -> amount. Others than these are not ours to undo.
     sa.Column('resources', _DOCUMENT, nullable=False),
+    # When the call began that makes them; NULL: it was answered, or its
+    # connection was closed.
+    sa.Column('asked_at', sa.Double()),
+    # Until then a call without an answer may still be carried out.
+    sa.Column('call_until', sa.Double()),
+    # How often it was looked whether there is something to undo, how often in
+    # a row nothing was there after the calls had ended, and when to look next.
+    sa.Column('looks', sa.Integer(), nullable=False, server_default='0'),
+    sa.Column('absent', sa.Integer(), nullable=False, server_default='0'),
+    sa.Column('look_at', sa.Double()),
+    # By which attempt they are undone, and until when: nobody may claim for
+    # the instance.
+    sa.Column('undone_by', sa.String(32)),
+    sa.Column('undone_until', sa.Double()),
     **_TABLE,
 )
 

@@ -17,6 +17,7 @@ from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.engine.health import Health
 from scheduler_service.mirror.databases import ReadOnlyDatabase
 from scheduler_service.mirror.mirror import Mirror, MirrorOptions
+from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.nova_databases import NovaDatabases, cell_uuid, utc_now
@@ -376,3 +377,63 @@ def test_a_daemon_places_instances_on_mirrored_hosts(nova, store):
         assert hosts_of(answer) == ['c1']
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize('shared_databases', ['sqlite'], indirect=True)
+def test_only_new_claims_expire_and_not_while_a_cell_is_away(nova, store):
+    for number, name in enumerate(('c1', 'c2'), 1):
+        nova.add_host(name, cell=number)
+    url = f'inproc://{uuid.uuid4().hex}/'
+    conf = new_conf(
+        database__connection=store.engine.url.render_as_string(
+            hide_password=False
+        ),
+        compute__api_database=nova.api,
+        scheduler__claim_timeout=2.0,
+    )
+    daemon = Daemon(conf, url)
+    daemon.start()
+    try:
+        wait_until(lambda: len(hosts(store)) == 2)
+        with connected(url, conf.scheduler.topic) as client:
+
+            def select(**request: Any) -> Any:
+                asked = {'flavor': SMALL, **request.pop('asked', {})}
+                answer = client.select_destinations(CONTEXT, asked, **request)
+                (placed,) = answer['placements']
+                return placed['instance_uuid'], placed['selected']['host']
+
+            # It is resized, and nobody confirms that for longer.
+            moved, old = select()
+            nova.add_instance(old, int(old[1]), uuid=moved)
+            wait_until(lambda: claim_state(store, moved) == 'confirmed')
+            _, target = select(
+                move=True,
+                asked={'instance_uuids': [moved], 'ignore_hosts': [old]},
+            )
+            new, _ = select()
+            follows(lambda: claim_state(store, new) is None)
+            assert held_on(store, moved) == {old, target}
+            nova.run(nova.cells[1], 'ALTER TABLE services RENAME TO gone')
+            follows(lambda: stored_host(store, 'c2').state == 'down')
+            time.sleep(11)
+            new, _ = select()
+            time.sleep(4)
+            assert claim_state(store, new) == 'claimed'
+            nova.run(nova.cells[1], 'ALTER TABLE gone RENAME TO services')
+            follows(lambda: claim_state(store, new) is None)
+            assert held_on(store, moved) == {old, target}
+    finally:
+        daemon.stop()
+
+
+def held_on(store: Any, instance: str) -> set[str]:
+    """Return the hosts on which an instance has allocations."""
+    held, known = schema.allocations.c, schema.hosts.c
+    query = (
+        sa.select(known.host)
+        .join_from(schema.allocations, schema.hosts, held.host_id == known.id)
+        .where(held.consumer_uuid == instance)
+    )
+    with store.reading() as conn:
+        return set(conn.execute(query).scalars())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.conf import placement as placement_options
 from scheduler_service.placement import claims
-from scheduler_service.placement.claims import Outcome
+from scheduler_service.placement.claims import Outcome, Undone
 from scheduler_service.placement.client import PlacementClient
 from tests.support.placement_claims import TAKEN, new, provider, wanted
 from tests.support.placement_service import daemon_options
@@ -37,7 +39,7 @@ def test_a_provider_as_the_service_has_it(service, placement_client):
 def test_many_claims_are_made_in_one_call(service, placement_client):
     on = [provider(service) for _ in range(3)]
     batch = [wanted(on[number % 3]) for number in range(9)]
-    found = claims.make(placement_client, batch)
+    found = claims.make(placement_client, batch, set())
     assert {*found.values()} == {Outcome.MADE}
     assert service.held(batch[0].consumer) == {on[0]: TAKEN}
     assert service.usages(on[0])['VCPU'] == 3
@@ -47,7 +49,7 @@ def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
     wide, narrow = provider(service), provider(service, VCPU=1, MEMORY_MB=9)
     batch = [wanted(wide) for _ in range(6)]
     batch.insert(3, wanted(narrow))
-    found = claims.make(placement_client, batch)
+    found = claims.make(placement_client, batch, set())
     assert found.pop(batch[3].consumer) is Outcome.NO_ROOM
     assert {*found.values()} == {Outcome.MADE}
     assert service.held(batch[3].consumer) == {}
@@ -55,7 +57,7 @@ def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
 
 def test_a_provider_that_is_gone_has_no_room(placement_client):
     one = wanted(new())
-    assert claims.make(placement_client, [one]) == {
+    assert claims.make(placement_client, [one], set()) == {
         one.consumer: Outcome.NO_ROOM
     }
 
@@ -65,33 +67,87 @@ def test_own_allocations_are_recognised_and_others_are_not(
 ):
     first, second = provider(service), provider(service)
     one = wanted(first)
-    assert claims.make(placement_client, [one])[one.consumer] is Outcome.MADE
-    assert claims.make(placement_client, [one])[one.consumer] is Outcome.THERE
+    assert (
+        claims.make(placement_client, [one], set())[one.consumer]
+        is Outcome.MADE
+    )
+    assert (
+        claims.make(placement_client, [one], set())[one.consumer]
+        is Outcome.THERE
+    )
     other = wanted(second, one.consumer)
     assert (
-        claims.make(placement_client, [other])[one.consumer]
+        claims.make(placement_client, [other], set())[one.consumer]
         is Outcome.CONFLICT
     )
     assert service.held(one.consumer) == {first: TAKEN}
 
 
+def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
+    service, placement_client
+):
+    on = provider(service)
+    one = wanted(on)
+    claims.make(placement_client, [one], set())
+    # As if the service had died between its two transactions.
+    url = service.database.replace('+psycopg2:', '+psycopg:')
+    engine = sa.create_engine(url)
+    with engine.begin() as conn:
+        for statement in (
+            'DELETE FROM allocations WHERE consumer_id = :uuid',
+            'UPDATE consumers SET generation = 0 WHERE uuid = :uuid',
+        ):
+            conn.execute(sa.text(statement), {'uuid': one.consumer})
+    engine.dispose()
+    made = claims.make(placement_client, [one], set())
+    assert made == {one.consumer: Outcome.MADE}
+    assert service.held(one.consumer) == {on: TAKEN}
+
+
 def test_a_move_keeps_what_the_instance_has(service, placement_client):
     first, second = provider(service), provider(service)
     one = wanted(first)
-    claims.make(placement_client, [one])
+    claims.make(placement_client, [one], set())
     moved = wanted(second, one.consumer, beside=True)
-    assert claims.make(placement_client, [moved])[one.consumer] is Outcome.MADE
+    assert (
+        claims.make(placement_client, [moved], set())[one.consumer]
+        is Outcome.MADE
+    )
     assert service.held(one.consumer) == {first: TAKEN, second: TAKEN}
-    assert claims.undo(placement_client, one.consumer, second, {second: TAKEN})
+
+    def undo(on: str, amounts: Any) -> Undone:
+        unsure: set[str] = set()
+        found = claims.undo(
+            placement_client, one.consumer, on, {on: amounts}, unsure
+        )
+        assert not unsure
+        return found
+
+    assert undo(second, TAKEN) is Undone.DONE
     assert service.held(one.consumer) == {first: TAKEN}
-    assert not claims.undo(
-        placement_client, one.consumer, first, {first: {'VCPU': 1}}
-    )
-    assert claims.undo(placement_client, one.consumer, first, {first: TAKEN})
+    assert undo(first, {'VCPU': 1}) is Undone.ABSENT
+    assert undo(first, TAKEN) is Undone.DONE
     assert service.held(one.consumer) == {}
-    assert not claims.undo(
-        placement_client, one.consumer, first, {first: TAKEN}
+    assert undo(first, TAKEN) is Undone.ABSENT
+
+
+def test_every_answer_of_the_service_has_the_version(
+    service, placement_client
+):
+    """Answers without it are taken for those of something else."""
+    assert placement_client.provider(new()) is None
+    assert (
+        placement_client.allocation_candidates('resources=CUSTOM_NONE:1') == []
     )
+    one = wanted(provider(service, VCPU=1))
+    assert (
+        placement_client.put_allocations(one.consumer, one.body).status == 409
+    )
+    one = wanted(new())
+    assert (
+        placement_client.put_allocations(one.consumer, one.body).status == 400
+    )
+    assert placement_client.delete_allocations(new()).gone
 
 
 def test_claims_of_several_daemons_at_once_are_all_made(
@@ -101,7 +157,9 @@ def test_claims_of_several_daemons_at_once_are_all_made(
     batches = [[wanted(on) for _ in range(4)] for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         found = list(
-            threads.map(lambda b: claims.make(placement_client, b), batches)
+            threads.map(
+                lambda b: claims.make(placement_client, b, set()), batches
+            )
         )
     made = [
         uuid
@@ -120,4 +178,4 @@ def test_a_service_that_is_away_is_an_error(service):
     with pytest.raises(errors.PlacementUnavailable):
         away.check()
     with pytest.raises(errors.PlacementUnavailable):
-        claims.make(away, [wanted(new())])
+        claims.make(away, [wanted(new())], set())

@@ -9,7 +9,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.placement import claims
 from scheduler_service.placement.candidates import Tree
-from scheduler_service.placement.claims import Outcome
+from scheduler_service.placement.claims import Outcome, Undone
 from scheduler_service.placement.sharing import SharedProviders
 from tests.support.engines import Message
 from tests.support.placement_claims import (
@@ -106,24 +106,30 @@ def test_a_move_between_hosts_that_share_takes_of_it_twice(
     def tree(host: str) -> Tree:
         return Tree({host: OWN, storage: {'DISK_GB': 1}}, {'': [host]})
 
+    def undo(host: str) -> Undone:
+        given = tree(host).allocations
+        return claims.undo(placement_client, one.consumer, host, given, set())
+
     one = wanted(first, tree=tree(first))
-    assert claims.make(placement_client, [one])[one.consumer] is Outcome.MADE
+    assert (
+        claims.make(placement_client, [one], set())[one.consumer]
+        is Outcome.MADE
+    )
     moved = wanted(second, one.consumer, beside=True, tree=tree(second))
-    assert claims.make(placement_client, [moved])[one.consumer] is Outcome.MADE
+    assert (
+        claims.make(placement_client, [moved], set())[one.consumer]
+        is Outcome.MADE
+    )
     both = {first: OWN, second: OWN, storage: {'DISK_GB': 2}}
     assert service.held(one.consumer) == both
     # A second delivery takes nothing more.
-    assert claims.make(placement_client, [moved]) == {
+    assert claims.make(placement_client, [moved], set()) == {
         one.consumer: Outcome.THERE
     }
     assert service.held(one.consumer) == both
-    assert claims.undo(
-        placement_client, one.consumer, second, tree(second).allocations
-    )
+    assert undo(second) is Undone.DONE
     assert service.held(one.consumer) == tree(first).allocations
-    assert claims.undo(
-        placement_client, one.consumer, first, tree(first).allocations
-    )
+    assert undo(first) is Undone.DONE
     assert service.held(one.consumer) == {}
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -288,18 +288,22 @@ def run(
     seconds: float,
     every: float,
     seed: int = 1,
+    kind: type[Caller] = Caller,
+    more: Sequence[Callable[[], None]] = (),
 ) -> dict[str, Any]:
     """Run callers while faults happen; return what came of it.
 
     :param every: seconds between faults
+    :param kind: of caller
+    :param more: faults beside those of daemons and servers
     :return: counts, and ``wrong`` rows and ``untrue`` answers
     """
     cloud.bring(inventory())
     over = threading.Event()
-    crowd = [Caller(cloud, seed * 1000 + n, over) for n in range(callers)]
+    crowd = [kind(cloud, seed * 1000 + n, over) for n in range(callers)]
     for one in crowd:
         one.start()
-    happened = disturb(cloud, broker, database, seconds, every, seed)
+    happened = disturb(cloud, broker, database, seconds, every, seed, more)
     over.set()
     for one in crowd:
         one.join()
@@ -327,11 +331,13 @@ def disturb(
     seconds: float,
     every: float,
     seed: int,
+    more: Sequence[Callable[[], None]] = (),
 ) -> Counter[str]:
     """Do something to daemons or servers, again and again.
 
     :param database: None: there is no such server
     :param every: seconds between faults
+    :param more: further faults
     """
     rng = random.Random(seed)
     happened: Counter[str] = Counter()
@@ -370,7 +376,7 @@ def disturb(
         broker.kill()
         broker.relaunch()
 
-    faults = [kill, kill, kill, kill, stop, reset, reset]
+    faults = [kill, kill, kill, kill, stop, reset, reset, *more]
     if database is not None:
         faults.append(restart_database)
     end = time.monotonic() + seconds

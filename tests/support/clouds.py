@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -144,9 +144,12 @@ class Cloud:
         return [f'{one.kind} {one.host} {one.text}' for one in found]
 
 
+T = TypeVar('T', bound=Cloud)
+
+
 def cloud(
     database: str, bus: str, daemons: int, **how: Any
-) -> contextlib.AbstractContextManager[Cloud]:
+) -> contextlib.AbstractContextManager[Any]:
     """Run daemons on an empty database of a server, and on a topic.
 
     :param how: as for :func:`running`
@@ -162,12 +165,14 @@ def running(
     extra: str = '',
     heartbeat_s: int = 60,
     tree: pathlib.Path = ROOT,
-) -> Iterator[Cloud]:
+    kind: type[T] = Cloud,
+) -> Iterator[T]:
     """Run daemons on a database that has its tables, and on a topic.
 
-    :param extra: lines of [scheduler]
+    :param extra: lines of [scheduler], and more groups
     :param heartbeat_s: after how long a silent broker is taken for dead
     :param tree: folder whose code they run
+    :param kind: of cloud
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
     store = Store.connect(database, max_pool_size=20)
@@ -183,7 +188,7 @@ def running(
             '[oslo_messaging_rabbit]\n' + '\n'.join(lines) + '\n'
         )
         (place / 'log').touch()
-        made = Cloud(
+        made = kind(
             store,
             bus,
             topic,

@@ -71,9 +71,16 @@ class PlacementService:
         """Start it, or start it again; wait until it answers."""
         # The first one makes the tables.
         self._launch()
-        wait_until(self._answers, 60)
+        wait_until(self._is_up, 60)
         for _ in range(self._workers - 1):
             self._launch()
+
+    def _is_up(self) -> bool:
+        if self._processes[0].poll() is not None:
+            # Its database has just been started itself.
+            self._processes.clear()
+            self._launch()
+        return self._answers()
 
     def _launch(self) -> None:
         folder = interop.environment('placement', PLACEMENT)

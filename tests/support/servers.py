@@ -284,6 +284,19 @@ def rabbitmqctl(server: Server, *args: str) -> str:
     return server.command(control, '-q', *args, **server._env).stdout.decode()
 
 
+def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
+    """Enable a plug-in of a private RabbitMQ that runs.
+
+    :param port: on which the management interface listens
+    """
+    setting = f'application:set_env({name}, tcp_config, [{{port, {port}}}]).'
+    rabbitmqctl(server, 'eval', setting)
+    control = real_program(
+        binary('rabbitmq-plugins', '/usr/sbin/rabbitmq-plugins')
+    )
+    server.command(control, '-q', 'enable', name, **server._env)
+
+
 def new_vhost(server: Server, url: str) -> str:
     """Add a virtual host of its own name to a RabbitMQ; return its URL."""
     name = f'v{uuid.uuid4().hex[:8]}'

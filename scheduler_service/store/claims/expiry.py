@@ -16,11 +16,13 @@ from scheduler_service.store.connection import Writer
 _MOST = 500
 
 
-def any_to_expire(conn: Connection, timeout: float) -> bool:
+def any_to_expire(
+    conn: Connection, timeout: float, moves: bool = True
+) -> bool:
     """Whether :func:`expire` would find something."""
     before = clock.read(conn) - timeout
-    return bool(_late_claims(conn, before, 1)) or bool(
-        _late_moves(conn, before)
+    return bool(_late_claims(conn, before, 1)) or (
+        moves and bool(_late_moves(conn, before))
     )
 
 
@@ -39,17 +41,21 @@ def _late_moves(conn: Connection, before: float) -> list[str]:
     return list(late.scalars())
 
 
-def expire(writer: Writer, timeout: float) -> dict[str, int]:
+def expire(
+    writer: Writer, timeout: float, moves: bool = True
+) -> dict[str, int]:
     """Release claims and moves that were not confirmed in time.
 
     :param timeout: seconds since the claim, by the database's clock
+    :param moves: false: moves are never late, others end them
     :return: how many ``claims`` and ``moves`` were released
     """
     conn = writer.conn
     before = clock.read(conn) - timeout
-    locked = lifecycle.lock(
-        conn, [*_late_moves(conn, before), *_late_claims(conn, before, _MOST)]
-    )
+    found = _late_claims(conn, before, _MOST)
+    if moves:
+        found += _late_moves(conn, before)
+    locked = lifecycle.lock(conn, found)
     # The locked rows show what was confirmed, or claimed anew, since these
     # were found.
     claimed = [
@@ -57,12 +63,12 @@ def expire(writer: Writer, timeout: float) -> dict[str, int]:
         for uuid, row in locked.items()
         if row.state == 'claimed' and row.created_at < before
     ]
-    moves = {
+    late = {
         uuid: move
         for uuid, move in lifecycle.moves_of(conn, locked).items()
-        if move.created_at < before and uuid not in claimed
+        if moves and move.created_at < before and uuid not in claimed
     }
     return {
         'claims': len(lifecycle.release(writer, claimed)),
-        'moves': len(lifecycle.release_moves(writer, moves)),
+        'moves': len(lifecycle.release_moves(writer, late)),
     }

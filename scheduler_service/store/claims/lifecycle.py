@@ -139,7 +139,7 @@ def _release(
 
 
 def _remove_moves(
-    writer: Writer, moves: Mapping[str, Any], final: bool = True
+    writer: Writer, moves: Mapping[str, Any], final: bool
 ) -> None:
     """Delete moves of locked instances; their allocations are gone.
 
@@ -222,27 +222,32 @@ def drop_moves(
     writer: Writer,
     instances: Sequence[str],
     check: OwnerCheck | None = None,
+    final: bool = True,
 ) -> list[str]:
     """Release the second claims of instances that do not move after all.
 
+    :param final: as for :func:`release`
     :return: the instances that had such a claim
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     locked = lock(writer.conn, instances)
     _check_owners(locked, check)
-    return release_moves(writer, moves_of(writer.conn, locked))
+    return release_moves(writer, moves_of(writer.conn, locked), final)
 
 
-def release_moves(writer: Writer, moves: Mapping[str, Any]) -> list[str]:
+def release_moves(
+    writer: Writer, moves: Mapping[str, Any], final: bool = True
+) -> list[str]:
     """Release second claims; return the instances that had them.
 
     :param moves: rows of ``moves`` by instance, of locked instances
+    :param final: as for :func:`release`
     """
     for uuid, move in moves.items():
         release_allocations(
             writer, [uuid], _ALLOCATIONS.c.host_id == move.host_id
         )
-    _remove_moves(writer, moves)
+    _remove_moves(writer, moves, final)
     return sorted(moves)
 
 

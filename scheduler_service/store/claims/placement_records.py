@@ -4,13 +4,21 @@ Stateless: runs on the thread that owns the writing transaction. A record is
 written before the allocations are made, so that none is forgotten where a
 daemon dies, and deleted once the host has the instance: from then on they are
 the compute service's.
+
+The record of a claim that is held no more is looked at until its calls have
+ended and nothing is left: what a call without an answer does, it may do later.
+A call has ended when it was answered, or :data:`CALL_ENDS_S` after its
+connection was closed. Whoever undoes allocations says so in the record first
+(:func:`take`), and what it found afterwards (:func:`give_back`); meanwhile
+nobody claims for the instance.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import sqlalchemy as sa
@@ -19,8 +27,18 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
 
+# For so long after its connection was closed a call may be carried out, and
+# so long is it under way at most, in seconds.
+CALL_ENDS_S = 300.0
 _CHUNK = 500
+# The longest time between two looks at a record, in seconds.
+_LONGEST_PAUSE_S = 60.0
 _INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
+_TABLE, _HOSTS = schema.placement_claims, schema.hosts
+
+
+class BeingUndone(Exception):
+    """What an earlier claim of an instance left is not undone yet."""
 
 
 class Record(NamedTuple):
@@ -28,17 +46,24 @@ class Record(NamedTuple):
 
     :ivar resources: JSON of the amounts, or of the allocations of several
         providers and their mappings
+    :ivar looks: how often it was looked whether there is something to undo
     """
 
     instance_uuid: str
     host_id: int
     host_uuid: str
     resources: str
+    looks: int = 0
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The amounts, or the allocations and their mappings."""
+        return dict(msgspec.json.decode(self.resources))
 
     @property
     def allocations(self) -> dict[str, dict[str, int]]:
         """Uuid of a provider -> resource class -> amount."""
-        found = msgspec.json.decode(self.resources)
+        found = self.document
         if 'allocations' not in found:
             return {self.host_uuid: found}
         return {
@@ -47,30 +72,78 @@ class Record(NamedTuple):
         }
 
 
+class Taken(NamedTuple):
+    """A record of which the allocations are being undone.
+
+    :ivar token: of this attempt
+    :ivar until: time until which a call of an earlier attempt may yet undo
+        them; None: there is none
+    """
+
+    record: Record
+    token: str
+    until: float | None
+
+
 # An instance, the uuid of its host, and the amounts, or a document with the
 # allocations of several providers.
 Intent = tuple[str, str, Mapping[str, Any]]
 
 
-def intend_new(conn: Connection, claims: Iterable[Intent]) -> None:
+def intend_new(conn: Connection, claims: Sequence[Intent]) -> None:
     """Record that allocations are about to be made, in one statement.
 
     :raises DBDuplicateEntry: one has a record: see :func:`intend`
+    :raises BeingUndone: an earlier claim of one is being undone
     """
     dialect = rows.dialect_of(conn)
     for part in in_chunks(claims, _CHUNK):
         values = [(uuid, host, rows.document(amounts))
                   for uuid, host, amounts in part]  # fmt: skip
-        conn.execute(_inserting(dialect), rows.pack(dialect, _INTENT, values))
+        made = conn.execute(
+            _inserting(dialect), rows.pack(dialect, _INTENT, values)
+        )
+        if made.rowcount < len(part):
+            # Or a host is gone: then there is nothing to undo.
+            _check_undone(_lock(conn, [uuid for uuid, _, _ in part]))
 
 
 @functools.cache
 def _inserting(dialect: str) -> sa.TextClause:
+    now = clock.sql(dialect)
     return sa.text(
-        'INSERT INTO placement_claims (instance_uuid, host_id, resources) '  # noqa: S608
-        'SELECT a.instance_uuid, hosts.id, a.resources '
+        'INSERT INTO placement_claims '  # noqa: S608
+        '(instance_uuid, host_id, resources, asked_at) '
+        f'SELECT a.instance_uuid, hosts.id, a.resources, {now} '
         f'FROM {rows.source(dialect, _INTENT)} '
-        'JOIN hosts ON hosts.uuid = a.host_uuid'
+        'JOIN hosts ON hosts.uuid = a.host_uuid '
+        'WHERE NOT EXISTS (SELECT 1 FROM placement_claims AS undone '
+        'WHERE undone.instance_uuid = a.instance_uuid '
+        f'AND undone.undone_until > {now})'
+    )
+
+
+def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
+    """Return the records of instances: whoever takes one does so later."""
+    query = sa.select(
+        _TABLE.c.instance_uuid,
+        _TABLE.c.host_id,
+        _TABLE.c.resources,
+        (_TABLE.c.undone_until > clock.NOW).label('undone'),
+    ).where(_TABLE.c.instance_uuid.in_(sorted(set(instances))))
+    return list(conn.execute(query.with_for_update()))
+
+
+def _check_undone(found: Iterable[Any]) -> None:
+    for row in found:
+        if row.undone:
+            _refuse(row.instance_uuid)
+
+
+def _refuse(instance: str) -> NoReturn:
+    raise BeingUndone(
+        'What an earlier claim left in the placement service is not undone '
+        f'yet: instance {instance}'
     )
 
 
@@ -78,67 +151,169 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
     """Record that allocations are about to be made, or may be there already.
 
     :raises DBDuplicateEntry: another daemon records the same just now
+    :raises BeingUndone: an earlier claim of one is being undone, or has other
+        allocations on its host and was not undone yet
     """
-    table, hosts = schema.placement_claims, schema.hosts
     for part in in_chunks(claims, _CHUNK):
-        ids = sa.select(hosts.c.uuid, hosts.c.id).where(
-            hosts.c.uuid.in_({host for _, host, _ in part})
+        ids = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
+            _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
         of_host = dict(tuple(row) for row in conn.execute(ids))
-        uuids = sorted(uuid for uuid, _, _ in part)
-        # Waits for whoever undoes the same at this moment.
-        known = sa.select(table.c.instance_uuid, table.c.host_id).where(
-            table.c.instance_uuid.in_(uuids)
-        )
-        there = {tuple(row) for row in conn.execute(known.with_for_update())}
-        new = [
-            {
-                'instance_uuid': uuid,
-                'host_id': of_host[host],
-                'made_at': None,
-                'resources': rows.document(amounts),
-            }
-            for uuid, host, amounts in part
-            if host in of_host and (uuid, of_host[host]) not in there
-        ]
+        found = _lock(conn, [uuid for uuid, _, _ in part])
+        _check_undone(found)
+        there = {(row.instance_uuid, row.host_id): row for row in found}
+        new = []
+        for uuid, host, amounts in part:
+            document = rows.document(amounts)
+            row = there.get((uuid, of_host.get(host)))
+            if row is None and host in of_host:
+                new.append(
+                    {
+                        'instance_uuid': uuid,
+                        'host_id': of_host[host],
+                        'resources': document,
+                    }
+                )
+            elif row is not None and row.resources != document:
+                _refuse(uuid)
+            elif row is not None:
+                _ask_again(conn, row)
         if new:
-            conn.execute(table.insert(), new)
+            conn.execute(_TABLE.insert().values(asked_at=clock.NOW), new)
 
 
-def mark_made(
+def _ask_again(conn: Connection, row: Any) -> None:
+    """Record that a call is about to be made for a record that is there.
+
+    An earlier one that was not answered may be carried out as well.
+    """
+    conn.execute(
+        sa.update(_TABLE)
+        .where(_is(row))
+        .ordered_values(
+            # First: MariaDB takes what was set before for the old value.
+            (
+                'call_until',
+                sa.func.coalesce(
+                    _TABLE.c.asked_at + 2 * CALL_ENDS_S, _TABLE.c.call_until
+                ),
+            ),
+            ('asked_at', clock.NOW),
+            ('made_at', None),
+            ('absent', 0),
+            ('looks', 0),
+            ('look_at', None),
+        )
+    )
+
+
+def _is(record: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        _TABLE.c.instance_uuid == record.instance_uuid,
+        _TABLE.c.host_id == record.host_id,
+    )
+
+
+def _ended() -> sa.ColumnElement[bool]:
+    """Whether no call can make allocations of a record any more."""
+    return sa.and_(
+        sa.func.coalesce(_TABLE.c.asked_at, 0.0) < clock.NOW - 2 * CALL_ENDS_S,
+        sa.func.coalesce(_TABLE.c.call_until, 0.0) < clock.NOW,
+    )
+
+
+def answered(
     conn: Connection,
-    instances: Sequence[str],
-    hosts: Collection[str],
+    claims: Iterable[Intent],
+    made: bool,
+    sure: bool = True,
     age: float = 0.0,
 ) -> None:
-    """Record that the allocations of instances are made.
+    """Record that the calls for claims have ended.
 
-    :param hosts: uuids of the hosts that they are on
-    :param age: how long ago they were made, in seconds
+    A record that is gone, since nobody waited for the end of its call, is
+    written again where something was made: it is undone then.
+
+    :param made: whether the allocations are made
+    :param sure: whether each call was answered; if not, one may be carried
+        out yet
+    :param age: how long ago that was, in seconds
     """
-    for part in in_chunks(instances, _CHUNK):
-        conn.execute(
-            _marking(), {'uuids': part, 'on': sorted(hosts), 'age': age}
+    for part in in_chunks(claims, _CHUNK):
+        ids = sa.select(_HOSTS.c.id, _HOSTS.c.uuid).where(
+            _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
+        of_host = {uuid: number for number, uuid in conn.execute(ids)}
+        keys = {
+            (uuid, of_host[host]): amounts
+            for uuid, host, amounts in part
+            if host in of_host
+        }
+        values: dict[str, Any] = {'asked_at': None}
+        if made:
+            at = clock.NOW - age
+            values['made_at'] = sa.func.coalesce(_TABLE.c.made_at, at)
+        if not sure:
+            values['call_until'] = clock.NOW - age + CALL_ENDS_S
+        changed = conn.execute(
+            sa.update(_TABLE)
+            .where(
+                _among(keys),
+                # Or another call for it began since.
+                sa.func.coalesce(_TABLE.c.asked_at, 0.0) <= clock.NOW - age,
+            )
+            .values(values)
+        )
+        if made and changed.rowcount < len(keys):
+            _record_again(conn, keys, values)
 
 
-@functools.cache
-def _marking() -> sa.Update:
-    """Return the statement, made once: each call of the service needs it."""
-    table, known = schema.placement_claims, schema.hosts
-    on: Any = sa.bindparam('on', expanding=True)
-    uuids: Any = sa.bindparam('uuids', expanding=True)
-    return (
-        sa.update(table)
-        .where(
-            table.c.instance_uuid.in_(uuids),
-            table.c.host_id.in_(
-                sa.select(known.c.id).where(known.c.uuid.in_(on))
-            ),
-            table.c.made_at.is_(None),
-        )
-        .values(made_at=clock.NOW - sa.bindparam('age', type_=sa.Double()))
+def _among(keys: Iterable[tuple[str, int]]) -> sa.ColumnElement[bool]:
+    # MariaDB finds the rows by the first condition alone.
+    pairs = sorted(keys)
+    return sa.and_(
+        _TABLE.c.instance_uuid.in_({uuid for uuid, _ in pairs}),
+        sa.tuple_(_TABLE.c.instance_uuid, _TABLE.c.host_id).in_(pairs),
     )
+
+
+def _record_again(
+    conn: Connection,
+    keys: Mapping[tuple[str, int], Mapping[str, Any]],
+    values: Mapping[str, Any],
+) -> None:
+    """Record what was made for claims whose records are gone.
+
+    Unless their instances are on the hosts: then it is the compute service's.
+    """
+    uuid, host_id = _TABLE.c.instance_uuid, _TABLE.c.host_id
+    known = sa.select(uuid, host_id).where(_among(keys))
+    placed = schema.instances
+    arrived = (
+        sa.select(placed.c.uuid, _HOSTS.c.id)
+        .join(
+            _HOSTS,
+            (_HOSTS.c.host == placed.c.host)
+            & (_HOSTS.c.node == placed.c.node),
+        )
+        .where(
+            placed.c.uuid.in_({one for one, _ in keys}),
+            placed.c.state != 'claimed',
+        )
+    )
+    there = {
+        tuple(row) for query in (known, arrived) for row in conn.execute(query)
+    }
+    for key in keys.keys() - there:
+        conn.execute(
+            _TABLE.insert().values(
+                instance_uuid=key[0],
+                host_id=key[1],
+                resources=rows.document(keys[key]),
+                made_at=clock.NOW,
+                call_until=values.get('call_until'),
+            )
+        )
 
 
 def replace(
@@ -157,73 +332,135 @@ def replace(
     )
 
 
-def recorded(
-    conn: Connection, instance: str, host: str
-) -> dict[str, Any] | None:
-    """Return what is recorded of a claim on a host; None: nothing is.
+def recorded(conn: Connection, instance: str, host: str) -> Record | None:
+    """Return the record of a claim on a host; None: there is none.
 
     :param host: uuid of the host
     """
-    table, known = schema.placement_claims, schema.hosts
-    query = (
-        sa.select(table.c.resources)
-        .join(known, known.c.id == table.c.host_id)
-        .where(table.c.instance_uuid == instance, known.c.uuid == host)
-    )
-    text = conn.execute(query).scalar()
-    return None if text is None else dict(msgspec.json.decode(text))
+    row = conn.execute(
+        _records().where(
+            _TABLE.c.instance_uuid == instance, _HOSTS.c.uuid == host
+        )
+    ).first()
+    return None if row is None else Record(*row)
 
 
-def forget(conn: Connection, instances: Sequence[str]) -> None:
-    """Forget the records of instances: others undo their allocations."""
-    table = schema.placement_claims
+def forget(
+    conn: Connection, instances: Sequence[str], ended: bool = False
+) -> None:
+    """Forget the records of instances: others undo their allocations.
+
+    :param ended: only those of which no call can make allocations any more
+    """
     for part in in_chunks(instances, _CHUNK):
-        conn.execute(sa.delete(table).where(table.c.instance_uuid.in_(part)))
+        mine = _TABLE.c.instance_uuid.in_(part)
+        conn.execute(
+            sa.delete(_TABLE).where(sa.and_(mine, _ended()) if ended else mine)
+        )
 
 
 def orphans(conn: Connection, limit: int) -> list[Record]:
-    """Return records of claims that are held no more."""
-    table, held = schema.placement_claims, schema.allocations
+    """Return records of claims that are held no more, and due for a look."""
     query = (
         _records()
         .where(
-            ~sa.exists().where(
-                held.c.consumer_uuid == table.c.instance_uuid,
-                held.c.host_id == table.c.host_id,
-            )
+            ~sa.exists().where(*_held(_TABLE.c)),
+            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
         )
         .limit(limit)
     )
     return [Record(*row) for row in conn.execute(query)]
 
 
-def take_orphan(conn: Connection, record: Record) -> bool:
-    """Delete the record of a claim that is held no more, and lock it.
-
-    :return: false: somebody claimed or undid it in the meantime
-    """
-    table, held = schema.placement_claims, schema.allocations
-    mine = (table.c.instance_uuid == record.instance_uuid) & (
-        table.c.host_id == record.host_id
+def left(conn: Connection, instance: str) -> list[Record]:
+    """Return the records of an instance's claims that are held no more."""
+    query = _records().where(
+        _TABLE.c.instance_uuid == instance,
+        ~sa.exists().where(*_held(_TABLE.c)),
     )
-    gone = conn.execute(sa.delete(table).where(mine)).rowcount
-    claimed = conn.execute(
-        sa.select(held.c.consumer_uuid).where(
-            held.c.consumer_uuid == record.instance_uuid,
-            held.c.host_id == record.host_id,
+    return [Record(*row) for row in conn.execute(query)]
+
+
+def _held(of: Any) -> tuple[sa.ColumnElement[bool], ...]:
+    held = schema.allocations.c
+    return (
+        held.consumer_uuid == of.instance_uuid,
+        held.host_id == of.host_id,
+    )
+
+
+def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
+    """Record that the allocations of a claim are about to be undone.
+
+    :param held: whether the claim may be held
+    :return: None: somebody claimed, undid or undoes it in the meantime
+    """
+    table = _TABLE.c
+    # Whoever claims the same again waits for this row.
+    row = conn.execute(
+        sa.select(
+            table.undone_until,
+            (table.undone_until > clock.NOW).label('is_late'),
+            sa.and_(
+                table.undone_by.is_not(None), table.look_at > clock.NOW
+            ).label('is_taken'),
         )
+        .where(_is(record))
+        .with_for_update()
     ).first()
-    if claimed is not None and gone:
-        conn.execute(
-            table.insert(),
-            {
-                'instance_uuid': record.instance_uuid,
-                'host_id': record.host_id,
-                'made_at': None,
-                'resources': record.resources,
-            },
+    if row is None or row.is_taken:
+        return None
+    claimed = sa.select(schema.allocations.c.host_id).where(*_held(record))
+    if not held and conn.execute(claimed.limit(1)).first() is not None:
+        return None
+    taken = Taken(
+        record,
+        secrets.token_hex(16),
+        row.undone_until if row.is_late else None,
+    )
+    conn.execute(
+        sa.update(_TABLE)
+        .where(_is(record))
+        .values(
+            undone_by=taken.token,
+            undone_until=clock.NOW + CALL_ENDS_S,
+            look_at=clock.NOW + _LONGEST_PAUSE_S,
         )
-    return bool(gone) and claimed is None
+    )
+    return taken
+
+
+def give_back(
+    conn: Connection, taken: Taken, there: bool | None, sure: bool = True
+) -> None:
+    """Record what undoing allocations came to; forget the record at its end.
+
+    :param there: whether they were there, and are not any more; None: they
+        may still be there
+    :param sure: whether each call that undoes them was answered; if not, one
+        may be carried out yet
+    """
+    table = _TABLE.c
+    mine = sa.and_(_is(taken.record), table.undone_by == taken.token)
+    if there is not None and sure:
+        conn.execute(
+            sa.delete(_TABLE).where(
+                mine, _ended(), sa.true() if there else table.absent > 0
+            )
+        )
+    pause = min(2.0**taken.record.looks, _LONGEST_PAUSE_S)
+    absent = sa.case((_ended(), table.absent + 1), else_=0)
+    conn.execute(
+        sa.update(_TABLE)
+        .where(mine)
+        .values(
+            undone_by=None,
+            undone_until=taken.until if sure else clock.NOW + CALL_ENDS_S,
+            looks=table.looks + 1,
+            absent=absent if there is False else 0,
+            look_at=clock.NOW + pause,
+        )
+    )
 
 
 def unconfirmed(
@@ -231,14 +468,19 @@ def unconfirmed(
 ) -> list[Record]:
     """Return records whose allocations were made long ago, oldest first.
 
+    Those that are due for a look: see :func:`postpone`.
+
     :param older_than: seconds, by the database's clock
     """
-    table = schema.placement_claims
     before = clock.read(conn) - older_than
     query = (
         _records()
-        .where(table.c.made_at < before)
-        .order_by(table.c.made_at)
+        .where(
+            _TABLE.c.made_at < before,
+            sa.exists().where(*_held(_TABLE.c)),
+            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+        )
+        .order_by(_TABLE.c.made_at)
         .limit(limit)
     )
     return [Record(*row) for row in conn.execute(query)]
@@ -247,46 +489,62 @@ def unconfirmed(
 def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
     """Return records of old claims of which it is not known how they ended.
 
-    A daemon died before it recorded that their allocations were made.
+    A daemon died before it recorded that their allocations were made. Those
+    that are due for a look: see :func:`postpone`.
 
     :param older_than: seconds since the claim, by the database's clock
     """
-    table, placed, moving = (
-        schema.placement_claims,
-        schema.instances,
-        schema.moves,
-    )
+    placed, moving = schema.instances, schema.moves
     before = clock.read(conn) - older_than
     claimed_at = sa.func.coalesce(moving.c.created_at, placed.c.created_at)
     query = (
         _records()
-        .outerjoin(placed, placed.c.uuid == table.c.instance_uuid)
+        .outerjoin(placed, placed.c.uuid == _TABLE.c.instance_uuid)
         .outerjoin(
             moving,
-            (moving.c.instance_uuid == table.c.instance_uuid)
-            & (moving.c.host_id == table.c.host_id),
+            (moving.c.instance_uuid == _TABLE.c.instance_uuid)
+            & (moving.c.host_id == _TABLE.c.host_id),
         )
-        .where(table.c.made_at.is_(None), claimed_at < before)
+        .where(
+            _TABLE.c.made_at.is_(None),
+            claimed_at < before,
+            sa.exists().where(*_held(_TABLE.c)),
+            sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
+        )
         .limit(limit)
     )
     return [Record(*row) for row in conn.execute(query)]
 
 
+def postpone(conn: Connection, record: Record) -> None:
+    """Have a record looked at later, and later still the next time."""
+    conn.execute(
+        sa.update(_TABLE)
+        .where(_is(record))
+        .values(
+            looks=_TABLE.c.looks + 1,
+            look_at=clock.NOW + min(2.0**record.looks, _LONGEST_PAUSE_S),
+        )
+    )
+
+
 def has_unmarked(conn: Connection) -> bool:
     """Whether allocations are being made, or were and are not marked yet."""
-    table = schema.placement_claims
-    query = sa.select(table.c.host_id).where(table.c.made_at.is_(None))
+    under_way = _TABLE.c.asked_at > clock.NOW - 2 * CALL_ENDS_S
+    query = sa.select(_TABLE.c.host_id).where(
+        _TABLE.c.made_at.is_(None), under_way
+    )
     return conn.execute(query.limit(1)).first() is not None
 
 
 def _records() -> sa.Select[Any]:
-    table, hosts = schema.placement_claims, schema.hosts
     return sa.select(
-        table.c.instance_uuid,
-        table.c.host_id,
-        hosts.c.uuid,
-        table.c.resources,
-    ).join(hosts, hosts.c.id == table.c.host_id)
+        _TABLE.c.instance_uuid,
+        _TABLE.c.host_id,
+        _HOSTS.c.uuid,
+        _TABLE.c.resources,
+        _TABLE.c.looks,
+    ).join(_HOSTS, _HOSTS.c.id == _TABLE.c.host_id)
 
 
 def counted(

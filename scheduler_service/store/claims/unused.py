@@ -6,7 +6,7 @@ transaction, or has a connection of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -52,6 +52,33 @@ def supersede(
     }
     released = lifecycle.release(writer, earlier, final=False)
     return sorted({*released, *lifecycle.release_moves(writer, moving)})
+
+
+def give_up(
+    writer: Writer,
+    places: Mapping[str, tuple[str, str]],
+    moves: bool,
+    final: bool = False,
+) -> list[str]:
+    """Release claims that come to nothing.
+
+    What another request claimed elsewhere for an instance since then stays.
+
+    :param places: instance -> the service host and the node of its claim
+    :param moves: whether they are the second claims of instances
+    :param final: as for :func:`lifecycle.release`
+    :return: the instances that had such a claim
+    """
+    locked = lifecycle.lock(writer.conn, places)
+    placed = lifecycle.moves_of(writer.conn, locked) if moves else locked
+    mine = {
+        uuid: row
+        for uuid, row in placed.items()
+        if (row.host, row.node) == places[uuid]
+    }
+    if moves:
+        return lifecycle.release_moves(writer, mine, final)
+    return lifecycle.release(writer, sorted(mine), final=final)
 
 
 def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:

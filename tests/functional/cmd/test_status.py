@@ -17,8 +17,10 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import daemons
 from tests.support import servers
 from tests.support.databases import new_database
+from tests.support.waiting import wait_until
 
 DATABASE, QUEUES, OPTIONS, POLICY, DRIVER, DAEMONS = range(6)
+AGE = 7
 QUORUM = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n'
 
 
@@ -55,7 +57,7 @@ def vhost(rabbitmq):
 def test_nothing_is_found_where_all_is_well(check):
     code, found = check()
     assert code == 0
-    assert [result for result, _ in found] == [0] * 7
+    assert [result for result, _ in found] == [0] * 8
     assert found[DAEMONS][1] == 'At work: none'
     assert found[DRIVER][1] == f'oslo.messaging {driver_range.installed()}'
 
@@ -160,7 +162,7 @@ def test_a_policy_file_in_json_is_a_failure(check, tmp_path):
     code, found = check(
         f'[oslo_policy]\npolicy_file = {tmp_path}/policy.json\n'
     )
-    assert (code, found[-1][0]) == (2, 2)
+    assert (code, found[-2][0]) == (2, 2)
 
 
 @pytest.mark.broker
@@ -236,3 +238,33 @@ def test_values_that_are_not_valid_are_a_failure(check):
 def test_an_address_of_no_bus_is_a_failure(check):
     code, found = check(bus='bogus://x')
     assert (code, found[QUEUES][0]) == (2, 2)
+
+
+def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
+    compute = '[compute]\nenabled = true\n[scheduler]\ntopic = own\n'
+    with servers.rabbitmq() as (broker, bus):
+        _, found = check(compute, bus)
+        assert found[AGE][0] == 0
+        assert 'management interface' in found[AGE][1]
+        # It cannot listen elsewhere: see queue_check.
+        port = broker.port + 10_000
+        servers.rabbitmq_plugin(broker, 'rabbitmq_management', port)
+        _, found = check(compute, bus)
+        assert 'no queue scheduler' in found[AGE][1]
+        with kombu.Connection(bus.replace('rabbit:', 'amqp:')) as conn:
+            queue = kombu.Queue('scheduler', durable=True)
+            queue(conn.channel()).declare()
+        code, found = check(compute, bus)
+        assert code == found[AGE][0] == 1
+        assert 'Set a policy with message-ttl' in found[AGE][1]
+        servers.rabbitmqctl(
+            broker, 'set_policy', 'scheduler-age', '^scheduler$',
+            '{"message-ttl":60000}', '--apply-to', 'queues',
+        )  # fmt: skip
+        wait_until(
+            lambda: (
+                check(compute, bus)[1][AGE]
+                == (0, 'Requests expire after 60000 ms')
+            ),
+            30,
+        )

@@ -180,8 +180,14 @@ def test_claims_expire_when_nobody_confirmed_them(store):
     assert store.write(lambda w: expiry.expire(w, 60)) == {
         'claims': 0, 'moves': 0,
     }  # fmt: skip
+    # Others may say when a move ends.
+    assert store.write(lambda w: expiry.expire(w, -60, moves=False)) == {
+        'claims': 1, 'moves': 0,
+    }  # fmt: skip
+    with store.reading() as conn:
+        assert not expiry.any_to_expire(conn, -60, moves=False)
     assert store.write(lambda w: expiry.expire(w, -60)) == {
-        'claims': 1, 'moves': 1,
+        'claims': 0, 'moves': 1,
     }  # fmt: skip
     assert used_memory(store) == [2048, 0]
 

@@ -52,6 +52,14 @@ def test_what_another_message_claimed_stays(store, claim):
     assert used_memory(store) == [1024, 0]
 
 
+@pytest.mark.parametrize(('host', 'left'), [('compute-1', 0), ('x', 1024)])
+def test_only_the_claim_on_its_own_host_is_given_up(store, claim, host, left):
+    places = {claim.consumer: (host, host)}
+    store.write(lambda w: unused.give_up(w, places, moves=False))
+    assert used_memory(store) == [left, 0]
+    assert audit_findings(store) == []
+
+
 def test_what_a_host_confirmed_stays(store, claim):
     seen = {claim.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))

@@ -16,6 +16,10 @@ from scheduler_service.placement.client import PlacementClient
 class Adapter:
     """Answers each call by path."""
 
+    retriable_status_codes = None
+    connect_retries = status_code_retries = 0
+    connect_retry_delay = status_code_retry_delay = None
+
     def __init__(self, answers: dict[str, tuple[int, Any]]) -> None:
         self._answers = answers
 
@@ -23,7 +27,13 @@ class Adapter:
         """Return the answer of a path."""
         status, body = self._answers[path]
         return type(
-            'Answer', (), {'status_code': status, 'json': lambda self: body}
+            'Answer',
+            (),
+            {
+                'status_code': status,
+                'json': lambda self: body,
+                'headers': {'OpenStack-API-Version': 'placement 1.36'},
+            },
         )()
 
 
@@ -75,7 +85,9 @@ def test_a_refusal_without_a_reason_is_a_refusal():
 def test_a_long_answer_that_cannot_be_read_is_an_error(text):
     class Odd(Adapter):
         def request(self, path: str, method: str, **how: Any) -> Any:
-            return type('Answer', (), {'status_code': 200, 'content': text})()
+            answer = super().request('/', 'GET')
+            answer.content = text
+            return answer
 
     with pytest.raises(errors.PlacementUnavailable, match='cannot be read'):
-        PlacementClient(Odd({})).provider_uuids()
+        PlacementClient(Odd({'/': (200, {})})).provider_uuids()

@@ -1,0 +1,148 @@
+"""Daemons that claim in a real placement service, for the chaos of faults.
+
+Hosts are those of a compute service's databases. Nobody builds instances, so
+none is confirmed: a caller drops each move again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from scheduler_service.store import schema
+from tests.support import chaos, clouds
+from tests.support.clouds import Cloud
+from tests.support.nova_databases import NovaDatabases
+from tests.support.placement_service import (
+    PlacementService,
+    placement_service,
+)
+from tests.support.stores import stored_host
+from tests.support.waiting import wait_until
+
+_WORKERS = 2
+# What is undone after a fault is undone within this time, in seconds: a record
+# is looked at every minute at the latest, also after a daemon died at it.
+_SETTLED_S = 150.0
+_AWAY_S = 1.0
+# Consumer and provider -> memory in MB.
+Book = dict[tuple[str, str], int]
+
+
+class PlacementCaller(chaos.Caller):
+    """A caller of instances that nobody builds."""
+
+    def _confirm(self) -> None:
+        self._settle_move()
+
+    def _settle_move(self) -> None:
+        moving = [one for one in self._placed() if self.known[one].target]
+        if moving:
+            one = self._rng.choice(moving)
+            self._repeat('drop_moves', [one])
+            self.known[one].target = None
+
+
+@dataclasses.dataclass
+class PlacementCloud(Cloud):
+    """Daemons whose hosts have providers."""
+
+    placement: PlacementService = dataclasses.field(init=False)
+
+    def bring(self, document: Any) -> None:
+        """Import what is not mirrored of a document."""
+        super().bring({'server_groups': document['server_groups']})
+
+    def restart_placement(self) -> None:
+        """Kill the placement service, and start it again."""
+        self.placement.stop()
+        time.sleep(_AWAY_S)
+        self.placement.start()
+
+    def books(self) -> list[str]:
+        """Return what an audit finds, and where the two books differ."""
+        deadline = time.monotonic() + _SETTLED_S
+        while (found := self._differences()) and time.monotonic() < deadline:
+            time.sleep(1.0)
+        return super().books() + found
+
+    def _differences(self) -> list[str]:
+        ours, theirs = self._ours(), self._theirs()
+        return [
+            *(f'{key} has no allocation' for key in ours.keys() - theirs),
+            *(f'{key} has no claim' for key in theirs.keys() - ours),
+            *(
+                f'{key} has {theirs[key]} MB, claimed {ours[key]}'
+                for key in ours.keys() & theirs
+                if ours[key] != theirs[key]
+            ),
+        ]
+
+    def _ours(self) -> Book:
+        held, hosts = schema.allocations.c, schema.hosts.c
+        query = sa.select(
+            held.consumer_uuid, hosts.uuid, held.amount
+        ).join_from(schema.allocations, schema.hosts, held.host_id == hosts.id)
+        with self.store.reading() as conn:
+            rows = conn.execute(
+                query.where(held.resource_class == 'MEMORY_MB')
+            )
+            return {(one, host): amount for one, host, amount in rows}
+
+    def _theirs(self) -> Book:
+        found: Book = Counter()
+        for provider in self.placement.call('GET', '/resource_providers')[
+            'resource_providers'
+        ]:
+            host = provider['uuid']
+            path = f'/resource_providers/{host}/allocations'
+            held = self.placement.call('GET', path)['allocations']
+            for consumer, one in held.items():
+                found[consumer, host] += one['resources'].get('MEMORY_MB', 0)
+        return found
+
+
+@contextlib.contextmanager
+def cloud(database: str, bus: str, daemons: int) -> Iterator[PlacementCloud]:
+    """Run daemons, a placement service and databases on one server.
+
+    :param database: URL of the server without a database
+    """
+    with placement_service(database, _WORKERS) as service:
+        nova = NovaDatabases(database)
+        nova.reset()
+        names = [one['host'] for one in chaos.inventory()['hosts']]
+        for one in chaos.inventory()['hosts']:
+            made = str(uuid.uuid4())
+            room = {
+                name: one[name] for name in ('vcpus', 'memory_mb', 'local_gb')
+            }
+            nova.add_host(one['host'], uuid=made, **room)
+            service.add_provider(
+                made, one['host'], VCPU=one['vcpus'],
+                MEMORY_MB=one['memory_mb'], DISK_GB=one['local_gb'],
+            )  # fmt: skip
+        nova.close()
+        extra = (
+            f'[compute]\napi_database = {nova.api}\nuse_placement = true\n'
+            f'service_down_time = 1000000\n{service.options}'
+        )
+        with clouds.cloud(
+            database, bus, daemons, extra, kind=PlacementCloud
+        ) as running:
+            running.placement = service
+            wait_until(
+                lambda: all(
+                    (host := stored_host(running.store, name)) and host.vcpus
+                    for name in names
+                ),
+                120,
+            )
+            yield running
