@@ -36,6 +36,7 @@ OURS = {
     'leases.holder': 'cut to its length',
     'placement_claims.resources': 'amounts of a request',
     'placement_claims.instance_uuid': 'uuid of an instance of a request',
+    'placement_claims.undone_by': 'random digits of ours',
     'decisions.kind': 'name of a method',
     'decisions.outcome': 'name of an error',
     'decisions.caller_request_id': 'left out where it is longer',
