@@ -20,6 +20,8 @@ from scheduler_service import errors
 from scheduler_service.engine import outcomes
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.jobs import HostJob, Job
+from scheduler_service.model import HostsAnswer
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.claims import outcomes as stored
 from scheduler_service.store.connection import Store, Writer
 
@@ -114,7 +116,11 @@ class OutcomeWriter:
             stored_tasks = self._until_stored(batch)
         except errors.StoreUnavailable:
             LOG.debug('%d outcomes could not be recorded', len(batch))
-        except (db_exception.DBDuplicateEntry, _ClaimedMeanwhile):
+        except (
+            db_exception.DBDuplicateEntry,
+            _ClaimedMeanwhile,
+            _GivenUpMeanwhile,
+        ):
             if len(batch) > 1:
                 self._record_each(batch)
             else:
@@ -155,6 +161,8 @@ class OutcomeWriter:
             for task in batch:
                 if task.error is not None:
                     _check_unclaimed(writer, task.job)
+                elif isinstance(task.job, HostJob) and task.job.contested:
+                    _check_held(writer, task.result)
 
         while batch:
             try:
@@ -183,14 +191,18 @@ class OutcomeWriter:
                 break
             else:
                 break
-        if recalled is None:
-            task.settle()
-        else:
+        if recalled is not None:
             recalled.settle(task.job)
+        elif task.error is not None or not task.give_back():
+            task.settle()
 
 
 class _ClaimedMeanwhile(Exception):
     """Another copy of the message claimed what this one is refused."""
+
+
+class _GivenUpMeanwhile(Exception):
+    """Another copy of the message gave up what this one is answered with."""
 
 
 def _is_completed(writer: Writer, task: _Task) -> bool:
@@ -211,3 +223,22 @@ def _check_unclaimed(writer: Writer, job: Job) -> None:
     uuids = job.request.instance_uuids
     if stored.placements(writer.conn, job.key, uuids):
         raise _ClaimedMeanwhile
+
+
+def _check_held(writer: Writer, answer: HostsAnswer) -> None:
+    """Check that everything that an answer places is claimed there still.
+
+    It stays so until the answer is recorded: whoever gives it up locks the
+    same rows first.
+
+    :raises _GivenUpMeanwhile: it is not
+    """
+    places = {
+        one.instance_uuid: (one.selected.host, one.selected.node)
+        for one in answer.placements
+    }
+    locked = lifecycle.lock(writer.conn, places)
+    rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]
+    held = {(uuid, (row.host, row.node)) for uuid, row in rows}
+    if not places.items() <= held:
+        raise _GivenUpMeanwhile

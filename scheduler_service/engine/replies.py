@@ -59,12 +59,14 @@ class HostReplies:
     def finish(self, one: ScheduledJob) -> None:
         """Finish a job, once an extender has bound what it is to bind."""
         why = one.result.explanation() if one.job.explain else None
-        # What other requests claimed is not recorded with this one's claim.
-        finish = one.job.finish_recorded if one.before else one.job.finish
         job, repeated = one.job, bool(one.before) or one.job.contested
 
         def finish_chosen(answer: HostsAnswer) -> None:
-            finish(answer)
+            # What other requests claimed is not recorded with this claim.
+            if one.before:
+                job.finish_recorded(answer)
+            else:
+                self._finish_claimed(job, answer)
             one.complete = True
             self._record_complete(one)
 
@@ -86,9 +88,29 @@ class HostReplies:
         if recalled.held:
             # Whether they were bound before is not known.
             placements = recalled.result.placements
-            self._complete(job, table, placements, None, job.finish, True)
+
+            def finish(answer: HostsAnswer) -> None:
+                self._finish_claimed(job, answer)
+
+            self._complete(job, table, placements, None, finish, True)
         else:
             recalled.settle(job)
+
+    def _finish_claimed(self, job: HostJob, answer: HostsAnswer) -> None:
+        """Answer with claims of this request.
+
+        Where it took time to complete them, another copy of the message may
+        have given them up: then the answer is recorded before, which only one
+        of the two can do.
+        """
+        extenders = self.extenders
+        at_once = isinstance(self.claimer, EmbeddedClaimer) and not (
+            extenders is not None and extenders.binds(job.request)
+        )
+        if at_once or not job.contested:
+            job.finish(answer)
+        else:
+            job.finish_recorded(answer)
 
     def _complete(
         self,
@@ -134,7 +156,7 @@ class HostReplies:
         """
         lost = isinstance(error, errors.NoValidHost)
         if lost or not repeated:
-            self._release(placements, job.move)
+            self._release(job, placements)
         if not lost:
             self.refuse(job, error)
             return
@@ -185,7 +207,7 @@ class HostReplies:
         """Return what releases placements, and schedules the job again."""
 
         def release(error: errors.SchedulerError) -> None:
-            self._release(placements, job.move)
+            self._release(job, placements)
             if len(job.excluded_hosts) >= self.max_binds:
                 self.refuse(job, error)
                 return
@@ -194,13 +216,18 @@ class HostReplies:
 
         return release
 
-    def _release(self, placements: list[Placement], moves: bool) -> None:
-        """Release the claims of placements that come to nothing."""
+    def _release(self, job: HostJob, placements: list[Placement]) -> None:
+        """Release claims of a job that come to nothing.
+
+        Those that another copy of its message was answered with stay.
+        """
         places = {
             one.instance_uuid: (one.selected.host, one.selected.node)
             for one in placements
         }
-        self._store.write(lambda writer: unused.give_up(writer, places, moves))
+        self._store.write(
+            lambda writer: unused.give_up(writer, places, job.move, job.key)
+        )
 
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:
         """Give a job an error, count it, and record why."""

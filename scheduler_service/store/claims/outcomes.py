@@ -162,6 +162,29 @@ def find(conn: Connection, key: str) -> list[Outcome]:
     return [Outcome(*row) for row in conn.execute(query)]
 
 
+def withdraw(conn: Connection, key: str) -> None:
+    """Record no more that a request claimed: it gave its claims up."""
+    table = schema.outcomes
+    conn.execute(
+        sa.delete(table).where(
+            table.c.idempotency_key == key,
+            table.c.instance_uuid == '',
+            table.c.kind == CLAIMED,
+        )
+    )
+
+
+def is_answered(conn: Connection, key: str) -> bool:
+    """Whether a request has its whole result."""
+    table = schema.outcomes
+    query = sa.select(table.c.kind).where(
+        table.c.idempotency_key == key,
+        table.c.instance_uuid == '',
+        table.c.kind == RESULT,
+    )
+    return conn.execute(query).first() is not None
+
+
 def placements(
     conn: Connection, key: str, instances: Collection[str]
 ) -> dict[str, str]:

@@ -58,6 +58,7 @@ def give_up(
     writer: Writer,
     places: Mapping[str, tuple[str, str]],
     moves: bool,
+    key: str | None = None,
     final: bool = False,
 ) -> list[str]:
     """Release claims that come to nothing.
@@ -66,10 +67,16 @@ def give_up(
 
     :param places: instance -> the service host and the node of its claim
     :param moves: whether they are the second claims of instances
+    :param key: idempotency key of their request: where it has its answer by
+        now, all of them stay
     :param final: as for :func:`lifecycle.release`
     :return: the instances that had such a claim
     """
     locked = lifecycle.lock(writer.conn, places)
+    if key is not None and outcomes.is_answered(writer.conn, key):
+        return []
+    if key is not None:
+        outcomes.withdraw(writer.conn, key)
     placed = lifecycle.moves_of(writer.conn, locked) if moves else locked
     mine = {
         uuid: row

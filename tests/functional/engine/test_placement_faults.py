@@ -7,7 +7,9 @@ engines, their store and their connections are real.
 
 from __future__ import annotations
 
+import contextlib
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +17,22 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
+from scheduler_service.engine.delivered_message import DeliveredMessage
+from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.store import schema
-from scheduler_service.store.claims import placement_records
+from scheduler_service.store.claims import claim_queries, placement_records
 from scheduler_service.store.connection import Store
 from tests.support import fake_placement, placement_engines, servers
 from tests.support.databases import migrated_database
 from tests.support.engines import Message
 from tests.support.fake_placement import FakePlacement
-from tests.support.placement_engines import add_host, new, records, request
+from tests.support.placement_engines import (
+    TAKEN,
+    add_host,
+    new,
+    records,
+    request,
+)
 from tests.support.stores import claim_state
 from tests.support.waiting import wait_until
 
@@ -310,3 +320,36 @@ def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
             assert 'error' not in message.run(engine)
             assert uuids == engine.drop_moves(uuids).result(20)
             wait_until(lambda: fake.allocations == before, _WAIT_S)
+
+
+@pytest.mark.parametrize('lost_at_once', [True, False])
+def test_two_copies_of_a_message_get_one_answer_when_one_gives_up(
+    store, fake, lost_at_once
+):
+    """The copy finds no room; the call of the first one is made later."""
+    has_two_hosts(store, fake)
+    uuids, wanted = asked('plain')
+    message_id = uuid.uuid4().hex
+    held = fake_placement.Held()
+    first = DeliveredMessage(
+        id=message_id, is_lost=lambda: lost_at_once or held.waiting
+    )
+    copy = DeliveredMessage(id=message_id, redelivered=True)
+    with (
+        placement_engines.engine(store, fake) as one,
+        placement_engines.engine(store, fake) as two,
+    ):
+        fake.fail(held, fake.claims, 1)
+        slow = one.select_destinations(wanted, message=first)
+        slow.returnable = True
+        wait_until(lambda: held.waiting)
+        no_room = fake_placement.answer(409, 'placement.undefined_code')
+        fake.fail(no_room, fake.claims, 1)
+        quick = two.select_destinations(wanted, message=copy).result(40)
+        held.let_go()
+        place = quick.placements[0].selected
+        with contextlib.suppress(RequestReturned):
+            assert slow.result(40).placements[0].selected == place
+        only(fake, {uuids[0]: {place.uuid: TAKEN}}, store, records(store))
+        with store.reading() as conn:
+            assert claim_queries.show(conn, uuids[0])['host'] == place.host

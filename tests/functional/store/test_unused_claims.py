@@ -60,6 +60,16 @@ def test_only_the_claim_on_its_own_host_is_given_up(store, claim, host, left):
     assert audit_findings(store) == []
 
 
+def test_nothing_is_given_up_once_its_request_is_answered(store, claim):
+    places = {claim.consumer: ('compute-1', 'compute-1')}
+    answer = outcomes.Outcome('m/0', outcomes.RESULT, '{}')
+    store.write(lambda w: outcomes.add(w.conn, [answer]))
+    store.write(lambda w: unused.give_up(w, places, False, 'm/0'))
+    assert used_memory(store) == [1024, 0]
+    store.write(lambda w: unused.give_up(w, places, False, 'n/0'))
+    assert used_memory(store) == [0, 0]
+
+
 def test_what_a_host_confirmed_stays(store, claim):
     seen = {claim.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
