@@ -148,13 +148,13 @@ T = TypeVar('T', bound=Cloud)
 
 
 def cloud(
-    database: str, bus: str, daemons: int, **how: Any
+    database: str, bus: str, daemons: int, extra: str = '', **how: Any
 ) -> contextlib.AbstractContextManager[Any]:
     """Run daemons on an empty database of a server, and on a topic.
 
-    :param how: as for :func:`running`
+    :param extra: as for :func:`running`, as are others
     """
-    return running(migrated_database(database), bus, daemons, **how)
+    return running(migrated_database(database), bus, daemons, extra, **how)
 
 
 @contextlib.contextmanager
