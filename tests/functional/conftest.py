@@ -13,7 +13,7 @@ import pytest
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
-from tests.support import full_disks, processes
+from tests.support import full_disks, processes, servers
 from tests.support.databases import ready_database
 from tests.support.http_client import HttpClient
 from tests.support.processes import Process
@@ -86,13 +86,22 @@ def ready_sqlite(tmp_path: pathlib.Path) -> str:
 def database_on_disk(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> Iterator[Callable[[str], tuple[full_disks.Disk, str]]]:
-    """Give a function that makes a database on a small disk of its own."""
+    """Give a function that makes a database on a small disk of its own.
+
+    It has a server of its own, too: a server that cannot write the pages of
+    one database fails for the others.
+    """
     with contextlib.ExitStack() as stack:
 
         def make(kind: str) -> tuple[full_disks.Disk, str]:
             server, base = None, ''
             if kind != 'sqlite':
-                server, base = request.getfixturevalue(kind)
+                request.getfixturevalue(kind)  # skips where there is none
+                run = {
+                    'postgresql': servers.postgresql,
+                    'mariadb': servers.mariadb,
+                }[kind]
+                server, base = stack.enter_context(run(durable=False))
             return stack.enter_context(
                 full_disks.database(kind, server, base, tmp_path)
             )

@@ -48,7 +48,6 @@ def limited_bus(rabbitmq):
     ('kind', 'daemons', 'seconds'),
     [
         ('postgresql', 1, 12),
-        pytest.param('postgresql', 1, 60, marks=SLOW),
         pytest.param('postgresql', 2, 60, marks=SLOW),
         ('mariadb', 1, 12),
         pytest.param('mariadb', 2, 60, marks=SLOW),

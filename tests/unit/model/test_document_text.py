@@ -74,8 +74,8 @@ ALIASES = 'a0: &a0 [x, x, x, x, x, x, x, x, x]\n' + ''.join(
     [
         (ALIASES, 'its aliases stand for'),
         ('hosts: &h [{host: a, stats: *h}]', 'what it is in'),
-        ('[' * 20_000 + ']' * 20_000, 'recursion'),
-        ('a: ' + '[' * 20_000 + ']' * 20_000, 'recursion'),
+        ('[' * 20_000 + ']' * 20_000, 'recursion|nesting depth'),
+        ('a: ' + '[' * 20_000 + ']' * 20_000, 'recursion|nesting depth'),
     ],
 )
 def test_text_that_stands_for_far_more_than_it_says_is_refused(text, fault):
