@@ -459,8 +459,8 @@ class PlacementClaimer:
         """
         # Others take the records from here on.
         journal.flush()
-        if task.repeated:
-            # An earlier answer may have given them to the caller.
+        if task.repeated or task.job.contested:
+            # Another answer may have given them to the caller.
             return
         for one in wanted:
             record = journal.recorded(one)
