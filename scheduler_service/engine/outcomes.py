@@ -136,7 +136,10 @@ class Outcomes:
         recorded = outcomes.find(conn, key)
         whole = self._recall_whole(recorded, job)
         if whole is not None and not (held and _is_expired(whole)):
-            return whole
+            # What is held may have to be completed once more.
+            return whole._replace(
+                held=whole.error is None and held.keys() >= uuids
+            )
         if not held and not recorded:
             return None
         # Another daemon may have claimed between the two queries above.

@@ -29,8 +29,8 @@ def test_answers_have_an_order_when_callers_share_instances(
     with clouds.running(make_url(kind), quorum_bus, daemons) as cloud:
         cloud.bring(histories.inventory())
         told = histories.run(cloud, seconds)
-    assert told['calls']['select'] > 20
-    assert told['samples'] > 20
+    assert told['calls']['select'] > 4
+    assert told['samples'] > 4
     assert told['first_wrong'] == []
     assert told['first_without_order'] == []
     assert told['first_untrue'] == []
