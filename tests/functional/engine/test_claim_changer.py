@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,18 +40,6 @@ def store(request, make_store) -> Store:
     """A store with its tables and nothing in them, on each database."""
     found: Store = make_store(request.param)
     return found
-
-
-@pytest.fixture
-def snapshots(store) -> Iterator[SnapshotCache]:
-    cache = SnapshotCache(store, max_age=60.0)
-    yield cache
-    cache.drop()
-
-
-@pytest.fixture
-def changer(snapshots) -> ClaimChanger:
-    return ClaimChanger(snapshots, Outcomes(3600.0, Health()))
 
 
 @pytest.fixture

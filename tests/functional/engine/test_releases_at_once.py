@@ -6,7 +6,6 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -52,18 +51,6 @@ def store(make_store) -> Store:
     groups = [{'uuid': GROUP, 'policy': 'soft-affinity'}]
     import_inventory(found, {'hosts': hosts, 'server_groups': groups})
     return found
-
-
-@pytest.fixture
-def snapshots(store) -> Iterator[SnapshotCache]:
-    cache = SnapshotCache(store, max_age=60.0)
-    yield cache
-    cache.drop()
-
-
-@pytest.fixture
-def changer(snapshots) -> ClaimChanger:
-    return ClaimChanger(snapshots, Outcomes(3600.0, Health()))
 
 
 @pytest.fixture
