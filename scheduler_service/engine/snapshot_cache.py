@@ -299,6 +299,8 @@ class SnapshotCache:
         our own are all read again.
         """
         self._behind = self._stale = True
+        # Before the next decision, however long that takes.
+        self._read_at = -_OLDEST_S
         for conn in (self._reader, self._writer):
             if conn is not None:
                 with contextlib.suppress(Exception):
