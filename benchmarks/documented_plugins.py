@@ -12,6 +12,7 @@ import textwrap
 
 from benchmarks import common
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 
 _GUIDE = common.ROOT / 'doc' / 'source' / 'contributor' / 'plugins.rst'
 _MODULE = 'documented_plugins'
@@ -54,7 +55,7 @@ def enable(folder: pathlib.Path, loop: bool) -> str:
     :param loop: enable the filter for one host at a time, too
     """
     (folder / f'{_MODULE}.py').write_text(source())
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     group = conf.filter_scheduler
     names = [_FILTER, *(['RoomyHostsFilter'] if loop else [])]

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import common
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 from tests.support import fuzzing, servers
 from tests.support.fuzzing import NAMES
@@ -26,7 +27,7 @@ _THREADS = 4
 
 def rpc(bus: str, count: int) -> dict[str, Any]:
     """Return the outcomes of so many calls from several threads."""
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     client = oslo_messaging.get_rpc_client(
         transport.for_client(conf, bus),

@@ -6,6 +6,7 @@ import sys
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 
 import oslo_messaging  # isort: skip
 
@@ -23,7 +24,7 @@ class NoopEndpoint:
 def main() -> None:
     from scheduler_service.rpc import transport
 
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     bus = transport.for_client(conf, sys.argv[1])
     server = oslo_messaging.get_rpc_server(

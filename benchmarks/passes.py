@@ -22,6 +22,7 @@ from benchmarks import common, filter_times
 from benchmarks.floor import Floor
 from scheduler_service import conf as options
 from scheduler_service import plugins
+from scheduler_service.cmd import adapters
 from scheduler_service.columns import build_table
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import Host, Inventory, documents
@@ -40,7 +41,7 @@ def make_pipeline(
 
     :param filters: enabled instead of those
     """
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     group = conf.filter_scheduler
     enabled = filters or group.enabled_filters

@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks import common
 from benchmarks.timing import in_turns, rate
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import TOPIC, SchedulerClient
 
@@ -34,7 +35,7 @@ class Caller:
         topic: str = TOPIC,
         timeout: float | None = None,
     ) -> None:
-        conf = options.new_config()
+        conf = adapters.new_config()
         options.parse(
             conf, [], default_config_files=[], default_config_dirs=[]
         )

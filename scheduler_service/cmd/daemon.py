@@ -15,11 +15,9 @@ from concurrent import futures
 from typing import Any
 
 from scheduler_service import policies, tracing
-from scheduler_service.cmd import compute, registering, threads
-from scheduler_service.cmd.mirroring import Mirroring
+from scheduler_service.cmd import adapters, registering, threads
 from scheduler_service.cmd.serving import HttpServing
 from scheduler_service.cmd.stores import open_store
-from scheduler_service.compute.changes import Changes
 from scheduler_service.engine.daemon_register import DaemonRegister
 from scheduler_service.engine.factory import build, plan
 from scheduler_service.engine.scheduler import Scheduler
@@ -28,7 +26,6 @@ from scheduler_service.rpc import transport
 from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
-from scheduler_service.rpc.compute import ComputeEndpoint
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.redelivery import RedeliveryWorker
@@ -53,20 +50,21 @@ class Daemon:
 
     :param conf: parsed options
     :param transport_url: used instead of ``[DEFAULT] transport_url``
-    :ivar changes: where a mirror of the compute service hears of changes
+    :ivar adapters: that its options enable
     :ivar http: its HTTP servers
     :raises ConfigurationError: an option cannot be used
     """
 
     def __init__(self, conf: Any, transport_url: str | None = None) -> None:
-        compute.check(conf)
         documents.prepare()
         self.conf = conf
         self.store = open_store(conf)
         self.name = conf.scheduler.server or (
             f'{platform.node()}-{os.getpid()}'
         )
-        self.scheduler: Scheduler = build(conf, self.store)
+        self.scheduler: Scheduler = build(
+            conf, self.store, policy=adapters.policy(conf)
+        )
         self._tracer = tracing.tracer_of(conf.tracing, self.name)
         self._url = transport_url
         self._enforcer = policies.Enforcer(conf)
@@ -75,21 +73,14 @@ class Daemon:
             self.scheduler.quarantine, self._publisher
         )
         self._monitor = CallMonitor(self.scheduler.health)
-        self.changes = Changes(self.scheduler.health)
         self._servers: list[LateAckServer] = []
         self._transports: list[Any] = []
         self._parser = ArgumentParser(conf.scheduler.request_max_bytes)
-        self._compute: ComputeEndpoint | None = None
         self._register: DaemonRegister | None = None
-        self.mirroring = Mirroring(conf, self.store, self.scheduler)
+        self.adapters = adapters.enabled(conf, self.store, self.scheduler)
         self.http = HttpServing(
-            conf,
-            self.scheduler,
-            self.mirroring.cluster.evaluator,
-            self._enforcer,
-            self._tracer,
+            conf, self.scheduler, self.adapters, self._enforcer, self._tracer
         )
-        self.changes.subscribe(lambda _: self.mirroring.changed())
 
     def start(self) -> None:
         """Load the snapshot, then serve; wait for database and broker.
@@ -99,14 +90,17 @@ class Daemon:
         # First, since a liveness probe does not wait for the database.
         self.http.run()
         self._publisher.start()
-        if not self.scheduler.start(self.mirroring.is_filled):
+        if not self.scheduler.start(self._is_filled):
             return
         bus = transport.for_server(self.conf, self._url)
         notifications = transport.for_notifications(self.conf, self._url)
         self._transports = [bus, notifications]
-        others = compute.transport_of(self.conf, bus)
-        if others is not bus:
-            self._transports.append(others)
+        more = [
+            served
+            for adapter in self.adapters
+            for served in adapter.endpoints(self.conf, self.name, bus)
+        ]
+        self._transports += [used for used, *_ in more if used is not bus]
         self.scheduler.health.add_check(self._publisher.check_health)
         self.scheduler.health.add_check(self._check_broker)
         self._pause_with_the_database()
@@ -127,21 +121,25 @@ class Daemon:
         target = transport.target(group.exchange, group.topic, self.name)
         own = Dispatcher([scheduling, host_state], VERSION)
         self._serve(bus, target, own)
-        if self.conf.compute.enabled:
-            self._compute = compute.endpoint(
-                self.conf, self.scheduler, self.changes
-            )
-            target = compute.target(self.conf, self.name)
-            self._serve(others, target, self._compute.dispatcher())
+        for served in more:
+            self._serve(*served)
         self._monitor.start()
         self._redelivery.start()
-        self.mirroring.start()
+        for adapter in self.adapters:
+            adapter.start()
         for server in self._servers:
             server.start()
         # With the options that the libraries above have registered.
         entry = registering.entry(self.conf, self.name, uuid.uuid4().hex)
         self._register = DaemonRegister(self.store, entry)
         self._register.start()
+
+    def _is_filled(self) -> bool:
+        """Whether the store has what requests need, for every adapter.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        return all(adapter.is_filled() for adapter in self.adapters)
 
     def _serve(self, bus: Any, target: Any, dispatcher: Dispatcher) -> None:
         """Add a server, which is not started yet."""
@@ -174,8 +172,8 @@ class Daemon:
             need a restart
         :raises ConfigurationError: it cannot be used, and nothing is changed
         """
-        made = plan(conf)
-        follow = self.mirroring.check(conf, made.extenders)
+        made = plan(conf, adapters.policy(conf))
+        checked = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)
         decide = self.scheduler.reconfigurer.check(made)
@@ -184,10 +182,9 @@ class Daemon:
             decide().result()
             self._enforcer.adopt(policy)
             self._parser.max_bytes = conf.scheduler.request_max_bytes
-            if self._compute is not None:
-                compute.reconfigure(self._compute, conf)
             serve()
-            follow()
+            for take_options in checked:
+                take_options()
             self.conf = conf
             if self._register is not None:
                 known = self._register.entry
@@ -236,7 +233,8 @@ class Daemon:
             self._redelivery.stop()
             self._monitor.stop()
         self.http.end()
-        self.mirroring.stop(_left(deadline))
+        for adapter in self.adapters:
+            adapter.stop(_left(deadline))
         if self._register is not None:
             self._register.stop(_left(deadline))
         done &= self.scheduler.stop(_left(deadline))

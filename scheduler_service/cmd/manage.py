@@ -133,12 +133,12 @@ def _configuration(args: Any) -> Any:
     """
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
-    from scheduler_service.cmd import log_levels
+    from scheduler_service.cmd import adapters, log_levels
     from scheduler_service.conf import effective
     from scheduler_service.rpc import transport
 
     log_levels.set_up_command(args.debug)
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.prepare(conf)
     given = [f'--config-file={path}' for path in args.config_file]
     given += [f'--config-dir={path}' for path in args.config_dir]

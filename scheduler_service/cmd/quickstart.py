@@ -105,11 +105,12 @@ class Demonstration:
     def __init__(self, config: pathlib.Path) -> None:
         from scheduler_service import conf as options
         from scheduler_service import rpc  # noqa: F401 - before oslo.messaging
+        from scheduler_service.cmd import adapters
         from scheduler_service.cmd.daemon import Daemon
         from scheduler_service.rpc import transport
         from scheduler_service.rpc.client import SchedulerClient
 
-        self.conf = options.new_config()
+        self.conf = adapters.new_config()
         transport.prepare(self.conf)
         options.parse(self.conf, [f'--config-file={config}'])
         self._daemon = Daemon(self.conf)

@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Chooses the backend of oslo.service, before anything else is imported.
     from scheduler_service import rpc  # noqa: F401, I001
     from scheduler_service import conf as options
+    from scheduler_service.cmd import adapters
     from scheduler_service import errors
     from scheduler_service.cmd import faults, log_levels, process
     from scheduler_service.conf import effective, option_names
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.enable()
 
     def read() -> Any:
-        conf = options.new_config()
+        conf = adapters.new_config()
         transport.prepare(conf)
         return options.parse(
             conf, words, prog='scheduler-service', version=_release()
@@ -74,8 +75,9 @@ def _release() -> str:
 def _parser() -> Any:
     """Return the parser of the options."""
     from scheduler_service import conf as options
+    from scheduler_service.cmd import adapters
 
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(
         conf, [], default_config_files=[], default_config_dirs=[],
         version=_release(),

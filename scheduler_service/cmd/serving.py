@@ -9,33 +9,30 @@ from __future__ import annotations
 import hashlib
 import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import compute
-from scheduler_service.engine.factory import order_pipeline, pod_pipeline
-from scheduler_service.engine.pods import PodEvaluator
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.policies import Enforcer
 
 if TYPE_CHECKING:
     import ssl
 
-    from scheduler_service.http.routes import Router
+    from scheduler_service.cmd.adapters import Adapter
+    from scheduler_service.http.routes import Listener, Route, Router
     from scheduler_service.http.server import Server
 
 LOG = logging.getLogger(__name__)
 
 
 class HttpServing:
-    """The server of [http], and the one for the order of hosts alone.
+    """The server of [http], and those that adapters have beside it.
 
     :param conf: parsed options
-    :param evaluator: returns what evaluates nodes for pods
     :param tracer: makes traces of requests; None: there are none
     :ivar server: None: ``[http] bind_port`` is not set
-    :ivar external: None: ``[compute] external_scheduler_bind_port`` is not
+    :ivar others: on ports of adapters
     :raises ConfigurationError: an option cannot be used
     """
 
@@ -43,7 +40,7 @@ class HttpServing:
         self,
         conf: Any,
         scheduler: Scheduler,
-        evaluator: Callable[[], PodEvaluator],
+        adapters: Sequence[Adapter],
         enforcer: Enforcer,
         tracer: Any,
     ) -> None:
@@ -52,17 +49,17 @@ class HttpServing:
         self._tracer = tracer
         self._tls: ssl.SSLContext | None = None
         self._files = b''
-        self._orderer = compute.orderer(conf, scheduler)
-        self._pods: PodEvaluator | None = None
+        self._adapters = adapters
         self.server: Server | None = None
-        self.external: Server | None = None
         tls, self._files = self._context(conf.http)
         self._tls = tls
-        router = self._external_router(conf)
-        if router is not None:
-            self.external = _server(conf, router, tls, compute.address(conf))
+        listeners = self._listeners(conf)
+        self._labels = [listener.options for listener in listeners]
+        self.others = [
+            _server(conf, listener.router, tls, listener.address)
+            for listener in listeners
+        ]
         if conf.http.bind_port is not None:
-            self._pods = evaluator()
             self.server = _server(conf, self._router(conf), tls)
 
     def run(self) -> None:
@@ -70,23 +67,22 @@ class HttpServing:
 
         :raises ConfigurationError: the address cannot be used
         """
-        for made, options in (
-            (self.server, '[http] bind_host, bind_port'),
-            (self.external, '[compute] external_scheduler_bind_port'),
-        ):
-            if made is None:
+        labels = ['[http] bind_host, bind_port', *self._labels]
+        servers = [self.server, *self.others]
+        for served, options in zip(servers, labels, strict=True):
+            if served is None:
                 continue
             try:
-                made.run()
+                served.run()
             except OSError as fault:
                 raise errors.ConfigurationError(
                     f'{options}: {fault}'
                 ) from None
-            LOG.info('Listening on %s:%s', *made.bind_addr)
+            LOG.info('Listening on %s:%s', *served.bind_addr)
 
     def end(self) -> None:
         """Serve no more."""
-        for served in (self.server, self.external):
+        for served in (self.server, *self.others):
             if served is not None:
                 served.end()
 
@@ -98,25 +94,17 @@ class HttpServing:
 
         :raises ConfigurationError: one cannot be used
         """
-        pods = pod_pipeline(conf)
-        ordering = order_pipeline(conf) if self._orderer else None
         tls, files = self._context(conf.http)
-        external = self._external_router(conf)
+        others = [listener.router for listener in self._listeners(conf)]
         router = self._router(conf) if self.server else None
 
         def take() -> None:
             self._log_changes(tls, router)
             self._tls, self._files = tls, files
-            if self._pods is not None:
-                self._pods.use(pods)
-            if self._orderer is not None and ordering is not None:
-                self._orderer.use(*ordering)
-            for served, what in (
-                (self.server, router),
-                (self.external, external),
-            ):
-                if served is not None and what is not None:
-                    served.use(conf.http, what, tls)
+            if self.server is not None and router is not None:
+                self.server.use(conf.http, router, tls)
+            for served, routes in zip(self.others, others, strict=True):
+                served.use(conf.http, routes, tls)
 
         return take
 
@@ -136,28 +124,24 @@ class HttpServing:
 
         :raises ConfigurationError: an option cannot be used
         """
-        from scheduler_service.http import access, app, binder, metrics
+        from scheduler_service.http import access, app, metrics
 
-        group, ours = conf.http, conf.extender
-        bind = None
-        if ours.api_server:
-            bind = binder.Binder(
-                ours.api_server,
-                ours.api_token_file,
-                ours.api_ca_file,
-                ours.api_timeout,
-            )
-        more, public = compute.routes(conf, self._orderer)
-        assert self._pods is not None
+        routes: list[Route] = []
+        public: list[str] = []
+        checks: dict[str, Callable[[], bool]] = {}
+        for adapter in self._adapters:
+            more, without_token = adapter.routes(conf)
+            routes += more
+            public += without_token
+            checks |= adapter.checks()
         router = app.make(
             self._scheduler,
-            self._pods,
-            bind,
-            access.guard_of(group, public),
+            routes,
+            checks,
+            access.guard_of(conf.http, public),
             self._enforcer,
-            group,
+            conf.http,
             lambda: metrics.connections(*self._connections()),
-            more,
         )
         router.tracer = self._tracer
         return router
@@ -167,11 +151,12 @@ class HttpServing:
         assert self.server is not None
         return self.server.connections, self.server.closed
 
-    def _external_router(self, conf: Any) -> Router | None:
-        found: Router | None = compute.router(
-            conf, self._scheduler, self._orderer
-        )
-        return found
+    def _listeners(self, conf: Any) -> list[Listener]:
+        return [
+            listener
+            for adapter in self._adapters
+            for listener in adapter.listeners(conf)
+        ]
 
     def _context(self, group: Any) -> tuple[ssl.SSLContext | None, bytes]:
         """Return the context of TLS, and a digest of its files.

@@ -59,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from scheduler_service import conf as options
     from scheduler_service import rpc  # noqa: F401
-    from scheduler_service.cmd import log_levels
+    from scheduler_service.cmd import adapters, log_levels
     from scheduler_service.cmd.upgrade_checks import Checks
     from scheduler_service.rpc import transport
 
     log_levels.set_up_command()
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.prepare(conf)
     try:
         return int(

@@ -16,9 +16,8 @@ from oslo_config import cfg
 from oslo_upgradecheck import common_checks
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
-from scheduler_service import conf as options
 from scheduler_service import errors, policies
-from scheduler_service.cmd import stores
+from scheduler_service.cmd import adapters, stores
 from scheduler_service.cmd.threads import run_within
 from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import driver_range, queue_check, transport
@@ -236,7 +235,7 @@ def _renamed() -> dict[tuple[str, str], str]:
         (old.group or group or 'DEFAULT', old.name.replace('-', '_')): (
             f'[{group or "DEFAULT"}] {option.name}'
         )
-        for group, opts in options.list_opts()
+        for group, opts in adapters.list_opts()
         for option in opts
         for old in option.deprecated_opts
     }

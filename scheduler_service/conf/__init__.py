@@ -18,17 +18,13 @@ from oslo_policy import opts as policy_options
 
 from scheduler_service import errors
 from scheduler_service.conf import (
-    compute,
     database,
     default,
-    extender,
     filter_scheduler,
     http,
-    kubernetes,
     metrics,
     option_names,
     pci,
-    placement,
     pool_scheduler,
     reports,
     scheduler,
@@ -38,13 +34,10 @@ from scheduler_service.settings import Settings
 
 PROJECT = 'scheduler_service'
 MODULES = (
-    compute,
     database,
     default,
-    extender,
     filter_scheduler,
     http,
-    kubernetes,
     metrics,
     pci,
     pool_scheduler,
@@ -64,10 +57,13 @@ _QUIET = [
 ]
 
 
-def new_config() -> Any:
-    """Return a configuration object with every option registered."""
+def new_config(adapters: Sequence[Any] = ()) -> Any:
+    """Return a configuration object with every option registered.
+
+    :param adapters: modules of options of adapters
+    """
     conf = cfg.ConfigOpts()
-    for module in MODULES:
+    for module in (*MODULES, *adapters):
         module.register_opts(conf)
     conf.register_opts(db_options.database_opts, group='database')
     policy_options.set_defaults(conf)
@@ -135,11 +131,17 @@ def _place(field: str) -> tuple[str | None, str]:
     raise LookupError(field)
 
 
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """Return options by group, for oslo-config-generator."""
-    groups = [(module.GROUP, list(module.OPTS)) for module in MODULES]
+def list_opts(
+    adapters: Sequence[Any] = (),
+) -> list[tuple[str | None, list[Any]]]:
+    """Return options by group.
+
+    :param adapters: modules of options of adapters
+    """
+    groups = [
+        (module.GROUP, list(module.OPTS)) for module in (*MODULES, *adapters)
+    ]
     groups.append((scheduler.UPGRADE_GROUP, list(scheduler.UPGRADE_OPTS)))
-    groups.append((placement.GROUP, placement.options()))
     return groups
 
 

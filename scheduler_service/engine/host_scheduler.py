@@ -9,15 +9,14 @@ import random
 from collections.abc import Sequence
 
 from scheduler_service.engine.batch import NextJobs, SchedulingBatch
-from scheduler_service.engine.claimers import Claimer
 from scheduler_service.engine.claiming import ClaimSender
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.explanations import Explainer
-from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob
 from scheduler_service.engine.lanes import GatherS
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.ports import Claimer, Extenders
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import OthersWait, Selector
@@ -56,13 +55,13 @@ class HostScheduler:
         )
         self._sender = ClaimSender(snapshots, pipeline, health)
         # Extenders of configurations before, until their last job is back.
-        self._retired: list[ExtenderDispatcher] = []
+        self._retired: list[Extenders] = []
 
     def use(
         self,
         pipeline: HostPipeline,
         retries: int,
-        extenders: ExtenderDispatcher | None,
+        extenders: Extenders | None,
     ) -> None:
         """Schedule by another configuration, from the next batch on.
 
@@ -80,7 +79,7 @@ class HostScheduler:
             before.retire()
             self._retired.append(before)
 
-    def extend(self, extenders: ExtenderDispatcher | None) -> None:
+    def extend(self, extenders: Extenders | None) -> None:
         """Have extenders asked, and bind what is claimed."""
         self._selector.extenders = self.replies.extenders = extenders
 

@@ -8,13 +8,29 @@ one of them as a whole.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from scheduler_service.engine.extenders import ExtenderOptions
 from scheduler_service.engine.options import EngineOptions
-from scheduler_service.extender.config import Extender
+from scheduler_service.engine.ports import MakeExtenders
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.timeouts import Timeouts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """What a policy file says of requests beside the options.
+
+    :ivar filters: in place of ``enabled_filters``; None: those stay
+    :ivar weighers: in place of ``weight_classes``; None: those stay
+    :ivar multipliers: field of the settings -> value in place of the option
+    :ivar extenders: makes what asks extenders; None: there are none
+    """
+
+    filters: Sequence[str] | None = None
+    weighers: Sequence[str] | None = None
+    multipliers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extenders: MakeExtenders | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,14 +39,12 @@ class Plan:
 
     :ivar hosts: filters and weighers of hosts, with the values they read
     :ivar pools: filters of pools
-    :ivar extenders: that are asked; none: an empty sequence
-    :ivar asking: how they are asked
+    :ivar extenders: makes what asks extenders; None: there are none
     :ivar timeouts: of connections to the database
     """
 
     hosts: HostPipeline
     pools: PoolPipeline
     options: EngineOptions
-    extenders: Sequence[Extender]
-    asking: ExtenderOptions
+    extenders: MakeExtenders | None
     timeouts: Timeouts

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 
 from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
@@ -21,6 +20,7 @@ from scheduler_service.engine.host_state_writer import (
 from scheduler_service.engine.loop import EngineLoop
 from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.plan import Plan
+from scheduler_service.engine.ports import Extenders
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
@@ -51,26 +51,26 @@ class Reconfigurer:
 
         :raises ConfigurationError: TLS material of an extender does not load
         """
-        asking = self.dispatcher(plan) if plan.extenders else None
+        asking = self.extenders(plan)
         return lambda: self.loop.between_batches(
             lambda: self._take(plan, asking)
         )
 
-    def dispatcher(self, plan: Plan) -> ExtenderDispatcher:
-        """Return what asks the extenders of a plan.
+    def extenders(self, plan: Plan) -> Extenders | None:
+        """Return what asks the extenders of a plan; None: it has none.
 
         :raises ConfigurationError: their TLS material does not load
         """
-        return ExtenderDispatcher(
-            plan.extenders,
+        if plan.extenders is None:
+            return None
+        return plan.extenders(
             plan.hosts,
-            plan.asking,
             self.health,
             lambda job: self.queue.requeue([job]),
             self.hosts.replies.refuse,
         )
 
-    def _take(self, plan: Plan, asking: ExtenderDispatcher | None) -> None:
+    def _take(self, plan: Plan, asking: Extenders | None) -> None:
         options, store = plan.options, self.snapshots.store
         self.hosts.use(plan.hosts, options.claim_retries, asking)
         self.zones.pipeline = plan.pools

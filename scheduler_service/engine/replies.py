@@ -12,13 +12,12 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
-from scheduler_service.engine.claimers import Claimer, EmbeddedClaimer
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Recalled
+from scheduler_service.engine.ports import Claimer, EmbeddedClaimer, Extenders
 from scheduler_service.model import HostsAnswer, Placement
 from scheduler_service.pipeline import explain
 from scheduler_service.store.claims import unused
@@ -46,7 +45,7 @@ class HostReplies:
         retries: int,
         max_binds: int,
     ) -> None:
-        self.extenders: ExtenderDispatcher | None = None
+        self.extenders: Extenders | None = None
         self.claimer: Claimer = EmbeddedClaimer()
         self.requeue: Callable[[HostJob], None] = _keep
         self._store = store
@@ -200,7 +199,7 @@ class HostReplies:
 
     def _unbound(
         self,
-        extenders: ExtenderDispatcher,
+        extenders: Extenders,
         job: HostJob,
         placements: list[Placement],
     ) -> Callable[[errors.SchedulerError], None]:

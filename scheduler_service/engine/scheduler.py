@@ -17,7 +17,6 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import claim_changes, ownership, status
-from scheduler_service.engine.claimers import Claimer, Refuse
 from scheduler_service.engine.decision_log import DecisionLog
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.delivered_message import (
@@ -45,6 +44,7 @@ from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcome_writer import OutcomeWriter
 from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.plan import Plan
+from scheduler_service.engine.ports import Claimer, Refuse
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.reconfiguring import Reconfigurer
@@ -152,7 +152,7 @@ class Scheduler:
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extend(self.reconfigurer.dispatcher(plan))
+        self._hosts.extend(self.reconfigurer.extenders(plan))
 
     def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
         """Have claims completed, from the start on."""

@@ -15,11 +15,10 @@ from scheduler_service import turns
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine import ownership, stages
-from scheduler_service.engine.claimers import Claimer, EmbeddedClaimer
 from scheduler_service.engine.claiming import ScheduledJob
-from scheduler_service.engine.extenders import ExtenderDispatcher
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Outcomes, Recalled
+from scheduler_service.engine.ports import Claimer, EmbeddedClaimer, Extenders
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
@@ -59,7 +58,7 @@ class Selector:
         outcomes: Outcomes,
         others_wait: OthersWait,
     ) -> None:
-        self.extenders: ExtenderDispatcher | None = None
+        self.extenders: Extenders | None = None
         self.claimer: Claimer = EmbeddedClaimer()
         self.selections = 0
         self._snapshots = snapshots
@@ -199,7 +198,7 @@ class Selector:
         scores = job.extender_scores
         if extenders is None or not scores or not all(scores):
             return False
-        if job.extender_rounds > extenders.options.max_requeries:
+        if job.extender_rounds > extenders.max_requeries:
             return False
         job.extender_scores = None
         return self._submit(job, table)

@@ -8,6 +8,7 @@ weigh hosts on them share one memo, and therefore hold ``lock`` meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,29 @@ import numpy.typing as npt
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.topology import Topology
-from scheduler_service.extender import objects
+
+
+def node_name(node: str) -> str:
+    """Return the name of a node in a form that Kubernetes allows."""
+    name = re.sub(r'[^a-z0-9.-]', '-', node.lower())[:253]
+    return name.strip('-.') or 'node'
+
+
+def node_names(table: HostTable) -> list[str]:
+    """Return a unique name for every row of the table.
+
+    A name that is taken already gets a part of the host's uuid.
+    """
+    taken: set[str] = set()
+    names = []
+    for row in range(len(table)):
+        name = node_name(table.node_at(row))
+        if name in taken:
+            short = str(table.coded['uuid'].at(row))[:8]
+            name = f'{name[:244]}-{short}'
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +109,7 @@ class TableCopier:
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:
                 topology = Topology(table.topology.aggregates)
-                names = objects.node_names(table)
+                names = node_names(table)
                 rows = {name: row for row, name in enumerate(names)}
                 packed = {
                     name: np.int64(row).tobytes() for name, row in rows.items()

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import falcon
 
 from scheduler_service import errors
-from scheduler_service.engine.pods import PodEvaluator
+from scheduler_service import extender_wire as wire
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.extender import wire
-from scheduler_service.http import extender, health, metrics, v1, wsgi
+from scheduler_service.http import health, metrics, v1, wsgi
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import Reply, Request
 from scheduler_service.http.routes import Route, Router
@@ -32,21 +31,19 @@ _DECISION = '/v1/decisions/{request_id}'
 
 def make(
     scheduler: Scheduler,
-    evaluator: PodEvaluator,
-    binder: Any,
+    routes: Iterable[Route],
+    checks: Mapping[str, Callable[[], bool]],
     guard: Guard,
     enforcer: Enforcer,
     group: Any,
     connections: Callable[[], Iterable[Any]],
-    more: Iterable[Route] = (),
 ) -> Router:
     """Return what answers requests.
 
-    :param evaluator: of nodes for pods
-    :param binder: of pods; None: ``/extender/bind`` is not served
+    :param routes: of adapters
+    :param checks: what readiness takes besides, by name
     :param group: options of [http]
     :param connections: gives the metric families of the connections
-    :param more: routes that are there if they are configured
     """
     app = falcon.App()
     app.req_options.strip_url_path_trailing_slash = True
@@ -54,18 +51,11 @@ def make(
     app.add_error_handler(errors.SchedulerError, _scheduler_error)
     app.add_error_handler(wire.WireError, _wire_error)
     app.add_error_handler(Exception, _internal_error)
-    app.add_route(
-        '/readyz', health.Ready(scheduler, evaluator.are_nodes_known)
-    )
+    app.add_route('/readyz', health.Ready(scheduler, checks))
     app.add_route('/metrics', metrics.Metrics(scheduler, connections))
     v1.add(app, scheduler, enforcer)
     return Router(
-        [
-            *extender.routes(
-                evaluator, scheduler.health, binder, group.max_body_bytes
-            ),
-            *more,
-        ],
+        routes,
         functools.partial(
             _route, app, guard, min(group.max_body_bytes, v1.MAX_BYTES)
         ),

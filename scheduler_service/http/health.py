@@ -5,7 +5,7 @@ Served by a thread of ``http.routes``, which reads the engine's state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import falcon
@@ -18,14 +18,14 @@ _MAX_SNAPSHOT_AGE_S = 30.0
 class Ready:
     """``/readyz``: what has to be there, by name; 503 if one is bad.
 
-    :param are_nodes_known: whether those of a cluster that is followed are
+    :param more: checks of adapters by name
     """
 
     def __init__(
-        self, scheduler: Scheduler, are_nodes_known: Callable[[], bool]
+        self, scheduler: Scheduler, more: Mapping[str, Callable[[], bool]]
     ) -> None:
         self._scheduler = scheduler
-        self._are_nodes_known = are_nodes_known
+        self._more = more
 
     def on_get(self, req: Any, resp: Any) -> None:
         """Check each, and answer with all of them."""
@@ -36,7 +36,7 @@ class Ready:
             'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
             'database': status['database'] == 'up',
             'bus': 'broker' not in degraded,
-            'nodes': self._are_nodes_known(),
+            **{name: check() for name, check in self._more.items()},
         }
         resp.media = {
             'ready': all(checks.values()),

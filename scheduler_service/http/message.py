@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.extender import wire
+from scheduler_service import extender_wire as wire
 
 JSON = 'application/json'
 TEXT = 'text/plain; charset=utf-8'

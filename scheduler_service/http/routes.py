@@ -18,10 +18,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent import futures
+from typing import NamedTuple
 
 from scheduler_service import errors, tracing
+from scheduler_service import extender_wire as wire
 from scheduler_service.engine.health import Health
-from scheduler_service.extender import wire
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import (
     TEXT,
@@ -225,3 +226,15 @@ class Router:
         if trace is not None:
             trace.end(str(reply.status))
         return reply
+
+
+class Listener(NamedTuple):
+    """A port of its own for some routes.
+
+    :ivar address: host and port
+    :ivar options: that set it, for errors
+    """
+
+    router: Router
+    address: tuple[str, int]
+    options: str

@@ -13,9 +13,9 @@ import falcon
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service import extender_wire as wire
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.extender import wire
 from scheduler_service.http import wsgi
 from scheduler_service.model import Request, document_text, documents
 from scheduler_service.model.inventory import Document

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from scheduler_service.engine.health import Health
-from scheduler_service.extender.wire import WireError
+from scheduler_service.extender_wire import WireError
 from scheduler_service.kube.api import (
     ApiLost,
     ApiServer,

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.extender import nodes as reading
-from scheduler_service.extender.nodes import NodeHost
-from scheduler_service.mirror.lease import Lease
+from scheduler_service.kube import node_reader as reading
+from scheduler_service.kube.node_reader import NodeHost
 from scheduler_service.model import Host, HostReport
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.reading import loading
+from scheduler_service.store.records.leases import Lease
 from scheduler_service.store.writing import admin, host_reports
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows

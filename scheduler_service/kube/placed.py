@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service.engine.pod_use import PlacedPod
-from scheduler_service.extender import wire
-from scheduler_service.extender.usage import Usage, usage_of
+from scheduler_service import extender_wire as wire
+from scheduler_service.kube.pod_use import PlacedPod
+from scheduler_service.kube.usage import Usage, usage_of
 
 _MOST_KNOWN = 4096
 _NOTHING = msgspec.Raw(b'null')

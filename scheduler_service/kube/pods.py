@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scheduler_service.engine.pod_use import PodUse
-from scheduler_service.extender import wire
+from scheduler_service import extender_wire as wire
 from scheduler_service.kube.placed import PlacedPodReader, uid_of
+from scheduler_service.kube.pod_use import PodUse
 
 LOG = logging.getLogger(__name__)
 # Of all pods those that take something of a node.

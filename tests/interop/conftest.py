@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scheduler_service.cmd.daemon import Daemon
-from scheduler_service.conf import placement as placement_options
-from scheduler_service.placement.client import PlacementClient
+from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.store.connection import Store
 from tests.support import servers
 from tests.support.compute import HOSTS

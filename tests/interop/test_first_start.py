@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from scheduler_service.cmd.daemon import Daemon
-from scheduler_service.mirror import first_pass
+from scheduler_service.compute.follower import first_pass
 from scheduler_service.store import schema
 from tests.support import processes
 from tests.support.documents import CONTEXT, SMALL

@@ -14,9 +14,9 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.compute.follower.databases import ReadOnlyDatabase
+from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
 from scheduler_service.engine.health import Health
-from scheduler_service.mirror.databases import ReadOnlyDatabase
-from scheduler_service.mirror.mirror import Mirror, MirrorOptions
 from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 from tests.support.documents import CONTEXT, SMALL

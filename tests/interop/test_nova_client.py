@@ -68,7 +68,7 @@ def test_each_recorded_case_comes_back_as_nova_reads_it(make_daemon, as_nova):
 
 def test_casts_of_compute_services_are_taken(make_daemon, as_nova):
     running, heard = make_daemon(), []
-    running.daemon.changes.subscribe(heard.append)
+    running.daemon.adapters[0].changes.subscribe(heard.append)
     names = ('agg', 'info', 'sync', 'del', 'aggdel')
     found = as_nova(running.url, *paths(*names))
     assert found == [{'reply': None}] * 5

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.mirror import providers
+from scheduler_service.compute.follower import providers
 from tests.support.engines import Message
 from tests.support.nova_databases import utc_now
 from tests.support.placement_claims import (
@@ -46,7 +46,7 @@ def test_claims_are_in_placement_and_capacity_from_it(
     with pytest.raises(errors.NoValidHost):
         select(daemon, new())
     # Its use is in placement and in our claims, and counts once.
-    follower = daemon.mirroring.providers
+    follower = daemon.adapters[0].providers
 
     def counts_once() -> bool:
         follower.touch([name])
@@ -186,7 +186,7 @@ def test_use_that_ends_after_the_rows_changed_is_noticed(
         compute__placement_interval=3600.0, compute__service_down_time=3600.0
     )
     ready(daemon, name)
-    follower = daemon.mirroring.providers
+    follower = daemon.adapters[0].providers
     wait_until(lambda: not follower._again and not follower._touched, 120)
     for number in range(10):
         vm, amount = new(), 2 + number % 2
@@ -271,7 +271,7 @@ def test_deleted_instances_are_the_compute_services(
         updated_at=utc_now(),
     )  # fmt: skip
     wait_until(lambda: claim_state(daemon.store, vm) is None)
-    daemon.mirroring.providers.poll()
+    daemon.adapters[0].providers.poll()
     assert service.held(vm) == {on: TAKEN}
 
 
@@ -324,7 +324,7 @@ def test_a_claim_that_the_compute_service_ended_is_released(
     service.call('DELETE', f'/allocations/{ended}')
     with daemon.store.engine.begin() as conn:
         conn.exec_driver_sql('UPDATE placement_claims SET made_at = 1')
-    daemon.mirroring.providers._claims.release_forgotten()
+    daemon.adapters[0].providers._claims.release_forgotten()
     assert claim_state(daemon.store, ended) is None
     assert claim_state(daemon.store, kept) == 'claimed'
 
@@ -343,5 +343,5 @@ def test_what_others_made_stays_where_placement_was_away(
             select(daemon, vm)
     finally:
         service.start()
-    daemon.mirroring.providers.poll()
+    daemon.adapters[0].providers.poll()
     assert service.held(vm) == {on: {'VCPU': 2}}

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.conf import placement as placement_options
-from scheduler_service.placement import claims
-from scheduler_service.placement.claims import Outcome, Undone
-from scheduler_service.placement.client import PlacementClient
+from scheduler_service.compute.placement import claims
+from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.claims import Outcome, Undone
+from scheduler_service.compute.placement.client import PlacementClient
 from tests.support.placement_claims import TAKEN, new, provider, wanted
 from tests.support.placement_service import daemon_options
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.placement import claims
-from scheduler_service.placement.candidates import Tree
-from scheduler_service.placement.claims import Outcome, Undone
-from scheduler_service.placement.sharing import SharedProviders
+from scheduler_service.compute.placement import claims
+from scheduler_service.compute.placement.candidates import Tree
+from scheduler_service.compute.placement.claims import Outcome, Undone
+from scheduler_service.compute.placement.sharing import SharedProviders
 from tests.support.engines import Message
 from tests.support.placement_claims import (
     ROOM,

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
@@ -110,7 +111,7 @@ class Cloud:
 
     def conf(self) -> Any:
         """Return options of a client."""
-        conf = options.new_config()
+        conf = adapters.new_config()
         transport.prepare(conf)
         options.parse(
             conf, [], default_config_files=[], default_config_dirs=[]

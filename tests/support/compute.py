@@ -11,6 +11,7 @@ import kombu
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 from tests.support import nova_wire
 
@@ -60,7 +61,7 @@ class ComputeCaller:
         timeout: float = 30,
         monitor: float | None = 60,
     ) -> None:
-        conf = options.new_config()
+        conf = adapters.new_config()
         options.parse(
             conf, [], default_config_files=[], default_config_dirs=[]
         )

@@ -20,6 +20,7 @@ import numpy as np
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins, request_filters
+from scheduler_service.cmd import adapters
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
 from scheduler_service.engine.request_context import RequestContext
@@ -80,7 +81,7 @@ def run(case: dict[str, Any]) -> str:
 
 
 def _verdict(case: dict[str, Any]) -> Any:
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     for name, value in case.get('options', {}).items():
         _override(conf, name, value)
@@ -112,7 +113,7 @@ def _override(conf: Any, name: str, value: Any) -> None:
     if group:
         conf.set_override(option, value, group=group)
         return
-    for place, opts in options.list_opts():
+    for place, opts in adapters.list_opts():
         if any(one.dest == name for one in opts):
             conf.set_override(name, value, group=place)
             return

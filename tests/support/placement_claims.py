@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 from scheduler_service.cmd.daemon import Daemon
+from scheduler_service.compute.placement.claims import Wanted
 from scheduler_service.model import documents
-from scheduler_service.placement.claims import Wanted
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import PlacementService
 from tests.support.stores import stored_host

@@ -9,14 +9,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scheduler_service.conf import placement as placement_options
+from scheduler_service.compute.follower.providers import ProviderFollower
+from scheduler_service.compute.placement import options as placement_options
+from scheduler_service.compute.placement.claimer import PlacementClaimer
+from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.engine.factory import build
-from scheduler_service.engine.placement_claimer import PlacementClaimer
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.mirror.providers import ProviderFollower
 from scheduler_service.model import documents
-from scheduler_service.placement.client import PlacementClient
-from scheduler_service.placement.sharing import SharedProviders
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from tests.support.fake_placement import FakePlacement

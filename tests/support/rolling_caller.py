@@ -15,6 +15,7 @@ import uuid
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc.client import SchedulerClient
 
 THREADS = 2
@@ -41,7 +42,7 @@ def placed(client: SchedulerClient, number: int) -> dict[str, str]:
 
 def main(config: str, topic: str) -> None:
     """Call until the input ends."""
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, ['--config-file', config])
     client = SchedulerClient(conf, topic=topic, timeout=TIMEOUT_S)
     ended = threading.Event()

@@ -12,6 +12,7 @@ import pytest
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
@@ -27,7 +28,7 @@ BUSES = ['inproc', pytest.param('rabbit', marks=pytest.mark.broker)]
 
 def new_conf(**more: Any) -> Any:
     """Return options; *more* are ``group__name`` values."""
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.prepare(conf)
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     # Registers the options of notifications.

@@ -7,13 +7,14 @@ import dataclasses
 import pytest
 
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 from scheduler_service.settings import Settings
 
 
 def parsed(tmp_path, text):
     path = tmp_path / 'a.conf'
     path.write_text(text)
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [f'--config-file={path}'])
     return conf
 
@@ -70,7 +71,7 @@ def test_bounds_are_in_the_options(tmp_path, line):
 
 
 def test_every_setting_has_an_option():
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert fields == set(dataclasses.asdict(options.settings(conf)))

@@ -12,11 +12,11 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
+from scheduler_service import extender_wire as wire
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands import open_store
-from scheduler_service.cmd.node_options import node_reader
 from scheduler_service.cmd.parser_parts import WrongUsage
-from scheduler_service.extender import nodes, wire
+from scheduler_service.kube import node_reader
 from scheduler_service.model import (
     Inventory,
     ServerGroup,
@@ -101,7 +101,7 @@ def _wanted(args: Any, conf: Any) -> Inventory:
             listed = read(args.from_nodes)
         else:
             listed = {'items': _nodes_of(args.from_kubeconfig)}
-        return nodes.inventory_of(listed, node_reader(conf))
+        return node_reader.inventory_of(listed, node_reader.of_options(conf))
     except wire.WireError as fault:
         raise errors.InvalidInventory(str(fault)) from None
 

@@ -314,7 +314,7 @@ def test_a_move_that_came_to_nothing_is_given_up(compute):
 
 def test_fanouts_are_stored_and_told_to_a_mirror(compute):
     heard = []
-    compute.daemon.changes.subscribe(heard.append)
+    compute.daemon.adapters[0].changes.subscribe(heard.append)
     caller = compute.caller()
     for name in ('agg', 'info', 'sync', 'del', 'aggdel'):
         caller.fanout(name)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.http.binder import Binder
+from scheduler_service.kube.binder import Binder
 from tests.support.http_client import HttpClient
 from tests.support.json_server import JsonHandler, JsonServer
 

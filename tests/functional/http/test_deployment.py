@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler_service.conf import new_config, parse
-from scheduler_service.extender import config
+from scheduler_service.cmd.adapters import new_config
+from scheduler_service.conf import parse
+from scheduler_service.extenders import config
 from tests.support import deployment, requirements
 from tests.support.deployment import FOLDER
 from tests.support.http_client import HttpClient

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_service.extender import nodes
-from scheduler_service.extender.nodes import NodeHost, NodeReader
+from scheduler_service.kube import node_reader as nodes
 from scheduler_service.kube.hosts import HostWriter
+from scheduler_service.kube.node_reader import NodeHost, NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
-from scheduler_service.mirror.lease import LeaseLost
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import leases
+from scheduler_service.store.records.leases import LeaseLost
 from scheduler_service.store.writing import admin
 from tests.support import kube
 from tests.support.databases import DATABASES

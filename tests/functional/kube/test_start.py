@@ -75,7 +75,7 @@ def kubeconfig(token):
 
 def test_credentials_are_replaced_where_they_differ(follower):
     daemon, path, options = follower
-    cluster = daemon.mirroring.cluster
+    cluster = daemon.adapters[0]
     first = cluster._api
     cluster.check(new_conf(**options))()
     assert cluster._api is first

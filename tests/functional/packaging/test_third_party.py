@@ -17,12 +17,13 @@ _SCRIPT = """
 import json, sys
 sys.path[:0] = {paths!r}
 from scheduler_service import conf as options, plugins
+from scheduler_service.cmd import adapters
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.model import documents
 from scheduler_service.columns import Overlay
 from scheduler_service.testing import table
 import random
-conf = options.new_config()
+conf = adapters.new_config()
 options.parse(conf, ['--config-file', sys.argv[1]])
 group = conf.filter_scheduler
 settings = options.settings(conf)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from benchmarks import kube_caller
-from scheduler_service.extender import reading
+from scheduler_service.kube import reading
 from tests.support.paths import RECORDINGS
 
 NAMES = [f'node-{number}' for number in range(1000)]

@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from benchmarks import kube_caller, pod_stream
-from scheduler_service.engine.pod_use import PodUse
+from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.kube.pods import PodSink
 
 

@@ -10,7 +10,7 @@ from oslo_messaging.transport import TransportURL
 
 from scheduler_service import conf as options
 from scheduler_service import errors
-from scheduler_service.cmd import faults
+from scheduler_service.cmd import adapters, faults
 
 
 def test_an_error_is_one_line():
@@ -55,7 +55,7 @@ def test_what_nobody_expected_says_so():
 
 
 def test_addresses_have_no_passwords():
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     url = 'mysql+pymysql://u:secret@h:3306/d?password=secret&charset=utf8'
     conf.set_override('connection', url, 'database')

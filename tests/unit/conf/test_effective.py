@@ -6,6 +6,7 @@ import pytest
 from oslo_config import cfg
 
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 from scheduler_service.conf import effective
 
 
@@ -16,7 +17,7 @@ def parsed(tmp_path):
     def parse(text='', name='a.conf'):
         path = tmp_path / name
         path.write_text(text)
-        conf = options.new_config()
+        conf = adapters.new_config()
         return options.parse(conf, [f'--config-file={path}'])
 
     return parse
@@ -108,7 +109,7 @@ def test_fingerprints_differ_where_daemons_decide_differently(parsed):
 
 
 def test_what_a_reload_takes_is_said_in_the_sample():
-    taken = {o.place for o in effective.options(options.new_config())
+    taken = {o.place for o in effective.options(adapters.new_config())
              if o.reloads}  # fmt: skip
     assert {
         '[DEFAULT] cpu_allocation_ratio',

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.conf import option_names
 from scheduler_service.rpc import transport
 from tests.support.paths import ROOT
@@ -24,7 +25,7 @@ def unknown(tmp_path):
 
     def read(text):
         path.write_text(text)
-        conf = options.new_config()
+        conf = adapters.new_config()
         transport.prepare(conf)
         options.parse(conf, [f'--config-file={path}'])
         found = option_names.unknown(conf)
@@ -88,7 +89,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
     bad.write_bytes(b'\xa3\xff')
     with pytest.raises(ValueError, match='not a text in UTF-8') as caught:
         options.parse(
-            options.new_config(),
+            adapters.new_config(),
             [f'--config-file={good}', '--config-file', str(bad)],
         )
     assert str(caught.value).startswith(f'{bad}: ')
@@ -98,9 +99,10 @@ def test_no_locks_of_eventlet_get_into_the_standard_library():
     code = (
         'import sys\n'
         'from scheduler_service import conf as options\n'
+        'from scheduler_service.cmd import adapters\n'
         'from scheduler_service.conf import option_names\n'
         'from scheduler_service.rpc import transport\n'
-        'conf = options.new_config()\n'
+        'conf = adapters.new_config()\n'
         'transport.prepare(conf)\n'
         f'options.parse(conf, ["--config-file={SAMPLE}"])\n'
         'option_names.unknown(conf)\n'

@@ -11,8 +11,8 @@ import pytest
 from designate_scheduler_service import options as designate_options
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
-from scheduler_service.cmd import parser
-from scheduler_service.conf import placement
+from scheduler_service.cmd import adapters, parser
+from scheduler_service.compute.placement import options as placement
 from scheduler_service.rpc import transport
 from tests.support.pages import literals, pages
 from tests.support.paths import ROOT
@@ -80,7 +80,7 @@ def test_an_option_exists(page, group, name):
     if group == placement.GROUP:
         assert name in {option.dest for option in placement.options()}
         return
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.for_client(conf, 'rabbit://')
     transport.for_notifications(conf, 'rabbit://')
     designate_options.register_opts(conf)
@@ -92,7 +92,7 @@ def older_names():
     """Return (group, name) under which options are read, too."""
     return {
         (old.group or group or 'DEFAULT', old.name)
-        for group, opts in options.list_opts()
+        for group, opts in adapters.list_opts()
         for opt in opts
         for old in opt.deprecated_opts
     }

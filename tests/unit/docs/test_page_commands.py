@@ -11,6 +11,7 @@ import pytest
 
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.cmd import adapters
 from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import transport
 from tests.support import page_commands
@@ -97,7 +98,7 @@ def test_languages_of_blocks_are_known(name):
 def test_a_configuration_on_a_page_is_accepted(name, text, tmp_path, caplog):
     file = tmp_path / 'a.conf'
     file.write_text(text)
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.for_client(conf, 'rabbit://')
     transport.for_notifications(conf, 'rabbit://')
     options.parse(

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.topology import Topology
-from scheduler_service.engine.table_copies import TableCopier
+from scheduler_service.engine.table_copies import TableCopier, node_names
 from scheduler_service.testing import table as build_table
 
 
@@ -70,3 +70,14 @@ def test_a_new_topology_has_names_and_a_memo_of_its_own(table):
     after = copier.copy(renewed)
     assert after.names is not before.names
     assert after.table.topology is not before.table.topology
+
+
+def test_node_names_are_legal_and_differ_when_hosts_have_odd_names():
+    hosts = build_table({'hosts': [
+        {'host': 'A_b', 'hypervisor_hostname': name}
+        for name in ('Node_1', 'node-1', '-x-', '..')
+    ]})  # fmt: skip
+    names = node_names(hosts)
+    assert names[0] == 'node-1'
+    assert names[1].startswith('node-1-')
+    assert names[2:] == ['x', 'node']

@@ -11,6 +11,7 @@ import pytest
 
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
+from scheduler_service.cmd import adapters
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
@@ -79,7 +80,7 @@ def make_scheduler(store, import_inventory, recorder, health):
 @pytest.fixture
 def make_job() -> Callable[..., ZoneJob]:
     """Give a function that makes a job for a zone."""
-    conf = options.new_config()
+    conf = adapters.new_config()
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     member = {'project_id': 'p', 'roles': ['member']}
 

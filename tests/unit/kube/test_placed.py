@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_service.extender import wire
-from scheduler_service.extender.usage import usage_of
+from scheduler_service import extender_wire as wire
 from scheduler_service.kube import placed
+from scheduler_service.kube.usage import usage_of
 from tests.support import kube
 
 REQUEST = json.dumps({'flavor': {'vcpus': 3, 'memory_mb': 7, 'extra_specs': {

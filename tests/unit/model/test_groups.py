@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.claimers import EmbeddedClaimer
+from scheduler_service.engine.ports import EmbeddedClaimer
 from scheduler_service.model import documents
 
 

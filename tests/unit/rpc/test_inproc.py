@@ -11,6 +11,7 @@ import oslo_messaging
 import pytest
 
 from scheduler_service import conf as options
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 
 
@@ -34,7 +35,7 @@ class Bus:
     """One bus of a name of its own, with servers on it."""
 
     def __init__(self) -> None:
-        self._conf = options.new_config()
+        self._conf = adapters.new_config()
         transport.prepare(self._conf)
         options.parse(
             self._conf, [], default_config_files=[], default_config_dirs=[]
@@ -147,7 +148,7 @@ def test_calls_are_answered_when_many_threads_call(bus):
 
 
 def test_a_message_that_is_put_back_is_the_first_to_come_again():
-    conf = options.new_config()
+    conf = adapters.new_config()
     transport.prepare(conf)
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     name = uuid.uuid4().hex

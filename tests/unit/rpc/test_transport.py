@@ -10,6 +10,7 @@ from oslo_config import cfg
 
 from scheduler_service import conf as options
 from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
+from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 
 BUS = 'rabbit://guest:guest@127.0.0.1:1/'
@@ -22,7 +23,7 @@ def parse(tmp_path) -> Iterator[Any]:
     def parsed(text: str) -> Any:
         path = tmp_path / 'a.conf'
         path.write_text(text)
-        conf = options.new_config()
+        conf = adapters.new_config()
         return options.parse(conf, [f'--config-file={path}'])
 
     yield parsed

@@ -1,0 +1,117 @@
+"""The adapters: the only place that names them.
+
+An adapter is all of one trade: what the compute service calls and is followed
+by, a Kubernetes cluster, HTTP extenders that are called. Their options are
+always registered. What else an adapter has is imported only by a daemon whose
+options enable it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scheduler_service import conf as core
+from scheduler_service.compute import options as compute_options
+from scheduler_service.extenders import options as extender_options
+from scheduler_service.kube import options as kube_options
+
+if TYPE_CHECKING:
+    from scheduler_service.engine.plan import Policy
+    from scheduler_service.engine.scheduler import Scheduler
+    from scheduler_service.http.routes import Listener, Route
+    from scheduler_service.store.connection import Store
+
+_OPTIONS = (compute_options, extender_options, kube_options)
+
+
+class Adapter(Protocol):
+    """What a daemon asks of each adapter."""
+
+    def is_filled(self) -> bool:
+        """Whether the store has what requests need; else follow at once.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        ...
+
+    def checks(self) -> dict[str, Callable[[], bool]]:
+        """Return what ``/readyz`` takes besides, by name."""
+        ...
+
+    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
+        """Return (transport, target, dispatcher) of each bus interface."""
+        ...
+
+    def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
+        """Return routes for [http], and those paths that need no token."""
+        ...
+
+    def listeners(self, conf: Any) -> list[Listener]:
+        """Return HTTP ports of its own."""
+        ...
+
+    def check(self, conf: Any) -> Callable[[], None]:
+        """Check changed options; return what takes them.
+
+        :raises ConfigurationError: one cannot be used
+        """
+        ...
+
+    def start(self) -> None:
+        """Start what follows other services, if that was not done yet."""
+        ...
+
+    def stop(self, timeout: float) -> None:
+        """Stop it; *timeout* in seconds."""
+        ...
+
+
+def new_config() -> Any:
+    """Return a configuration object with every option registered."""
+    return core.new_config(_OPTIONS)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """Return options by group, for oslo-config-generator."""
+    from scheduler_service.compute.placement import options as placement
+
+    return [
+        *core.list_opts(_OPTIONS),
+        (placement.GROUP, placement.options()),
+    ]
+
+
+def policy(conf: Any) -> Policy | None:
+    """Return what the policy file says; None where none is named.
+
+    :raises ConfigurationError: it cannot be read, or cannot be followed
+    """
+    if not conf.extender.policy_file:
+        return None
+    from scheduler_service.extenders import adapter
+
+    return adapter.policy(conf)
+
+
+def enabled(conf: Any, store: Store, scheduler: Scheduler) -> list[Adapter]:
+    """Return the adapters that the options of *conf* enable.
+
+    :raises ConfigurationError: an option cannot be used
+    """
+    group = conf.compute
+    made: list[Adapter] = []
+    if (
+        group.enabled
+        or group.api_database
+        or group.use_placement
+        or group.external_scheduler
+    ):
+        from scheduler_service.compute import adapter as compute
+
+        made.append(compute.Adapter(conf, store, scheduler))
+    if conf.kubernetes.enabled or conf.http.bind_port is not None:
+        from scheduler_service.kube import adapter as kube
+
+        made.append(kube.Adapter(conf, store, scheduler))
+    return made

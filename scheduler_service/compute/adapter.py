@@ -1,0 +1,288 @@
+"""The compute service as the options say: followed, served, claimed for."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scheduler_service import conf as core_options
+from scheduler_service.compute import options
+from scheduler_service.compute.changes import Changes
+from scheduler_service.compute.endpoint import ComputeEndpoint
+from scheduler_service.compute.follower.first_pass import FirstPass
+from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
+from scheduler_service.compute.follower.providers import ProviderFollower
+from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
+from scheduler_service.conf.filter_scheduler import GROUP
+from scheduler_service.engine import factory
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.rpc import transport
+from scheduler_service.store.connection import Store
+from scheduler_service.store.records.mirror_progress import Progress
+
+if TYPE_CHECKING:
+    from scheduler_service.http.routes import Listener, Route
+
+_CAUSE = 'mirror'
+
+
+class Adapter:
+    """Serves a compute service, follows its databases and its placement.
+
+    :param conf: parsed options
+    :ivar changes: where its agents' messages about changes arrive
+    :ivar mirror: follows its databases; None: they are not followed
+    :ivar providers: follows placement; None: it is not used
+    :raises ConfigurationError: an option cannot be used
+    """
+
+    def __init__(self, conf: Any, store: Store, scheduler: Scheduler) -> None:
+        options.check(conf)
+        self._scheduler = scheduler
+        self._store = store
+        self._started = False
+        self._endpoint: ComputeEndpoint | None = None
+        self.changes = Changes(scheduler.health)
+        self.mirror: Mirror | None = None
+        self.providers: ProviderFollower | None = None
+        self._orderer: HostOrderer | None = None
+        if conf.compute.external_scheduler:
+            pipeline, how = _ordering(conf)
+            record = scheduler.recorder.put
+            self._orderer = HostOrderer(
+                pipeline, scheduler.snapshot, record, how
+            )
+        if conf.compute.api_database:
+            self._follow(conf)
+
+    def _follow(self, conf: Any) -> None:
+        """Make what follows the databases, and placement if it is used."""
+        store, health = self._store, self._scheduler.health
+        with_placement = conf.compute.use_placement
+        self._first_pass = FirstPass(store, with_placement)
+        if with_placement:
+            self.providers = self._follow_placement(conf)
+        # Daemons may have the same name, but only one may write.
+        name = conf.scheduler.server or platform.node()
+        mirror = self.mirror = Mirror(
+            store,
+            self._mirror_options(conf),
+            health,
+            f'{name[:200]}/{uuid.uuid4().hex[:8]}',
+            self.providers.touch if self.providers else None,
+            lambda: self._first_pass.record(Progress.NOTHING),
+            self._on_hosts_read,
+            self.providers.complete_new if self.providers else list,
+        )
+        self._scheduler.host_state_writer.is_current = lambda: (
+            mirror.is_current
+        )
+        self.changes.subscribe(lambda _: mirror.changed())
+
+    def _on_hosts_read(self) -> None:
+        """Record that the hosts are there; then their capacity is read."""
+        self._first_pass.record(Progress.HOSTS)
+        if self.providers is not None:
+            self.providers.read_all(
+                lambda: self._first_pass.record(Progress.CAPACITY)
+            )
+
+    def _follow_placement(self, conf: Any) -> ProviderFollower:
+        """Have claims made in placement; return what follows providers."""
+        from scheduler_service.compute.placement import options as placement
+        from scheduler_service.compute.placement.claimer import (
+            PlacementClaimer,
+        )
+        from scheduler_service.compute.placement.client import PlacementClient
+        from scheduler_service.compute.placement.sharing import SharedProviders
+
+        store, health = self._store, self._scheduler.health
+        client = PlacementClient(placement.new_adapter(conf))
+        shared = SharedProviders(client, conf.compute.placement_interval)
+        follower = ProviderFollower(
+            store,
+            client,
+            health,
+            conf.compute.placement_interval,
+            lambda: self.mirror is not None and self.mirror.leading,
+            shared,
+        )
+        self._scheduler.claim_with(
+            lambda refuse: PlacementClaimer(
+                client,
+                store,
+                health,
+                refuse,
+                lambda host: follower.touch([host]),
+                shared,
+            )
+        )
+        return follower
+
+    def _mirror_options(self, conf: Any) -> MirrorOptions:
+        group = conf.compute
+        return MirrorOptions(
+            api_database=group.api_database,
+            cell_database=group.cell_database,
+            poll_interval=group.poll_interval,
+            full_interval=group.full_interval,
+            service_down_time=group.service_down_time,
+            connect_timeout=group.connect_timeout,
+            statement_timeout=group.statement_timeout,
+            with_capacity=self.providers is None,
+        )
+
+    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
+        """Return what is served on the bus.
+
+        :param name: of the daemon
+        :param own: transport of the daemon's own interface, which is used
+            where none is configured
+        :return: (transport, target, dispatcher) of each
+        """
+        group = conf.compute
+        if not group.enabled:
+            return []
+        bus = own
+        if group.transport_url:
+            bus = transport.for_server(conf, group.transport_url)
+        self._endpoint = ComputeEndpoint(
+            self._scheduler,
+            self.changes,
+            group.reason == 'full',
+            conf.scheduler.request_max_bytes,
+            group.use_placement,
+        )
+        target = transport.target(
+            group.control_exchange, group.topic, name, fanout=True
+        )
+        return [(bus, target, self._endpoint.dispatcher())]
+
+    def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
+        """Return routes for the HTTP server, and paths that need no token."""
+        group = conf.compute
+        if self._orderer is None:
+            return [], []
+        if group.external_scheduler_bind_port is not None:
+            return [], []
+        from scheduler_service.compute import host_order_api as api
+
+        made = api.routes(self._orderer, conf.http.max_body_bytes)
+        needs_token = group.external_scheduler_authentication
+        return made, [] if needs_token else [*api.PATHS]
+
+    def listeners(self, conf: Any) -> list[Listener]:
+        """Return ports of its own: that for the order of hosts, if it is set.
+
+        :raises ConfigurationError: other machines could connect without a
+            token
+        """
+        group = conf.compute
+        if self._orderer is None or group.external_scheduler_bind_port is None:
+            return []
+        from scheduler_service.compute import host_order_api as api
+        from scheduler_service.http import access
+        from scheduler_service.http.routes import Listener
+
+        host = str(group.external_scheduler_bind_host)
+        guard = access.Guard(None, False, [])
+        if group.external_scheduler_authentication:
+            option = '[compute] external_scheduler_bind_host'
+            guard = access.guard_of(conf.http, bind_host=(option, host))
+        router = api.router(
+            api.routes(self._orderer, conf.http.max_body_bytes),
+            guard,
+            self._scheduler.health,
+            lambda: self._scheduler.snapshot() is not None,
+        )
+        return [
+            Listener(
+                router,
+                (host, group.external_scheduler_bind_port),
+                '[compute] external_scheduler_bind_port',
+            )
+        ]
+
+    def checks(self) -> dict[str, Callable[[], bool]]:
+        """Return no check: readiness takes nothing of the compute service."""
+        return {}
+
+    def is_filled(self) -> bool:
+        """Whether the store has hosts to decide on; else start following.
+
+        :raises StoreUnavailable: our database does not answer
+        """
+        if self.mirror is None:
+            return True
+        health = self._scheduler.health
+        missing = self._first_pass.missing()
+        if not missing:
+            health.recover(_CAUSE)
+            return True
+        health.degrade(
+            _CAUSE,
+            f'no requests are accepted before {missing} were read once',
+            'Hosts of the compute service are known, requests are accepted',
+            logging.INFO,
+        )
+        self.start()
+        return False
+
+    def check(self, conf: Any) -> Callable[[], None]:
+        """Check changed options; return what takes them.
+
+        :raises ConfigurationError: one cannot be used
+        """
+        ordering = _ordering(conf) if self._orderer else None
+
+        def take() -> None:
+            if self._orderer is not None and ordering is not None:
+                self._orderer.use(*ordering)
+            if self._endpoint is not None:
+                self._endpoint.full_reasons = conf.compute.reason == 'full'
+                self._endpoint.limit(conf.scheduler.request_max_bytes)
+            if self.mirror is not None:
+                self.mirror.use(self._mirror_options(conf))
+            if self.providers is not None:
+                self.providers.interval = conf.compute.placement_interval
+
+        return take
+
+    def start(self) -> None:
+        """Start following, unless that was done before."""
+        if self._started:
+            return
+        self._started = True
+        for part in (self.mirror, self.providers):
+            if part is not None:
+                part.start()
+
+    def stop(self, timeout: float) -> None:
+        """Follow no more.
+
+        :param timeout: seconds to wait for what is being written
+        """
+        for part in (self.mirror, self.providers):
+            if part is not None:
+                part.stop(timeout)
+
+
+def _ordering(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
+    """Return what hosts are ordered by that a compute service sends.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    ours, group = conf.compute, conf.filter_scheduler
+    pipeline = HostPipeline(
+        factory.host_filters(conf, group.enabled_filters, GROUP),
+        factory.host_weighers(conf, group.weight_classes, GROUP),
+        core_options.settings(conf),
+        check_room=False,
+    )
+    return pipeline, ExternalOptions(
+        ours.external_weight_multiplier, ours.external_unknown_hosts == 'last'
+    )

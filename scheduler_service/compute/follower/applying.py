@@ -1,0 +1,355 @@
+"""Writes what was read of the compute service's databases into our store.
+
+An :class:`Applier` belongs to the mirror's thread. Only what differs is
+written, in transactions of a few hundred hosts; what is written twice changes
+nothing the second time, so a change that failed halfway is read as a whole
+and applied again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+from sqlalchemy.engine import Connection
+
+from scheduler_service import errors
+from scheduler_service.compute.follower.cells import CellChanges
+from scheduler_service.model import Aggregate, HostReport, Instance
+from scheduler_service.store import schema
+from scheduler_service.store.claims import lifecycle, placement_records
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.faults import first_line
+from scheduler_service.store.reading import loading
+from scheduler_service.store.writing import (
+    admin,
+    host_reports,
+    instance_reports,
+)
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
+
+LOG = logging.getLogger(__name__)
+_HOSTS_AT_ONCE = 500
+_INSTANCES_AT_ONCE = 1000
+_CHUNK = 500
+Complete = Callable[[Sequence[HostReport]], list[HostReport]]
+
+
+class StoredNode(NamedTuple):
+    """A node that the store has."""
+
+    id: int
+    host: str
+    node: str
+    uuid: str
+    state: str
+
+
+class Applier:
+    """Applies changes to a store.
+
+    :param before_each: called before each transaction; it may raise to stop
+    :param complete_new: adds to reports of hosts that are new what others
+        know of them
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        before_each: Callable[[], None],
+        complete_new: Complete = list,
+    ) -> None:
+        self._store = store
+        self._before_each = before_each
+        self._complete_new = complete_new
+        # Hash of the last report of each node that was written.
+        self._written: dict[tuple[str, str], int] = {}
+
+    def forget(self) -> None:
+        """Write everything anew: somebody else may have written since."""
+        self._written.clear()
+
+    def apply(self, changes: CellChanges) -> list[str]:
+        """Apply what changed in a cell.
+
+        :return: the service hosts of which anything is written
+        :raises StoreUnavailable: the database does not answer
+        """
+        touched = self._put_instances(changes)
+        self._remove_instances(changes)
+        stored = self._stored_nodes(changes)
+        wanted = {(one.host, one.node): one for one in changes.reports}
+        gone = [
+            one
+            for key, one in stored.items()
+            if key not in wanted or one.uuid != wanted[key].changes.get('uuid')
+        ]
+        self.remove_nodes(gone)
+        hashes = {
+            (one.host, one.node): hash(msgspec.json.encode(one.changes))
+            for one in changes.reports
+        }
+        reports = changes.reports
+        if changes.hosts is None:
+            # What claims hold was taken into account at each change.
+            reports = [
+                one
+                for one in reports
+                if self._written.get(key := (one.host, one.node))
+                != hashes[key]
+                or key not in stored
+            ]
+        for part in in_chunks(reports, _HOSTS_AT_ONCE):
+            new = [one for one in part if (one.host, one.node) not in stored]
+            known = [one for one in part if (one.host, one.node) in stored]
+            completed = self._complete_new(new) if new else []
+            self._write_reports([*known, *completed])
+        touched |= {one.host for one in reports}
+        self._written.update(hashes)
+        return sorted(touched)
+
+    def _write(self, work: Callable[[Writer], Any]) -> Any:
+        self._before_each()
+        return self._store.write(work)
+
+    def _write_reports(self, reports: Sequence[HostReport]) -> None:
+        """Write reports together; each by itself where that fails."""
+        try:
+            self._write(lambda writer: host_reports.write(writer, reports))
+        except db_exception.DBError as fault:
+            if len(reports) == 1:
+                LOG.warning(
+                    'Host %s cannot be mirrored: %s',
+                    reports[0].host,
+                    first_line(fault),
+                )
+                return
+            for report in reports:
+                self._write_reports([report])
+
+    def _put_instances(self, changes: CellChanges) -> set[str]:
+        """Write instances that differ; return the hosts that they are on."""
+        wanted = {one.uuid: one for one in changes.instances}
+        with self._store.reading() as conn:
+            stored = {
+                one.uuid: (one, state)
+                for one, state in _documents(conn, changes, wanted)
+            }
+            moving = loading.bound_for(
+                conn, None if changes.hosts is None else sorted(wanted)
+            )
+        differ = [
+            one
+            for uuid, one in wanted.items()
+            if uuid not in stored
+            or uuid in moving
+            or stored[uuid][1] == 'claimed'
+            or not _is_same(stored[uuid][0], one)
+        ]
+        for part in in_chunks(differ, _INSTANCES_AT_ONCE):
+            self._write_instances(part)
+        return {one.host for one in differ}
+
+    def _write_instances(self, part: list[Instance]) -> None:
+        self._write(lambda writer: instance_reports.put(writer, part))
+
+    def _remove_instances(self, changes: CellChanges) -> None:
+        """Remove instances that are gone from where the store has them.
+
+        One that is claimed and on no host yet is being built, and stays,
+        unless it failed.
+        """
+        listed = {one.uuid for one in changes.instances}
+        left = defaultdict(set)
+        with self._store.reading() as conn:
+            for uuid, host in _reported(conn, changes):
+                if uuid not in listed:
+                    left[host].add(uuid)
+            for uuid, host, state in _placed(conn, changes.gone):
+                if state != 'claimed' and uuid not in listed:
+                    left[host].add(uuid)
+        for host, uuids in left.items():
+            self._remove_from(host, sorted(uuids))
+        failed = [uuid for uuid in changes.failed if uuid not in listed]
+        for part in in_chunks(failed, _CHUNK):
+            self._forget(part)
+
+    def _remove_from(self, host: str, uuids: list[str]) -> None:
+        def work(writer: Writer) -> None:
+            # What they have in placement is the compute service's.
+            placement_records.forget(writer.conn, uuids)
+            lifecycle.remove_from_host(writer, host, uuids, starting_stay=True)
+
+        self._write(work)
+
+    def _forget(self, uuids: list[str]) -> None:
+        """Release what instances that are gone hold, and remove them."""
+        with self._store.reading() as conn:
+            known = [uuid for uuid, _, _ in _placed(conn, uuids)]
+        if not known:
+            return
+
+        def work(writer: Writer) -> None:
+            placement_records.forget(writer.conn, known, ended=True)
+            lifecycle.release(writer, known)
+            instance_rows.remove(writer, known)
+
+        self._write(work)
+
+    def _stored_nodes(
+        self, changes: CellChanges
+    ) -> dict[tuple[str, str], StoredNode]:
+        """Return the nodes of the store that the changes are about."""
+        table = schema.hosts
+        if changes.hosts is not None:
+            hosts = changes.hosts | {one.host for one in changes.reports}
+            return self._nodes_where(table.c.host, sorted(hosts))
+        cell = self._nodes_where(table.c.cell_uuid, [changes.cell.uuid])
+        # Nodes may have been in another cell, or in none.
+        names = sorted({one.host for one in changes.reports})
+        return {**cell, **self._nodes_where(table.c.host, names)}
+
+    def _nodes_where(
+        self, column: Any, values: Iterable[str]
+    ) -> dict[tuple[str, str], StoredNode]:
+        table = schema.hosts
+        query = sa.select(
+            table.c.id, table.c.host, table.c.node, table.c.uuid, table.c.state
+        )
+        found: dict[tuple[str, str], StoredNode] = {}
+        with self._store.reading() as conn:
+            for part in in_chunks(values, _CHUNK):
+                for row in conn.execute(query.where(column.in_(part))):
+                    found[row.host, row.node] = StoredNode(*row)
+        return found
+
+    def remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
+        """Remove nodes; those that still hold claims are down instead."""
+        if not nodes:
+            return
+        table = schema.allocations
+        busy: set[int] = set()
+        with self._store.reading() as conn:
+            for part in in_chunks([one.id for one in nodes], _CHUNK):
+                query = sa.select(table.c.host_id).distinct()
+                busy.update(
+                    conn.execute(query.where(table.c.host_id.in_(part)))
+                    .scalars()
+                )  # fmt: skip
+        free = [one.id for one in nodes if one.id not in busy]
+        try:
+            for part in in_chunks(free, _CHUNK):
+                self._remove_ids(part)
+        except errors.Conflict as error:
+            # Claimed just now: the next whole read tries again.
+            LOG.warning('A host that is gone is not removed: %s', error)
+        self.mark_down([one for one in nodes if one.id in busy])
+
+    def _remove_ids(self, ids: list[int]) -> None:
+        self._write(lambda writer: host_rows.remove(writer, ids))
+
+    def mark_down(self, nodes: Iterable[StoredNode]) -> int:
+        """Mark nodes as down; return how many were up."""
+        nodes = list(nodes)
+        for one in nodes:
+            self._written.pop((one.host, one.node), None)
+        up = [
+            HostReport(one.host, one.node, {'state': 'down'})
+            for one in nodes
+            if one.state == 'up'
+        ]
+        for part in in_chunks(up, _HOSTS_AT_ONCE):
+            self._write_reports(part)
+        return len(up)
+
+    def mark_cell_down(self, cell_uuid: str) -> int:
+        """Mark all nodes of a cell as down; return how many were up."""
+        column = schema.hosts.c.cell_uuid
+        return self.mark_down(self._nodes_where(column, [cell_uuid]).values())
+
+    def remove_other_cells(self, cells: Iterable[str]) -> None:
+        """Remove the nodes of cells that are none of these.
+
+        Hosts that are in no cell were added by hand, and stay.
+        """
+        column = schema.hosts.c.cell_uuid
+        query = sa.select(column).distinct().where(column.is_not(None))
+        with self._store.reading() as conn:
+            known = set(conn.execute(query).scalars())
+        left = sorted(known - set(cells))
+        if left:
+            self.remove_nodes([*self._nodes_where(column, left).values()])
+
+    def put_aggregates(self, aggregates: Sequence[Aggregate]) -> int:
+        """Make the store have these aggregates; return how many differed."""
+        wanted = {one.id for one in aggregates}
+
+        def work(writer: Writer) -> int:
+            stored = loading.aggregates(writer.conn)
+            gone = [one.id for one in stored if one.id not in wanted]
+            if gone:
+                aggregate_rows.remove(writer, gone)
+            return len(gone) + admin.put_aggregates(writer, aggregates)
+
+        return int(self._write(work))
+
+
+def _documents(
+    conn: Connection, changes: CellChanges, wanted: Iterable[str]
+) -> list[tuple[Instance, str]]:
+    uuids = None if changes.hosts is None else sorted(wanted)
+    return loading.instance_documents(conn, uuids)
+
+
+def _is_same(stored: Instance, wanted: Instance) -> bool:
+    """Whether the store has an instance as it is read.
+
+    What its request said of it, and its rows do not, is kept.
+    """
+    return all(
+        getattr(stored, name)
+        == (getattr(wanted, name) or getattr(stored, name))
+        for name in ('project_id', 'image_id', 'availability_zone', 'flavor')
+    ) and (
+        stored.host,
+        stored.hypervisor_hostname,
+        stored.task_state,
+    ) == (wanted.host, wanted.hypervisor_hostname, wanted.task_state)
+
+
+def _reported(
+    conn: Connection, changes: CellChanges
+) -> Iterable[tuple[str, str]]:
+    """Yield (uuid, host) of instances that hosts of the changes have."""
+    table, hosts = schema.instances, schema.hosts
+    query = sa.select(table.c.uuid, table.c.host).where(
+        table.c.state != 'claimed'
+    )
+    if changes.hosts is None:
+        mine = sa.select(hosts.c.host).where(
+            hosts.c.cell_uuid == changes.cell.uuid
+        )
+        for row in conn.execute(query.where(table.c.host.in_(mine))):
+            yield row.uuid, row.host
+        return
+    for part in in_chunks(sorted(changes.hosts), _CHUNK):
+        for row in conn.execute(query.where(table.c.host.in_(part))):
+            yield row.uuid, row.host
+
+
+def _placed(
+    conn: Connection, uuids: Sequence[str]
+) -> Iterable[tuple[str, str, str]]:
+    """Yield (uuid, host, state) of the instances that the store has."""
+    table = schema.instances
+    query = sa.select(table.c.uuid, table.c.host, table.c.state)
+    for part in in_chunks(uuids, _CHUNK):
+        for row in conn.execute(query.where(table.c.uuid.in_(part))):
+            yield row.uuid, row.host, row.state

@@ -1,0 +1,407 @@
+"""Follows the compute service's databases, for all daemons of a store.
+
+Owns the thread that reads and writes. :meth:`Mirror.changed` and
+:meth:`Mirror.use` may be called by any thread; all else belongs to the
+mirror's own, but for the cells, which are read side by side by threads that it
+waits for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.compute.follower import queries, translation
+from scheduler_service.compute.follower.applying import Applier, Complete
+from scheduler_service.compute.follower.cells import (
+    OVERLAP_S,
+    CellChanges,
+    CellReader,
+    Known,
+)
+from scheduler_service.compute.follower.databases import (
+    ReadOnlyDatabase,
+    filled_in,
+)
+from scheduler_service.compute.follower.queries import Cell, Fingerprint
+from scheduler_service.engine.health import Health
+from scheduler_service.store.connection import Store
+from scheduler_service.store.faults import first_line
+from scheduler_service.store.records.leases import Lease, LeaseLost
+
+LOG = logging.getLogger(__name__)
+_API = 'compute-api-database'
+_LEASE = 'mirror'
+# Hints that come together wake the thread once.
+_SETTLE_S = 0.03
+_READERS = 8
+# What was read so long ago is not current, in seconds; or three times as long
+# ago as it is read.
+_CURRENT_S = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """What is followed, and how; times in seconds.
+
+    :ivar api_database: URL of the API database
+    :ivar cell_database: URL of which the parts fill in templates of cells
+    :ivar with_capacity: false: placement gives totals, use and ratios
+    """
+
+    api_database: str
+    cell_database: str | None = None
+    poll_interval: float = 1.0
+    full_interval: float = 300.0
+    service_down_time: float = 60.0
+    connect_timeout: float = 3.0
+    statement_timeout: float = 20.0
+    with_capacity: bool = True
+
+
+def _do_nothing() -> None:
+    """Do nothing: nobody needs to know."""
+
+
+class Mirror:
+    """A thread that keeps our store like the compute service's databases.
+
+    :param holder: this daemon's name, which no other has
+    :param on_hosts: called with service hosts that were read again
+    :param on_lead: called when this daemon becomes the one that writes
+    :param on_pass: called after its first complete pass as that one
+    :param complete_new: adds to reports of hosts that are new what others
+        know of them
+    :raises ConfigurationError: a URL cannot be used
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        options: MirrorOptions,
+        health: Health,
+        holder: str,
+        on_hosts: Callable[[Sequence[str]], None] | None = None,
+        on_lead: Callable[[], None] = _do_nothing,
+        on_pass: Callable[[], None] = _do_nothing,
+        complete_new: Complete = list,
+    ) -> None:
+        self._options = options
+        # Options to take at the next turn.
+        self._next: MirrorOptions | None = None
+        self._health = health
+        self._on_hosts = on_hosts
+        self._on_lead = on_lead
+        self._on_pass = on_pass
+        self._lease = Lease(store, _LEASE, holder)
+        self._applier = Applier(store, self._lease.keep, complete_new)
+        self._api = self._database(options.api_database)
+        self._cells: dict[Cell, CellReader] = {}
+        self._known: dict[int, Known] = {}
+        self._fingerprints: dict[str, Fingerprint] = {}
+        self._has_cells = False
+        # Whether a cell cannot be read since its URL cannot be used.
+        self._lacks_cell = False
+        # Monotonic time before the last turn that read all there is.
+        self._current_at = -1e9
+        self._leading = False
+        self._passed = False
+        self._stopping = False
+        self._wakeup = threading.Event()
+        self._readers = ThreadPoolExecutor(_READERS, 'cells')
+        self._thread = threading.Thread(
+            target=self._run, name='mirror', daemon=True
+        )
+
+    @property
+    def leading(self) -> bool:
+        """Whether this daemon is the one that writes."""
+        return self._leading
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this daemon writes, and has just read every database."""
+        longest = max(_CURRENT_S, 3 * self._options.poll_interval)
+        age = time.monotonic() - self._current_at
+        return self._leading and age < longest
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread, and let another daemon go on at once.
+
+        :param timeout: seconds to wait for it
+        """
+        self._stopping = True
+        self._wakeup.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def use(self, options: MirrorOptions) -> None:
+        """Follow by other options from the next turn on.
+
+        Where they differ, connections are made anew and everything is read.
+
+        :param options: with the same databases
+        """
+        self._next = options
+        self._wakeup.set()
+
+    def changed(self) -> None:
+        """Look for changes at once: somebody said that there are some."""
+        self._wakeup.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._take_options()
+                self._turn()
+            except LeaseLost:
+                self._lead(False)
+            except errors.StoreUnavailable:
+                # The engine's thread logs that the database is unreachable.
+                LOG.debug('The mirror waits until the database is reachable')
+                self._read_all_again()
+            except Exception:
+                LOG.exception('Hosts could not be mirrored')
+                self._read_all_again()
+            self._wakeup.wait(self._options.poll_interval)
+            self._wakeup.clear()
+            time.sleep(_SETTLE_S)
+        self._close()
+
+    def _take_options(self) -> None:
+        """Take the options that were set since the last turn."""
+        options, self._next = self._next, None
+        if options not in (None, self._options):
+            self._disconnect()
+            self._options = options
+            self._api = self._database(options.api_database)
+
+    def _close(self) -> None:
+        if self._leading:
+            try:
+                self._lease.give_up()
+            except errors.StoreUnavailable:
+                LOG.debug('The lease of the mirror expires by itself')
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close all connections; cells get new readers at the next turn."""
+        self._api.close()
+        for reader in self._cells.values():
+            reader.close()
+        self._cells = {}
+
+    def _turn(self) -> None:
+        leading = self._lease.take()
+        if leading != self._leading:
+            self._lead(leading)
+        if leading:
+            start = time.perf_counter()
+            complete = self.poll()
+            self._health.time('mirror', time.perf_counter() - start)
+            if complete and not self._passed:
+                self._on_pass()
+                self._passed = True
+
+    def _lead(self, leading: bool) -> None:
+        LOG.info(
+            'Hosts are mirrored by %s daemon',
+            'this' if leading else 'another',
+        )
+        self._read_all_again()
+        self._passed = False
+        if leading:
+            self._on_lead()
+        self._leading = leading
+
+    def _read_all_again(self) -> None:
+        self._fingerprints = {}
+        self._applier.forget()
+        for reader in self._cells.values():
+            reader.reset()
+
+    def poll(self) -> bool:
+        """Look for changes once, and apply them.
+
+        :return: whether the API database and a cell were read; cells that
+            cannot be read are left out
+        :raises StoreUnavailable: our own database does not answer
+        """
+        began = time.monotonic()
+        found = self._follow_api()
+        reads = [
+            (cell, reader, self._readers.submit(reader.read, known))
+            for cell, reader in self._cells.items()
+            if (known := self._known.get(cell.id)) is not None
+        ]
+        answered = not self._has_cells
+        is_whole = found and not self._lacks_cell
+        for cell, reader, read in reads:
+            cause = f'cell {cell.name}'
+            try:
+                changes = read.result()
+            except Exception as fault:
+                self._leave_out(cell, reader, cause, fault)
+                is_whole = False
+                continue
+            answered = True
+            self._health.recover(cause)
+            if changes is not None:
+                self._apply(reader, changes)
+        if is_whole:
+            self._current_at = began
+        return found and answered
+
+    def _apply(self, reader: CellReader, changes: CellChanges) -> None:
+        """Apply changes; where that fails, the cell is read as a whole."""
+        try:
+            touched = self._applier.apply(changes)
+        except Exception:
+            reader.reset()
+            raise
+        if self._on_hosts is not None and touched:
+            self._on_hosts(touched)
+
+    def _leave_out(
+        self, cell: Cell, reader: CellReader, cause: str, fault: Exception
+    ) -> None:
+        """Leave a cell out until it can be read again: its hosts are down."""
+        if not isinstance(fault, sa.exc.SQLAlchemyError | OSError):
+            LOG.error('Cell %s cannot be read', cell.name, exc_info=fault)
+        self._health.degrade(
+            cause,
+            f'cell {cell.name} is left out, its database does not answer: '
+            f'{_words(fault)}',
+            f'Cell {cell.name} is read again',
+        )
+        reader.reset()
+        self._applier.mark_cell_down(cell.uuid)
+
+    def _follow_api(self) -> bool:
+        """Read of the API database what changed.
+
+        Where it does not answer, what is known of it stays.
+
+        :return: whether it answered
+        """
+        try:
+            with self._api.reading() as conn:
+                cells = queries.cells(conn)
+                found = queries.fingerprints(conn)
+                changed = self._changed_tables(found)
+                if changed or cells != [*self._cells]:
+                    mappings = queries.host_mappings(conn)
+                    flavors = queries.flavor_ids(conn)
+                    rows = queries.aggregates(conn)
+        except sa.exc.SQLAlchemyError as fault:
+            self._health.degrade(
+                _API,
+                f'API database of the compute service unreachable: '
+                f'{_words(fault)}',
+                'API database of the compute service reachable again',
+            )
+            return False
+        self._health.recover(_API)
+        if not changed and cells == [*self._cells]:
+            return True
+        self._use_cells(cells, mappings, flavors)
+        self._put_aggregates(rows)
+        self._fingerprints = found
+        return True
+
+    def _put_aggregates(self, rows: Any) -> None:
+        aggregates, left_out = translation.aggregates(*rows)
+        if left_out:
+            self._health.degrade(
+                'aggregates',
+                f'{len(left_out)} left out: {left_out[0]}',
+                'All aggregates are mirrored',
+            )
+        else:
+            self._health.recover('aggregates')
+        self._applier.put_aggregates(aggregates)
+
+    def _changed_tables(self, found: Mapping[str, Fingerprint]) -> bool:
+        """Whether tables changed, or may have since they were last read.
+
+        Times are of whole seconds: what changed just now may change again
+        and look the same.
+        """
+        now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+        fresh = now - datetime.timedelta(seconds=OVERLAP_S)
+        return self._fingerprints != found or any(
+            one.newest is not None and one.newest >= fresh
+            for one in found.values()
+        )
+
+    def _use_cells(
+        self,
+        cells: Sequence[Cell],
+        mappings: Mapping[str, int],
+        flavors: Mapping[int, str],
+    ) -> None:
+        """Read these cells from now on, and forget the hosts of others."""
+        self._has_cells = bool(cells)
+        readers = {}
+        for cell in cells:
+            reader = self._cells.get(cell) or self._reader(cell)
+            if reader is None:
+                continue
+            readers[cell] = reader
+            mine = frozenset(h for h, number in mappings.items()
+                             if number == cell.id)  # fmt: skip
+            known = self._known.get(cell.id)
+            if known is None or known.hosts != mine:
+                reader.reset()
+            self._known[cell.id] = Known(mine, flavors)
+        for cell, reader in self._cells.items():
+            if readers.get(cell) is not reader:
+                reader.close()
+        self._cells = readers
+        self._lacks_cell = len(readers) < len(cells)
+        self._applier.remove_other_cells([one.uuid for one in cells])
+
+    def _reader(self, cell: Cell) -> CellReader | None:
+        """Return a reader of a cell; None where its URL cannot be used."""
+        options = self._options
+        base = options.cell_database or options.api_database
+        try:
+            database = self._database(filled_in(cell.url, base))
+        except errors.ConfigurationError as error:
+            self._health.degrade(
+                f'cell {cell.name}', f'cell {cell.name} is left out: {error}'
+            )
+            self._applier.mark_cell_down(cell.uuid)
+            return None
+        return CellReader(
+            cell,
+            database,
+            options.service_down_time,
+            options.full_interval,
+            options.with_capacity,
+        )
+
+    def _database(self, url: str) -> ReadOnlyDatabase:
+        options = self._options
+        return ReadOnlyDatabase(
+            url, options.connect_timeout, options.statement_timeout
+        )
+
+
+def _words(fault: Exception) -> str:
+    """Return the driver's words of a fault, on one line."""
+    return first_line(getattr(fault, 'orig', None) or fault)

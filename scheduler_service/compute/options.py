@@ -1,0 +1,281 @@
+"""Options of the [compute] group: its interface and its databases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+from scheduler_service import errors
+
+GROUP = 'compute'
+
+OPTS = [
+    cfg.BoolOpt(
+        'enabled',
+        default=False,
+        help="""
+Whether the daemon serves the scheduler interface of the compute service.
+
+Conductors of the compute service then get hosts from this daemon, without a
+change on their side. The interface is guarded by the permissions of the
+broker, not by the policy.
+
+Related options:
+
+* ``[scheduler] topic``, which has to differ from ``topic`` where both
+  interfaces are on one virtual host
+""",
+    ),
+    cfg.StrOpt(
+        'transport_url',
+        default=None,
+        secret=True,
+        sample_default='rabbit://scheduler:password@host:5672/nova',
+        help="""
+The message bus of the compute service.
+
+By default that of the daemon's own interface, ``[DEFAULT] transport_url``.
+""",
+    ),
+    cfg.StrOpt(
+        'control_exchange',
+        default='nova',
+        help='The exchange that the compute service publishes requests to.',
+    ),
+    cfg.StrOpt(
+        'topic',
+        default='scheduler',
+        help="""
+The topic that the compute service publishes requests to.
+
+Every service that consumes from this topic on the same virtual host gets a
+share of its requests, whatever its exchange.
+""",
+    ),
+    cfg.StrOpt(
+        'reason',
+        mutable=True,
+        default='short',
+        choices=[
+            ('short', 'one sentence that says nothing of capacity'),
+            ('full', 'every filter with the number of hosts that it left'),
+        ],
+        help="""
+How much of the reason callers get when there is no host.
+
+It becomes the fault of the instance, which its tenant reads. The decision log
+has all of it in any case.
+""",
+    ),
+    cfg.BoolOpt(
+        'external_scheduler',
+        default=False,
+        help="""
+Whether the HTTP server answers ``POST /scheduler/nova/external``.
+
+Compute services that ask an external scheduler for the order of hosts call
+it. Share and block storage services have ``/scheduler/manila/external`` and
+``/scheduler/cinder/external``. Nothing is claimed.
+
+Related options:
+
+* ``[http] bind_port``, or ``external_scheduler_bind_port``
+""",
+    ),
+    cfg.PortOpt(
+        'external_scheduler_bind_port',
+        default=None,
+        sample_default=9394,
+        help="""
+The port of a listener for these calls alone.
+
+It serves nothing else but ``/healthcheck``, and the server of ``[http]`` does
+not answer these calls then. Certificate and limits are those of ``[http]``.
+Unset, the server of ``[http]`` answers them.
+""",
+    ),
+    cfg.HostAddressOpt(
+        'external_scheduler_bind_host',
+        default='127.0.0.1',
+        help="""
+The address of that listener.
+
+Any but a loopback address needs ``[http] token_file`` or ``ca_file``, or
+``external_scheduler_authentication`` turned off.
+""",
+    ),
+    cfg.BoolOpt(
+        'external_scheduler_authentication',
+        mutable=True,
+        default=True,
+        help="""
+Whether those calls need the token or the client certificate of ``[http]``.
+
+Their callers send neither. Turn it off only where the network lets nobody
+else call.
+""",
+    ),
+    cfg.FloatOpt(
+        'external_weight_multiplier',
+        mutable=True,
+        default=1.0,
+        help="""
+Multiplier of the weights that come with those calls.
+
+They count like those of one more weigher.
+""",
+    ),
+    cfg.StrOpt(
+        'external_unknown_hosts',
+        mutable=True,
+        default='last',
+        choices=[
+            ('last', 'they come last, in the order in which they were sent'),
+            ('dropped', 'they are left out'),
+        ],
+        help='What becomes of their hosts that the store does not know.',
+    ),
+    cfg.StrOpt(
+        'api_database',
+        default=None,
+        secret=True,
+        sample_default='mysql+pymysql://reader:secret@10.0.0.1/nova_api',
+        help="""
+The URL of the compute service's API database, from which hosts are mirrored.
+
+Cells, hosts, services, instances and aggregates are read from it and from the
+databases of the cells, and followed as they change. It is only read: a user
+with the right to SELECT is enough. Unset: nothing is mirrored.
+
+Related options:
+
+* ``cell_database``
+* ``[database] connection``, our own database, which is another one
+""",
+    ),
+    cfg.StrOpt(
+        'cell_database',
+        default=None,
+        secret=True,
+        sample_default='mysql+pymysql://reader:secret@10.0.0.1/nova',
+        help="""
+The URL of which the parts fill in the URLs of the cells' databases.
+
+Cell mappings may be templates, such as
+``{scheme}://{username}:{password}@{hostname}/nova_cell1``. The compute service
+takes the parts from its ``[database] connection``. Unset: they are those of
+``api_database``.
+""",
+    ),
+    cfg.BoolOpt(
+        'use_placement',
+        default=False,
+        help="""
+Whether capacity comes from the placement service, and claims go to it.
+
+Possible values:
+
+* false: totals and use are those of compute nodes; a claim is complete once
+  it is in our own store
+* true: totals, use, traits and other resources are those of resource
+  providers; a claim is complete once the placement service has the allocations
+
+Related options:
+
+* ``api_database``, which has to be set
+* the group ``[placement]``
+""",
+    ),
+    cfg.FloatOpt(
+        'placement_interval',
+        mutable=True,
+        default=60.0,
+        min=1.0,
+        help="""
+How often all resource providers are read, in seconds.
+
+Those of hosts that changed are read at once.
+""",
+    ),
+    cfg.FloatOpt(
+        'poll_interval',
+        mutable=True,
+        default=1.0,
+        min=0.05,
+        help='How often the databases are asked for changes, in seconds.',
+    ),
+    cfg.FloatOpt(
+        'full_interval',
+        mutable=True,
+        default=300.0,
+        min=1.0,
+        help="""
+How often the databases are read as a whole, in seconds.
+
+What a look for changes missed, such as rows that were removed by hand or
+written by a host whose clock is wrong, is found then.
+""",
+    ),
+    cfg.FloatOpt(
+        'service_down_time',
+        mutable=True,
+        default=60.0,
+        min=1.0,
+        help="""
+After how many seconds without a sign of life a compute service is down.
+
+The same as the compute service's own option of this name, which nova-compute
+and nova-scheduler read from [DEFAULT]. The time is compared with the clock of
+the daemon's host.
+""",
+    ),
+    cfg.FloatOpt(
+        'connect_timeout',
+        mutable=True,
+        default=3.0,
+        min=1.0,
+        help='How long a connection to one of them may take, in seconds.',
+    ),
+    cfg.FloatOpt(
+        'statement_timeout',
+        mutable=True,
+        default=20.0,
+        min=1.0,
+        help="""
+How long one of them may work at a statement, in seconds.
+
+A cell that does not answer in time is left out: its hosts are down until it
+answers again.
+""",
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register this module's options on *conf*."""
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def check(conf: Any) -> None:
+    """Check that options of the group go together, and with others.
+
+    A queue is named by its topic alone: on one virtual host, each interface
+    would get a share of the other one's requests.
+
+    :raises ConfigurationError: both interfaces would share a queue, or
+        placement is to be used without the compute service's databases
+    """
+    group = conf.compute
+    if group.use_placement and not group.api_database:
+        raise errors.ConfigurationError(
+            '[compute] use_placement needs [compute] api_database: '
+            'providers are found by the uuids of compute nodes'
+        )
+    if not group.enabled or group.transport_url:
+        return
+    if group.topic == conf.scheduler.topic:
+        raise errors.ConfigurationError(
+            f'[scheduler] topic and [compute] topic are both {group.topic}: '
+            'set [scheduler] topic to another one, or [compute] transport_url'
+        )

@@ -1,0 +1,486 @@
+"""Completes claims by allocations in the placement service.
+
+The engine's thread hands claims over and goes on. Threads of
+:class:`PlacementClaimer` take as many waiting claims as fit into one call; see
+``placement_queue``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from scheduler_service import errors
+from scheduler_service.compute.placement import candidates, claims
+from scheduler_service.compute.placement.candidates import Tree
+from scheduler_service.compute.placement.claims import Outcome, Wanted
+from scheduler_service.compute.placement.client import PlacementClient
+from scheduler_service.compute.placement.journal import PlacementJournal
+from scheduler_service.compute.placement.limits import check_claimable
+from scheduler_service.compute.placement.queue import (
+    MOST_AT_ONCE,
+    Call,
+    PlacementQueue,
+)
+from scheduler_service.compute.placement.sharing import SharedProviders
+from scheduler_service.compute.placement.task import ClaimTask
+from scheduler_service.compute.placement.trees import TreeClaims, with_tree
+from scheduler_service.compute.placement.undoing import PlacementUndoer
+from scheduler_service.engine.futures import RequestReturned
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.ports import Refuse
+from scheduler_service.model import Placement
+from scheduler_service.store.connection import Store
+
+LOG = logging.getLogger(__name__)
+_THREADS = 4
+# How long what is under way is waited for at the end, in seconds.
+_STOP_S = 5.0
+# What was made is recorded after this time at the latest, in seconds.
+_RECORD_S = 0.2
+# How long it is waited before the database is asked again, in seconds.
+_AWAY_S = 0.5
+_GOOD = (Outcome.MADE, Outcome.THERE)
+
+
+class PlacementClaimer:
+    """Threads that make allocations.
+
+    :param refuse: replies to a job with an error
+    :param on_misfit: called with a service host that has less room than the
+        store says
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        store: Store,
+        health: Health,
+        refuse: Refuse,
+        on_misfit: Callable[[str], None],
+        shared: SharedProviders,
+    ) -> None:
+        self._on_misfit = on_misfit
+        self._client = client
+        self._undoer = PlacementUndoer(store, client, health)
+        self._trees = TreeClaims(client, shared, self._undoer, self._claim)
+        self._shared = shared
+        self._store = store
+        self._health = health
+        self._refuse = refuse
+        self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
+        self._stopping = threading.Event()
+        self.together = self._queue.together
+        self.gather_s = self._queue.gather_s
+        self._threads = [
+            threading.Thread(
+                target=self._run, name=f'placement-{number}', daemon=True
+            )
+            for number in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether claims are being completed."""
+        return self._queue.has_pending
+
+    def notify(self, on_call_end: Callable[[], None]) -> None:
+        """Have it said when a call ended; see :meth:`gather_s`."""
+        self._queue.on_call_end = on_call_end
+
+    check = staticmethod(check_claimable)
+
+    def complete(
+        self,
+        job: HostJob,
+        placements: Sequence[Placement],
+        repeated: bool,
+        on_done: Callable[[], None],
+        on_failure: Callable[[errors.SchedulerError], None],
+    ) -> None:
+        """Hand claims over to the threads."""
+        request = job.request
+        user = request.user_id
+        if user is None and job.caller is not None:
+            user = job.caller.credentials.get('user_id')
+        is_tree = candidates.is_needed(request)
+        wanted = []
+        hosts = {}
+        for one in placements:
+            tree = None
+            if not is_tree:
+                tree = self._share(one, request.own_resources)
+            for uuid in tree.allocations if tree else ():
+                hosts[uuid] = one.selected.host
+            hosts[one.selected.uuid] = one.selected.host
+            wanted.append(
+                Wanted(
+                    one.instance_uuid,
+                    one.selected.uuid,
+                    request.own_resources,
+                    request.project_id,
+                    user,
+                    job.move,
+                    tree,
+                )
+            )
+        task = ClaimTask(
+            job,
+            wanted,
+            placements,
+            hosts,
+            repeated,
+            is_tree,
+            on_done,
+            on_failure,
+        )
+        self._queue.put(task)
+
+    def _share(
+        self, placement: Placement, resources: Mapping[str, int]
+    ) -> Tree | None:
+        """Say in a placement what others share with its hosts.
+
+        :return: what is claimed; None: all is of the host's own provider
+        """
+        tree = self._shared.tree(placement.selected.uuid, resources)
+        placement.selected = with_tree(placement.selected, tree)
+        placement.alternates = [
+            with_tree(one, self._shared.tree(one.uuid, resources))
+            for one in placement.alternates
+        ]
+        return tree
+
+    def stop(self) -> None:
+        """End the threads once they have done what they are at."""
+        self._stopping.set()
+        self._queue.stop()
+        deadline = time.monotonic() + _STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        journal = PlacementJournal(self._store)
+        while True:
+            call = self._queue.take(_RECORD_S if journal.has_pending else None)
+            if call is None:
+                journal.flush()
+                continue
+            try:
+                if not call.tasks:
+                    break
+                self._complete(call, journal)
+            finally:
+                self._queue.done(call)
+        journal.close()
+
+    def _complete(
+        self, call: Call[ClaimTask], journal: PlacementJournal
+    ) -> None:
+        """Complete the tasks of a call, once what they intend is recorded."""
+        plain: list[ClaimTask] = []
+        trees: list[ClaimTask] = []
+        joined = list(call.tasks)
+        while joined:
+            current = self._unexpired(joined)
+            trees += [one for one in current if one.is_tree]
+            plain += self._intend(
+                [one for one in current if not one.is_tree], journal
+            )
+            joined = self._queue.begin(call)
+        for task in trees:
+            self._complete_tree(task, journal)
+        if plain:
+            self._complete_plain(plain, journal, lambda: self._queue.end(call))
+
+    def _unexpired(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
+        """Return the tasks that somebody waits for; fail the others."""
+        kept = []
+        for task in tasks:
+            if task.job.expired():
+                self._fail(task, errors.TooLate())
+            else:
+                kept.append(task)
+        return kept
+
+    def _intend(
+        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
+    ) -> list[ClaimTask]:
+        """Record what allocations are to be made; return whose were.
+
+        Each is recorded by itself where that fails for all.
+        """
+        if not tasks:
+            return []
+        if len(tasks) > 1:
+            try:
+                for task in tasks:
+                    if task.repeated:
+                        _use_recorded(task, journal)
+                journal.intend(
+                    [one for task in tasks for one in task.wanted],
+                    all(task.fresh for task in tasks),
+                )
+            except Exception:
+                alone = [self._intend([task], journal) for task in tasks]
+                return [task for found in alone for task in found]
+            return list(tasks)
+        (task,) = tasks
+        try:
+            self._intend_alone(task, journal)
+        except Exception as fault:
+            self._fail(task, fault)
+            return []
+        return [task]
+
+    def _intend_alone(
+        self, task: ClaimTask, journal: PlacementJournal
+    ) -> None:
+        """Record it for one task; wait for the database as others do."""
+        while True:
+            try:
+                if task.repeated:
+                    _use_recorded(task, journal)
+                journal.intend_patiently(task.wanted, task.fresh)
+                return
+            except errors.StoreUnavailable:
+                if task.job.expired() or self._stopping.wait(_AWAY_S):
+                    raise
+
+    def _complete_plain(
+        self,
+        tasks: Sequence[ClaimTask],
+        journal: PlacementJournal,
+        on_made: Callable[[], None],
+    ) -> None:
+        """Complete tasks that take amounts of the hosts' own providers.
+
+        :param on_made: called once the placement service has answered, so
+            that the next call need not wait for the replies of this one
+        """
+        wanted = [one for task in tasks for one in task.wanted]
+        try:
+            found = self._make(tasks, journal)
+        except errors.PlacementUnavailable as fault:
+            journal.unanswered(wanted)
+            journal.flush()
+            for task in tasks:
+                self._fail(task, fault)
+            return
+        except Exception as fault:
+            if len(tasks) == 1:
+                journal.unanswered(wanted)
+                journal.flush()
+                self._fail(tasks[0], fault)
+            else:
+                for task in tasks:
+                    self._complete_plain([task], journal, _do_nothing)
+            return
+        on_made()
+        journal.made([one for one in wanted if found[one.consumer] in _GOOD])
+        journal.not_made(
+            [one for one in wanted if found[one.consumer] not in _GOOD]
+        )
+        for task in tasks:
+            try:
+                self._settle(task, found, journal)
+            except Exception as fault:
+                self._fail(task, fault)
+
+    def _complete_tree(
+        self, task: ClaimTask, journal: PlacementJournal
+    ) -> None:
+        """Complete a task of which the service says what gives its amounts."""
+        request = task.job.request
+        found: dict[str, Outcome] = {}
+        try:
+            for number, one in enumerate(task.wanted):
+                try:
+                    task.wanted[number], found[one.consumer] = (
+                        self._trees.make(one, request, task.repeated, journal)
+                    )
+                except Exception:
+                    journal.unanswered([one])
+                    journal.flush()
+                    raise
+                if found[one.consumer] not in _GOOD:
+                    journal.not_made([one])
+                    break
+                journal.made([task.wanted[number]])
+            else:
+                for placement, one in zip(
+                    task.placements, task.wanted, strict=True
+                ):
+                    self._trees.complete(placement, one, request)
+            self._settle(task, found, journal)
+        except Exception as fault:
+            self._fail(task, fault)
+
+    def _make(
+        self, tasks: Sequence[ClaimTask], journal: PlacementJournal
+    ) -> dict[str, Outcome]:
+        """Return what became of the allocations, by instance."""
+        found: dict[str, Outcome] = {}
+        fresh: list[Wanted] = []
+        for task in tasks:
+            # Those that were there before would make a whole POST fail.
+            if not task.fresh:
+                for one in task.wanted:
+                    found |= self._claim([one], journal)
+            else:
+                fresh += task.wanted
+        for start in range(0, len(fresh), MOST_AT_ONCE):
+            part = fresh[start : start + MOST_AT_ONCE]
+            self._health.size('placement', len(part))
+            found |= self._claim(part, journal)
+        return found
+
+    def _claim(
+        self, wanted: Sequence[Wanted], journal: PlacementJournal
+    ) -> dict[str, Outcome]:
+        """Make allocations; return what became of each instance's."""
+        found = claims.make(self._client, wanted, journal.unsure)
+        for one in wanted:
+            if found[one.consumer] is Outcome.CONFLICT:
+                found[one.consumer] = self._claim_again(one, journal)
+        return found
+
+    def _claim_again(
+        self, wanted: Wanted, journal: PlacementJournal
+    ) -> Outcome:
+        """Undo what an earlier claim of ours left, and claim once more."""
+        consumer = wanted.consumer
+        try:
+            ours = self._undoer.undo_left(consumer)
+            made = claims.make(self._client, [wanted], journal.unsure)
+        except errors.PlacementUnavailable:
+            journal.unsure.add(consumer)
+            return Outcome.LEFT
+        if ours and made[consumer] is Outcome.CONFLICT:
+            return Outcome.LEFT
+        return made[consumer]
+
+    def _settle(
+        self,
+        task: ClaimTask,
+        found: dict[str, Outcome],
+        journal: PlacementJournal,
+    ) -> None:
+        """Finish a job whose allocations are all made; undo others."""
+        done = [one for one in task.wanted if one.consumer in found]
+        bad = [one for one in done if found[one.consumer] not in _GOOD]
+        if not bad:
+            self._health.count('placement_claims', by=len(task.wanted))
+            task.on_done()
+            return
+        self._health.count('placement_claims_lost', by=len(task.wanted))
+        good = [one for one in done if one not in bad]
+        self._undo(task, good, journal)
+        worst = bad[0]
+        if found[worst.consumer] is Outcome.LEFT:
+            self._give_up(
+                task,
+                errors.PlacementUnavailable(
+                    f'What instance {worst.consumer} had before could not be '
+                    'undone in the placement service yet',
+                    instance=worst.consumer,
+                ),
+            )
+            return
+        if found[worst.consumer] is Outcome.CONFLICT:
+            self._give_up(
+                task,
+                errors.Conflict(
+                    f'Instance {worst.consumer} has other allocations in the '
+                    'placement service',
+                    instance=worst.consumer,
+                ),
+            )
+            return
+        for one in bad:
+            host = task.hosts[one.provider]
+            if found[one.consumer] is Outcome.NO_ROOM:
+                task.job.excluded_hosts.add(host)
+            self._on_misfit(host)
+        self._give_up(
+            task,
+            errors.NoValidHost(
+                'The placement service has no room on '
+                f'{", ".join(sorted(task.hosts[one.provider] for one in bad))}'
+            ),
+        )
+
+    def _fail(self, task: ClaimTask, fault: Exception) -> None:
+        """Refuse a job, and release its claims.
+
+        What may have been made for it is undone by its records, once the
+        placement service answers.
+        """
+        if not isinstance(fault, errors.SchedulerError):
+            LOG.error('Claiming in placement failed', exc_info=fault)
+        self._health.count('placement_failures')
+        try:
+            self._give_up(task, errors.as_scheduler_error(fault))
+        except Exception as error:
+            LOG.exception('A claim could not be released')
+            self._refuse(task.job, errors.as_scheduler_error(error))
+
+    def _give_up(self, task: ClaimTask, error: errors.SchedulerError) -> None:
+        """Release the claims of a job; where that waits, it has no answer.
+
+        At the end of the daemon another one gets the request, if it can.
+        """
+        while True:
+            try:
+                task.on_failure(error)
+                return
+            except errors.StoreUnavailable:
+                if not self._stopping.wait(_AWAY_S):
+                    continue
+                if not task.job.future.returnable:
+                    raise
+                task.job.fail(RequestReturned())
+                return
+
+    def _undo(
+        self,
+        task: ClaimTask,
+        wanted: Sequence[Wanted],
+        journal: PlacementJournal,
+    ) -> None:
+        """Undo what was made of a task, before it is scheduled again.
+
+        What cannot be undone now is undone by its record.
+        """
+        # Others take the records from here on.
+        journal.flush()
+        if task.repeated or task.job.contested:
+            # Another answer may have given them to the caller.
+            return
+        for one in wanted:
+            record = journal.recorded(one)
+            try:
+                if record is not None:
+                    self._undoer.undo(record, held=True)
+            except errors.PlacementUnavailable as fault:
+                LOG.info('Not undone yet: %s: %s', one.consumer, fault)
+
+
+def _do_nothing() -> None:
+    """Do nothing: the call ends with its tasks."""
+
+
+def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
+    """Claim what an earlier delivery recorded, which it may have made."""
+    for number, one in enumerate(task.wanted):
+        record = journal.recorded(one)
+        document = record.document if record is not None else {}
+        tree = Tree.of(document) if 'allocations' in document else None
+        task.wanted[number] = one._replace(tree=tree)
+        placement = task.placements[number]
+        placement.selected = with_tree(placement.selected, tree)

@@ -1,0 +1,282 @@
+"""Makes allocations for claims in as few calls as can be, and undoes them.
+
+Stateless but for the client: any thread may call it. Several consumers go in
+one POST, which the service does for all or for none. Where it refuses, the
+batch is halved until those that do not fit are alone; where others changed a
+provider at the same time, each goes in a PUT of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import Counter
+from collections.abc import Mapping, MutableSet, Sequence
+from typing import Any, NamedTuple
+
+from scheduler_service.compute.placement.candidates import Tree
+from scheduler_service.compute.placement.client import (
+    PLAIN,
+    Answer,
+    PlacementClient,
+)
+
+# What the service itself uses for consumers without a project or a user.
+UNKNOWN = '00000000-0000-0000-0000-000000000000'
+_TRIES = 5
+# So often it is tried to undo at once, after this pause at first, in seconds,
+# which doubles. Then others have their turn.
+_UNDO_TRIES = 3
+_PAUSE_S = 0.1
+_GENERATION = 'consumer generation conflict'
+
+
+class Wanted(NamedTuple):
+    """Allocations that a consumer is to have.
+
+    :ivar provider: the host's own
+    :ivar resources: of that provider
+    :ivar beside: whether it may have others, that it keeps
+    :ivar tree: of several providers, in place of *resources*
+    """
+
+    consumer: str
+    provider: str
+    resources: Mapping[str, int]
+    project_id: str | None
+    user_id: str | None
+    beside: bool = False
+    tree: Tree | None = None
+
+    @property
+    def whole(self) -> Tree:
+        """The allocations, of one provider or several."""
+        if self.tree is not None:
+            return self.tree
+        return Tree(
+            {self.provider: dict(self.resources)}, {'': [self.provider]}
+        )
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What is to be known of the allocations if they are undone."""
+        return self.resources if self.tree is None else self.tree.document
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent for a consumer that has none yet."""
+        return {
+            **self.whole.document,
+            'project_id': self.project_id or UNKNOWN,
+            'user_id': self.user_id or UNKNOWN,
+            'consumer_generation': None,
+        }
+
+
+class Outcome(enum.Enum):
+    """What became of the allocations of one consumer."""
+
+    MADE = 'made'
+    # It had exactly these: an earlier call made them.
+    THERE = 'there'
+    # The provider has no room, or is not there.
+    NO_ROOM = 'no room'
+    # It has others, and may not have any beside them.
+    CONFLICT = 'conflict'
+    # Others changed the same again and again.
+    CONTENDED = 'contended'
+    # An earlier claim of ours left something, which is not undone yet.
+    LEFT = 'left'
+
+
+class Undone(enum.Enum):
+    """What undoing the allocations of one consumer came to."""
+
+    DONE = 'done'
+    # It did not have them.
+    ABSENT = 'absent'
+    # The service refused again and again: it may have them still.
+    GAVE_UP = 'gave up'
+
+
+def make(
+    client: PlacementClient,
+    wanted: Sequence[Wanted],
+    unsure: MutableSet[str],
+) -> dict[str, Outcome]:
+    """Make allocations; return what became of each consumer's.
+
+    :param unsure: gets the consumers of calls that were made again: the
+        service may carry out the earlier ones later
+    :raises PlacementUnavailable: some may be made
+    """
+    if len(wanted) == 1:
+        return {wanted[0].consumer: _make_one(client, wanted[0], unsure)}
+    answer = client.post_allocations(
+        {one.consumer: one.body for one in wanted}
+    )
+    if not answer.sure:
+        unsure |= {one.consumer for one in wanted}
+    if answer.done:
+        return dict.fromkeys((one.consumer for one in wanted), Outcome.MADE)
+    if answer.concurrent:
+        return {one.consumer: _make_one(client, one, unsure) for one in wanted}
+    half = len(wanted) // 2
+    return {
+        **make(client, wanted[:half], unsure),
+        **make(client, wanted[half:], unsure),
+    }
+
+
+def _make_one(
+    client: PlacementClient, wanted: Wanted, unsure: MutableSet[str]
+) -> Outcome:
+    body = wanted.body
+    for _ in range(_TRIES):
+        answer = client.put_allocations(wanted.consumer, body)
+        if not answer.sure:
+            unsure.add(wanted.consumer)
+        if answer.done:
+            return Outcome.MADE
+        if _has_others(answer):
+            found = client.allocations(wanted.consumer)
+            if is_there(found, wanted):
+                return Outcome.THERE
+            if not found['allocations']:
+                body = _without_any(body)
+                continue
+            if not wanted.beside:
+                return Outcome.CONFLICT
+            body = _together(found, wanted)
+        elif not answer.concurrent:
+            return Outcome.NO_ROOM
+    return Outcome.CONTENDED
+
+
+def _without_any(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what is sent next for a consumer that has nothing.
+
+    Where the service died before it made allocations, the consumer stayed,
+    with its first generation; or others have just taken its allocations away.
+    """
+    was_new = body['consumer_generation'] is None
+    return {**body, 'consumer_generation': 0 if was_new else None}
+
+
+def _has_others(answer: Answer) -> bool:
+    return answer.status == 409 and _GENERATION in answer.detail
+
+
+def is_there(found: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Whether a consumer's allocations are what is wanted.
+
+    :param found: the consumer's allocations, as the service gives them
+    """
+    allocations = wanted.whole.allocations
+    own = wanted.provider if wanted.beside else None
+    if not _has(found, allocations, own):
+        return False
+    return wanted.beside or len(found['allocations']) == len(allocations)
+
+
+def _has(
+    found: Mapping[str, Any],
+    allocations: Mapping[str, Mapping[str, int]],
+    own: str | None,
+) -> bool:
+    """Whether a consumer has allocations.
+
+    :param own: the host's own provider; of others the consumer may have more,
+        since another host shares them. None: of none of them
+    """
+    held = found['allocations']
+    if not held.keys() >= allocations.keys():
+        return False
+    return all(
+        have == dict(amounts)
+        or (
+            own in allocations
+            and uuid != own
+            and amounts.keys() <= PLAIN
+            and all(have.get(name, 0) >= n for name, n in amounts.items())
+        )
+        for uuid, amounts in allocations.items()
+        for have in (held[uuid]['resources'],)
+    )
+
+
+def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """Return what is sent for a consumer that keeps what it has."""
+    allocations = {
+        uuid: {'resources': dict(held['resources'])}
+        for uuid, held in found['allocations'].items()
+    }
+    for uuid, amounts in wanted.whole.allocations.items():
+        total = Counter(amounts)
+        if uuid != wanted.provider and uuid in allocations:
+            # Both hosts share it.
+            total.update(allocations[uuid]['resources'])
+        allocations[uuid] = {'resources': dict(total)}
+    return {
+        'allocations': allocations,
+        'project_id': found.get('project_id') or wanted.project_id or UNKNOWN,
+        'user_id': found.get('user_id') or wanted.user_id or UNKNOWN,
+        'consumer_generation': found.get('consumer_generation'),
+    }
+
+
+def _less(held: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+    """Return what is left of amounts."""
+    left = {name: n - taken.get(name, 0) for name, n in held.items()}
+    return {name: n for name, n in left.items() if n > 0}
+
+
+def undo(
+    client: PlacementClient,
+    consumer: str,
+    own: str,
+    allocations: Mapping[str, Mapping[str, int]],
+    unsure: MutableSet[str],
+) -> Undone:
+    """Take away what a consumer has of some providers; keep all else.
+
+    What it has is read with its generation, so that nothing is taken of what
+    others change meanwhile.
+
+    :param own: the host's own provider
+    :param allocations: what was made; anything else is not ours, and stays
+    :param unsure: gets the consumer where a call got no answer, which the
+        service may carry out later
+    :raises PlacementUnavailable: it may still be there
+    """
+    sure = True
+    for tries in range(_UNDO_TRIES):
+        if tries:
+            time.sleep(_PAUSE_S * 2 ** (tries - 1))
+        found = client.allocations(consumer)
+        if not _has(found, allocations, own):
+            return Undone.ABSENT
+        kept = {
+            uuid: {'resources': left}
+            for uuid, held in found['allocations'].items()
+            if (left := _less(held['resources'], allocations.get(uuid, {})))
+        }
+        unsure.add(consumer)
+        # Without any left, the service forgets the consumer.
+        answer = client.put_allocations(
+            consumer,
+            {
+                'allocations': kept,
+                'project_id': found.get('project_id') or UNKNOWN,
+                'user_id': found.get('user_id') or UNKNOWN,
+                'consumer_generation': found.get('consumer_generation'),
+            },
+        )
+        sure = sure and answer.sure
+        if sure:
+            unsure.discard(consumer)
+        if answer.done:
+            return Undone.DONE
+        if not answer.concurrent:
+            break
+    return Undone.GAVE_UP

@@ -1,0 +1,364 @@
+"""Asks HTTP extenders about requests, in threads of its own.
+
+A request that an extender has a say in leaves the engine's thread with a copy
+of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
+on that copy, asks the extenders, and puts the job back into the request queue
+with their scores. The engine then checks it against the present, selects and
+claims. Requests that no extender has a say in never come here, so a slow or
+dead extender delays nobody else.
+
+The engine's thread calls ``submit`` and ``bind``; the copy of the table and
+the job belong to the dispatcher's thread until the job is back in the queue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors, tracing
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.table_copies import (
+    TableCopier,
+    TableCopy,
+    node_name,
+)
+from scheduler_service.extenders import objects
+from scheduler_service.extenders.chain import (
+    Chain,
+    ExtenderArgs,
+    ExtenderFilterResult,
+)
+from scheduler_service.extenders.config import Extender
+from scheduler_service.model import Placement, Request
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.ranking import Ranking
+
+LOG = logging.getLogger(__name__)
+# A refusal lists at most so many different reasons.
+_MAX_REASONS = 20
+_REASONS_IN_MESSAGE = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExtenderOptions:
+    """How extenders are asked.
+
+    :ivar domain: of the labels, annotations and resources that are ours
+    :ivar threads: requests that extenders are asked about at the same time
+    :ivar max_nodes: in one call; the best nodes are sent first
+    :ivar max_requeries: how often extenders are asked again about a request
+        whose hosts are no longer free when it is to be claimed
+    """
+
+    domain: str = 'scheduler-service.local'
+    threads: int = 16
+    max_nodes: int = 500
+    max_requeries: int = 3
+
+
+class ExtenderDispatcher:
+    """Hands requests to threads that ask the extenders.
+
+    :param requeue: puts a job back into the request queue
+    :param refuse: replies to a job with an error, and records the reason
+    :raises ConfigurationError: TLS material does not load
+    """
+
+    def __init__(
+        self,
+        extenders: Sequence[Extender],
+        options: ExtenderOptions,
+        pipeline: HostPipeline,
+        health: Health,
+        requeue: Callable[[HostJob], None],
+        refuse: Callable[[HostJob, errors.SchedulerError], None],
+    ) -> None:
+        self.options = options
+        self.max_requeries = options.max_requeries
+        self.requeue = requeue
+        self._refuse = refuse
+        self._pipeline = pipeline
+        self._health = health
+        self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
+        self._threads = ThreadPoolExecutor(options.threads, 'extenders')
+        # Prioritize calls that run side by side. A pool of their own, since
+        # the threads above wait for them.
+        self._call_threads = ThreadPoolExecutor(
+            options.threads * max(len(extenders), 1), 'prioritize'
+        )
+        self._chain = Chain(extenders, self._call_threads, self._count_call)
+        self._any_binds = any(extender.bind_verb for extender in extenders)
+        self._copier = TableCopier()
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._retired = False
+
+    @property
+    def pending(self) -> int:
+        """How many jobs are out that will come back."""
+        return self._pending
+
+    @property
+    def urls(self) -> list[str]:
+        """The URL prefixes of the extenders."""
+        return self._chain.urls
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether jobs are out that will come back."""
+        return self._pending > 0
+
+    def applies_to(self, request: Request) -> bool:
+        """Whether any extender has a say in a request."""
+        return self._chain.applies_to(self._resources(request))
+
+    def binds(self, request: Request) -> bool:
+        """Whether an extender binds what is claimed for a request."""
+        return self._any_binds and self.applies_to(request)
+
+    def submit(self, job: HostJob, table: HostTable) -> None:
+        """Have the extenders asked about a job.
+
+        It comes back to the request queue with ``extender_scores``, or is
+        refused.
+
+        :param table: the newest; it is copied before this returns
+        """
+        job.extender_rounds += 1
+        copy = self._copier.copy(table)
+        self._start(job, lambda: self._query(job, copy))
+
+    def bind(
+        self,
+        job: HostJob,
+        table: HostTable,
+        placements: Sequence[Placement],
+        on_bound: Callable[[], None],
+        on_failure: Callable[[errors.ExtenderFailed], None],
+    ) -> None:
+        """Have placements bound by an extender.
+
+        One of the two functions is called, by a thread of the dispatcher.
+        Before *on_failure*, the host is added to ``job.excluded_hosts``.
+
+        :param table: the newest; it is copied before this returns
+        """
+        copy = self._copier.copy(table)
+
+        def work() -> None:
+            for placement in placements:
+                try:
+                    self._bind_one(job.request, copy, placement)
+                except errors.ExtenderFailed as error:
+                    job.excluded_hosts.add(placement.selected.host)
+                    on_failure(error)
+                    return
+            on_bound()
+
+        self._start(job, work)
+
+    def _bind_one(
+        self, request: Request, copy: TableCopy, placement: Placement
+    ) -> None:
+        selected = placement.selected
+        row = copy.table.row_of_node(selected.host, selected.node)
+        name = node_name(selected.node) if row is None else copy.names[row]
+        asked = self._asked(request, placement.instance_uuid)
+        self._chain.bind(asked, name)
+
+    def retire(self) -> None:
+        """Take no more jobs, and stop when the last one is back."""
+        with self._lock:
+            self._retired = True
+            idle = not self._pending
+        if idle:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the threads and close the connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._call_threads.shutdown(wait=False, cancel_futures=True)
+        self._chain.close()
+
+    def _start(self, job: HostJob, work: Callable[[], None]) -> None:
+        """Run *work* on a thread; the job is refused where it fails."""
+        with self._lock:
+            self._pending += 1
+
+        def run() -> None:
+            try:
+                with tracing.working_on(job.message.trace):
+                    work()
+            except errors.SchedulerError as error:
+                self._refuse(job, error)
+            except Exception as fault:
+                LOG.exception('Asking the extenders about a request failed')
+                self._refuse(job, errors.as_scheduler_error(fault))
+            finally:
+                with self._lock:
+                    self._pending -= 1
+                    is_last = self._retired and not self._pending
+                if is_last:
+                    self.stop()
+
+        self._threads.submit(run)
+
+    def _count_call(self, extender: str, verb: str, outcome: str) -> None:
+        self._health.count('extender_calls', f'{extender} {verb} {outcome}')
+
+    def _resources(self, request: Request) -> frozenset[str]:
+        return objects.pod_resources(request, self.options.domain)
+
+    def _asked(
+        self,
+        request: Request,
+        uuid: str,
+        nodes: Callable[[Sequence[str]], list[dict[str, Any]]] | None = None,
+    ) -> ExtenderArgs:
+        return ExtenderArgs(
+            objects.pod(request, uuid, self.options.domain),
+            self._resources(request),
+            nodes or (lambda names: []),
+        )
+
+    def _query(self, job: HostJob, copy: TableCopy) -> None:
+        """Ask the extenders about a job and put it back into the queue."""
+        request = job.request
+        if job.excluded_hosts:
+            ignored = sorted(
+                {*(request.ignore_hosts or ()), *job.excluded_hosts}
+            )
+            request = msgspec.structs.replace(request, ignore_hosts=ignored)
+        scores = self._scores_of_instances(request, copy)
+        # Instances that no host is left for: the engine finds out why.
+        missing = len(request.instance_uuids) - len(scores)
+        job.extender_scores = scores + [{}] * missing
+        self.requeue(job)
+
+    def _scores_of_instances(
+        self, request: Request, copy: TableCopy
+    ) -> list[Mapping[int, float]]:
+        """Return the extenders' score by host id, for each instance in turn.
+
+        Each instance is asked about with those before it on their best
+        hosts. The list ends before the first instance that fits nowhere.
+        """
+        table = copy.table
+        scores: list[Mapping[int, float]] = []
+        overlay = Overlay(table)
+        with overlay.transaction():
+            for uuid in request.instance_uuids:
+                with self._copier.lock:
+                    passing = self._pipeline.filter_hosts(table, request)
+                    ranking = self._pipeline.weigh_hosts(
+                        table, passing.mask, request
+                    )
+                if ranking is None:
+                    break
+                by_row = self._scores(request, uuid, copy, ranking)
+                best = max(by_row, key=lambda row: by_row[row][1])
+                instance = PlacedInstance(
+                    uuid, table.host_at(best), table.node_at(best)
+                )
+                overlay.assume(
+                    best, request.resources, instance, request.instance_group
+                )
+                scores.append(
+                    {
+                        int(table.ids[row]): score
+                        for row, (score, _) in by_row.items()
+                    }
+                )
+        return scores
+
+    def _scores(
+        self, request: Request, uuid: str, copy: TableCopy, ranking: Ranking
+    ) -> dict[int, tuple[float, float]]:
+        """Return (extenders' score, total weight) by row, of rows that passed.
+
+        Nodes are sent best first, ``max_nodes`` at a time, until some pass.
+
+        :raises NoValidHost: the extenders let no node pass
+        """
+        table, names = copy.table, copy.names
+        weights = dict(
+            zip(ranking.rows.tolist(), ranking.totals.tolist(), strict=True)
+        )
+        order = ranking.best(len(ranking.rows))
+        rejected: dict[str, str] = {}
+        for start in range(0, len(order), self.options.max_nodes):
+            rows = order[start : start + self.options.max_nodes]
+            by_name = {names[row]: row for row in rows}
+
+            def nodes(
+                wanted: Sequence[str], by_name: dict[str, int] = by_name
+            ) -> list[dict[str, Any]]:
+                chosen = [by_name[name] for name in wanted]
+                return self._nodes.nodes(table, chosen, list(wanted))
+
+            asked = self._asked(request, uuid, nodes)
+            outcome = self._chain.filter(asked, list(by_name))
+            rejected.update(outcome.failed)
+            if outcome.names:
+                scores = self._prioritize(asked, outcome)
+                return {
+                    by_name[name]: (score, weights[by_name[name]] + score)
+                    for name, score in scores.items()
+                }
+        raise _no_valid_host(request, len(table), len(order), rejected)
+
+    def _prioritize(
+        self, asked: ExtenderArgs, outcome: ExtenderFilterResult
+    ) -> dict[str, float]:
+        if len(outcome.names) == 1:
+            # It is selected whatever its score.
+            return {outcome.names[0]: 0.0}
+        return self._chain.prioritize(asked, outcome.names)
+
+
+def _no_valid_host(
+    request: Request, hosts: int, sent: int, reasons: Mapping[str, str]
+) -> errors.NoValidHost:
+    """Return the error for nodes that the extenders all rejected.
+
+    :param hosts: in the table
+    :param sent: to the extenders
+    :param reasons: by node name
+    """
+    counts = Counter(reasons.values())
+    common = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    common = common[:_MAX_REASONS]
+    summary = ', '.join(
+        f'{counts[reason]} {reason}' for reason in common[:_REASONS_IN_MESSAGE]
+    )
+    return errors.NoValidHost(
+        'No valid host was found. '
+        f'Extenders left 0 of {sent} hosts: {summary}',
+        request_id=request.request_id,
+        hosts=hosts,
+        sent=sent,
+        filters=[
+            {
+                'filter': 'extenders',
+                'out': len(reasons),
+                'alone': len(reasons),
+                'reason': common[0] if common else '',
+                'reasons': {reason: counts[reason] for reason in common},
+                'sentence': f'extenders: {len(reasons):,} of {sent:,}: '
+                f'{summary}',
+            }
+        ],
+        num_instances=request.num_instances,
+        funnel=[{'filter': 'extenders', 'start': sent, 'end': 0}],
+    )

@@ -1,0 +1,343 @@
+"""Makes v1 Nodes of hosts and v1 Pods of requests, for extenders.
+
+What these have no field for is in annotations under our own domain, so that
+nothing is lost. Used by the threads that call extenders, on copies of the host
+table; nothing here is written to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.reports import decoded
+from scheduler_service.engine.table_copies import node_name
+from scheduler_service.model import (
+    NESTED_FIELDS,
+    STANDARD_CLASSES,
+    STANDARD_FIELDS,
+    Request,
+)
+from scheduler_service.settings import Settings
+
+_VALUE = re.compile(r'([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?')
+_NAMESPACE = re.compile(r'[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?')
+_ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64', 'i686': '386'}
+_PODS = '1000'
+
+
+class NodeMaker:
+    """Makes v1 Nodes of hosts.
+
+    :param domain: of our labels, annotations and extended resources
+    """
+
+    def __init__(self, domain: str, settings: Settings) -> None:
+        self._domain = domain
+        self._settings = settings
+
+    def nodes(
+        self, table: HostTable, rows: Sequence[int], names: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Return the Nodes of some rows.
+
+        :param names: of the nodes, one for each row
+        """
+        nested = {name: decoded(table, name) for name in NESTED_FIELDS}
+        return [
+            self._node(
+                table,
+                row,
+                name,
+                {field: column.at(row) for field, column in nested.items()},
+            )
+            for row, name in zip(rows, names, strict=True)
+        ]
+
+    def _node(
+        self,
+        view: HostTable,
+        at: int,
+        name: str,
+        documents: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        host, node = view.host_at(at), view.node_at(at)
+        enabled = bool(view.number('enabled')[at])
+        up = bool(view.number('up')[at])
+        zone = view.zone_at(at, self._settings.default_availability_zone)
+        traits = sorted(view.coded['trait_set'].at(at))
+        figures = self._figures(view, at)
+        capacity = self._capacity(view, at)
+        architecture = _architecture(documents['supported_instances'])
+        document = {
+            'host': host,
+            'hypervisor_hostname': node,
+            'uuid': view.coded['uuid'].at(at),
+            'status': 'enabled' if enabled else 'disabled',
+            'state': 'up' if up else 'down',
+            **{
+                key: view.coded[key].at(at)
+                for key in ('hypervisor_type', 'hypervisor_version',
+                            'host_ip', 'cell_uuid', 'disabled_reason')
+                if view.coded[key].at(at) is not None
+            },
+            **figures,
+            **{k: v for k, v in documents.items() if v},
+            'traits': traits,
+        }  # fmt: skip
+        labels = {
+            'kubernetes.io/hostname': name,
+            'topology.kubernetes.io/zone': zone,
+            **{f'trait.{self._domain}/{trait}': 'true' for trait in traits},
+            **self._aggregate_labels(view, at),
+        }
+        if architecture:
+            labels['kubernetes.io/arch'] = architecture
+        address = view.coded['host_ip'].at(at)
+        return {
+            'metadata': {
+                'name': name,
+                'uid': document['uuid'],
+                'creationTimestamp': None,
+                'labels': _valid_labels(labels),
+                'annotations': {
+                    f'{self._domain}/host': host,
+                    f'{self._domain}/hypervisor-hostname': node,
+                    f'{self._domain}/usage': _json(figures),
+                    f'{self._domain}/traits': _json(traits),
+                    f'{self._domain}/aggregates': _json(
+                        self._aggregates(view, at)
+                    ),
+                    f'{self._domain}/host-document': _json(document),
+                },
+            },
+            'spec': _spec(enabled, up),
+            'status': {
+                'capacity': capacity,
+                'allocatable': capacity,
+                'conditions': [
+                    {'type': 'Ready', 'status': 'True' if up else 'Unknown'}
+                ],
+                'addresses': [
+                    *([{'type': 'InternalIP', 'address': address}]
+                      if address else []),
+                    {'type': 'Hostname', 'address': name},
+                ],
+                'nodeInfo': {'architecture': architecture or ''},
+            },
+        }  # fmt: skip
+
+    def _figures(self, view: HostTable, at: int) -> dict[str, Any]:
+        figures: dict[str, Any] = {}
+        for name, (total, used, ratio) in STANDARD_FIELDS.items():
+            columns = view.resources[name]
+            own_ratio = float(columns.ratio[at])
+            figures[total] = int(columns.total[at])
+            figures[used] = int(columns.used[at])
+            if not math.isnan(own_ratio):
+                figures[ratio] = own_ratio
+        offered = {}
+        for name, columns in view.resources.items():
+            if name not in STANDARD_CLASSES and columns.total[at] >= 0:
+                offered[name] = {
+                    'total': int(columns.total[at]),
+                    'used': int(columns.used[at]),
+                    'reserved': int(columns.reserved[at]),
+                    'allocation_ratio': float(columns.ratio[at]),
+                }
+        if offered:
+            figures['resources'] = offered
+        figures['num_instances'] = int(view.number('num_instances')[at])
+        return figures
+
+    def _capacity(self, view: HostTable, at: int) -> dict[str, str]:
+        """Return the capacity of a host, including what is in use."""
+
+        def limit(name: str) -> float:
+            return float(view.capacity(name, self._settings)[at])
+
+        capacity = {
+            'cpu': f'{round(limit("VCPU") * 1000)}m',
+            'memory': f'{int(limit("MEMORY_MB"))}Mi',
+            'ephemeral-storage': f'{int(limit("DISK_GB"))}Gi',
+            'pods': _PODS,
+        }
+        for name, columns in view.resources.items():
+            if name in STANDARD_CLASSES or columns.total[at] < 0:
+                continue
+            left = float(columns.total[at] - columns.reserved[at])
+            amount = int(left * float(columns.ratio[at]))
+            capacity[f'{self._domain}/{name}'] = str(amount)
+        return capacity
+
+    def _aggregates(self, view: HostTable, at: int) -> list[dict[str, Any]]:
+        aggregates = view.topology.aggregates
+        ids = sorted(view.coded['aggregate_set'].at(at))
+        return [
+            {
+                'id': aggregates[number].id,
+                'uuid': aggregates[number].uuid,
+                'name': aggregates[number].name,
+                'metadata': aggregates[number].metadata,
+            }
+            for number in ids
+        ]
+
+    def _aggregate_labels(self, view: HostTable, at: int) -> dict[str, str]:
+        aggregates = view.topology.aggregates
+        labels: dict[str, str] = {}
+        values: dict[str, set[str]] = {}
+        for number in view.coded['aggregate_set'].at(at):
+            labels[f'aggregate.{self._domain}/{number}'] = 'true'
+            for key, value in aggregates[number].metadata.items():
+                values.setdefault(key, set()).add(value)
+        for key, distinct in values.items():
+            if len(distinct) == 1:
+                name = f'metadata.aggregate.{self._domain}/{key}'
+                labels[name] = distinct.pop()
+        return labels
+
+
+def pod_resources(request: Request, domain: str) -> frozenset[str]:
+    """Return the names of extended resources that a request requests."""
+    return frozenset(
+        f'{domain}/{name}'
+        for name in request.resources
+        if name not in STANDARD_CLASSES
+    )
+
+
+def pod(request: Request, uuid: str, domain: str) -> dict[str, Any]:
+    """Return one instance of a request as a v1 Pod."""
+    amounts = request.resources
+    requests = {
+        'cpu': str(amounts.get('VCPU', 0)),
+        'memory': f'{amounts.get("MEMORY_MB", 0)}Mi',
+        'ephemeral-storage': f'{amounts.get("DISK_GB", 0)}Gi',
+    }
+    limits = {
+        f'{domain}/{name}': str(amount)
+        for name, amount in amounts.items()
+        if name not in STANDARD_CLASSES
+    }
+    project = request.project_id or ''
+    labels = {}
+    if request.instance_group:
+        labels[f'{domain}/server-group'] = request.instance_group
+    return {
+        'metadata': {
+            'name': f'instance-{uuid}',
+            'namespace': project if _NAMESPACE.fullmatch(project)
+            else 'default',
+            'uid': uuid,
+            'creationTimestamp': None,
+            'labels': _valid_labels(labels),
+            'annotations': {
+                f'{domain}/request': _json(msgspec.to_builtins(request)),
+            },
+        },
+        'spec': {
+            'containers': [
+                {
+                    'name': 'instance',
+                    'resources': {
+                        'requests': {**requests, **limits},
+                        'limits': limits,
+                    },
+                }
+            ],
+            'nodeSelector': _selector(request, domain),
+            **_affinity(request, domain),
+            'restartPolicy': 'Never',
+            'schedulerName': 'scheduler-service',
+            'priority': 0,
+        },
+        'status': {'phase': 'Pending'},
+    }  # fmt: skip
+
+
+def _selector(request: Request, domain: str) -> dict[str, str]:
+    labels = {
+        f'trait.{domain}/{trait}': 'true'
+        for trait in sorted(request.required_traits)
+    }
+    if request.availability_zone:
+        labels['topology.kubernetes.io/zone'] = request.availability_zone
+    return _valid_labels(labels)
+
+
+def _affinity(request: Request, domain: str) -> dict[str, Any]:
+    terms: dict[str, Any] = {}
+    expressions = [
+        {'key': f'trait.{domain}/{trait}', 'operator': 'DoesNotExist'}
+        for trait in sorted(request.forbidden_traits)
+    ]
+    fields = [
+        {
+            'key': 'metadata.name',
+            'operator': operator,
+            'values': sorted(node_name(host) for host in hosts),
+        }
+        for operator, hosts in (
+            ('NotIn', request.ignore_hosts),
+            ('In', request.force_hosts),
+        )
+        if hosts
+    ]
+    if expressions:
+        terms['matchExpressions'] = expressions
+    if fields:
+        terms['matchFields'] = fields
+    if not terms:
+        return {}
+    required = 'requiredDuringSchedulingIgnoredDuringExecution'
+    return {
+        'affinity': {
+            'nodeAffinity': {required: {'nodeSelectorTerms': [terms]}}
+        }
+    }
+
+
+def _spec(enabled: bool, up: bool) -> dict[str, Any]:
+    taints = []
+    if not enabled:
+        taints.append('unschedulable')
+    if not up:
+        taints.append('unreachable')
+    spec: dict[str, Any] = {}
+    if not enabled:
+        spec['unschedulable'] = True
+    if taints:
+        spec['taints'] = [
+            {'key': f'node.kubernetes.io/{taint}', 'effect': 'NoSchedule'}
+            for taint in taints
+        ]
+    return spec
+
+
+def _architecture(supported: Any) -> str:
+    first = next(iter(supported or ()), None)
+    name = str(first[0]) if first and first[0] else ''
+    return _ARCHITECTURES.get(name, name)
+
+
+def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that Kubernetes allows.
+
+    The others are left out: annotations have their values, too.
+    """
+    return {
+        key: value
+        for key, value in labels.items()
+        if _VALUE.fullmatch(value) and _VALUE.fullmatch(key.split('/')[-1])
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(',', ':'))

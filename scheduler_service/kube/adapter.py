@@ -1,0 +1,225 @@
+"""A Kubernetes cluster as the options say: its nodes, pods and scheduler."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_service import conf as options
+from scheduler_service.engine import factory
+from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.filters.hosts.compute_filter import ComputeFilter
+from scheduler_service.http.routes import Route
+from scheduler_service.kube import node_reader, pod_places, verbs
+from scheduler_service.kube.api import Address, ApiServer
+from scheduler_service.kube.binder import Binder
+from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
+from scheduler_service.kube.following import Follower
+from scheduler_service.kube.hosts import HostWriter
+from scheduler_service.kube.nodes import HostKeeper, NodeSink
+from scheduler_service.kube.pod_compute import PodComputeFilter
+from scheduler_service.kube.pod_places import PodPlaces
+from scheduler_service.kube.pod_resources import OfferedResources
+from scheduler_service.kube.pod_use import PodUse
+from scheduler_service.kube.pods import SELECTOR, PodSink
+from scheduler_service.kube.recounting import PodLister, Recounter
+from scheduler_service.kube.unknown_nodes import UnknownNodes
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.store.connection import Store
+
+
+class Adapter:
+    """Follows the API server of a cluster, and serves its kube-scheduler.
+
+    :param conf: parsed options
+    :raises ConfigurationError: an option cannot be used
+    """
+
+    def __init__(self, conf: Any, store: Store, scheduler: Scheduler) -> None:
+        group = conf.kubernetes
+        self._scheduler = scheduler
+        self._use = PodUse(
+            group.assume_seconds,
+            tell=functools.partial(scheduler.health.count, 'pods_assumed'),
+        )
+        self._reader = node_reader.of_options(conf)
+        self._nodes = NodeSink(self._reader)
+        self._parts: list[Any] = []
+        self._followers: list[Follower] = []
+        self._api: ApiServer | None = None
+        health = scheduler.health
+        pods = PodSink(self._use, conf.extender.domain)
+        if group.enabled:
+            api = self._api = ApiServer(_address_of(conf))
+            self._followers = [
+                Follower(api, 'nodes', '', self._nodes, health),
+                Follower(api, 'pods', SELECTOR, pods, health),
+            ]
+            self._parts = [*self._followers]
+            if group.keep_hosts:
+                # Daemons may have the same name, but only one may write.
+                name = conf.scheduler.server or platform.node()
+                holder = f'{name[:200]}/{uuid.uuid4().hex[:8]}'
+                writer = HostWriter(store, holder)
+                self._parts.append(HostKeeper(self._nodes, writer))
+        elif _counts_pods(conf):
+            self._parts = [_recounter(conf, pods, health)]
+        self._evaluator: PodEvaluator | None = None
+        if conf.http.bind_port is not None:
+            self._evaluator = self._new_evaluator(conf)
+
+    def _new_evaluator(self, conf: Any) -> PodEvaluator:
+        pods = _pod_pipeline(conf)
+        group = conf.extender
+        places = PodPlaces(
+            self._use,
+            pods.scoring,
+            group.domain,
+            pods.pipeline.settings,
+            assuming=_counts_pods(conf),
+            waiting=conf.kubernetes.enabled,
+        )
+        passing = group.unknown_nodes == 'pass'
+        unknown = UnknownNodes(
+            self._reader, self._nodes.find, passing, self._are_nodes_known
+        )
+        return PodEvaluator(
+            pods.pipeline, self._scheduler.snapshot, places, unknown
+        )
+
+    def _are_nodes_known(self) -> bool:
+        """Whether nodes that are followed were listed, or kept before."""
+        if self._api is None or self._nodes.complete:
+            return True
+        snapshot = self._scheduler.snapshot()
+        return snapshot is not None and node_reader.has_nodes(snapshot.hosts)
+
+    def is_filled(self) -> bool:
+        """Return true: requests do not wait for a cluster."""
+        return True
+
+    def checks(self) -> dict[str, Callable[[], bool]]:
+        """Return what the daemon's readiness takes, by name."""
+        return {'nodes': self._are_nodes_known}
+
+    def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
+        """Return what the kube-scheduler calls; all of it needs a token."""
+        ours, binder = conf.extender, None
+        if self._evaluator is None:
+            return [], []
+        if ours.api_server:
+            binder = Binder(
+                ours.api_server,
+                ours.api_token_file,
+                ours.api_ca_file,
+                ours.api_timeout,
+            )
+        health, limit = self._scheduler.health, conf.http.max_body_bytes
+        return verbs.routes(self._evaluator, health, binder, limit), []
+
+    def listeners(self, conf: Any) -> list[Any]:
+        """Return no listener: a cluster has no port of its own."""
+        return []
+
+    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
+        """Return no endpoint: a cluster does not call over the bus."""
+        return []
+
+    def check(self, conf: Any) -> Callable[[], None]:
+        """Check where the API server is, and how nodes are evaluated.
+
+        :return: has it used; all is listed anew if credentials changed
+        :raises ConfigurationError: an option cannot be used
+        """
+        pods = _pod_pipeline(conf)
+        api = None if self._api is None else ApiServer(_address_of(conf))
+
+        def take() -> None:
+            if self._evaluator is not None:
+                self._evaluator.use(pods)
+            if api is None or self._api is None:
+                return
+            if api.identity != self._api.identity:
+                self._api = api
+                for follower in self._followers:
+                    follower.use(api)
+
+        return take
+
+    def start(self) -> None:
+        """Start following."""
+        for part in self._parts:
+            part.start()
+
+    def stop(self, timeout: float) -> None:
+        """Follow no more.
+
+        :param timeout: seconds to wait for each part
+        """
+        for part in self._parts:
+            part.stop(timeout)
+
+
+def _address_of(conf: Any) -> Address:
+    """Return where the API server is."""
+    group, binding = conf.kubernetes, conf.extender
+    return Address(
+        group.kubeconfig,
+        group.context,
+        binding.api_server,
+        binding.api_token_file,
+        binding.api_ca_file,
+    )
+
+
+def _recounter(conf: Any, pods: PodSink, health: Any) -> Recounter:
+    """Return what counts pods by lists, as they are bound, not followed."""
+    group = conf.extender
+    lister = PodLister(
+        group.api_server, group.api_token_file, group.api_ca_file
+    )
+    return Recounter(lister, group.count_interval, pods, health)
+
+
+def _counts_pods(conf: Any) -> bool:
+    """Whether something says where the pods of a cluster are."""
+    group = conf.extender
+    recounted = bool(group.api_server) and group.count_interval > 0.0
+    return bool(conf.kubernetes.enabled or recounted)
+
+
+def _pod_pipeline(conf: Any) -> PodPipeline:
+    """Return what nodes are evaluated by for pods.
+
+    :raises ConfigurationError: a filter or weigher does not load
+    """
+    group = conf.extender
+    by_load = group.load_weighers == 'always' or (
+        _counts_pods(conf) and group.load_weighers == 'counted'
+    )
+    enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
+    filters = [
+        PodComputeFilter() if type(plugin) is ComputeFilter else plugin
+        for plugin in enabled
+    ]
+    weighers = factory.host_weighers(conf, group.weight_classes, 'extender')
+    settings = options.settings(conf)
+    pipeline = HostPipeline(
+        [*filters, OfferedResources()],
+        [
+            weigher
+            for weigher in weighers
+            if not pod_places.looks_at_load(weigher)
+        ],
+        settings,
+        check_room=False,
+    )
+    return PodPipeline(
+        pipeline,
+        pod_places.load_scoring(
+            weighers if by_load else (), settings, group.score_scale == 'range'
+        ),
+    )

@@ -1,0 +1,249 @@
+"""Nodes of a cluster as hosts of an inventory.
+
+Beside what :mod:`extender.reading` makes of a node's object: labels as traits
+and metadata by a mapping, taints and conditions as status. Stateless.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service import extender_wire as wire
+from scheduler_service.columns import HostTable
+from scheduler_service.kube import reading
+from scheduler_service.model import Aggregate, Host, Inventory
+
+# Marks hosts that are nodes of a cluster, in their stats.
+MARK = 'kubernetes_node'
+# Starts the names of aggregates that are made of labels of nodes, and the
+# reasons of hosts that are disabled as their nodes are.
+PREFIX = 'kubernetes:'
+_CORDONED = f'{PREFIX} the node is unschedulable'
+_TAINTED = f'{PREFIX} taint '
+# Ids of such aggregates are in the upper half of what an id may be.
+_FIRST_ID = 2**30
+_ZONE_KEY = 'availability_zone'
+_TRAIT = 'trait'
+_METADATA = 'metadata'
+_DOWN_TAINTS = frozenset(
+    ('node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable')
+)
+_EFFECTS = ('NoSchedule', 'NoExecute')
+_LONGEST = 255
+
+
+class NodeHost(NamedTuple):
+    """A node as a host.
+
+    :ivar metadata: key -> value, of the aggregates that the host is in
+    """
+
+    host: Host
+    metadata: dict[str, str]
+
+
+class NodeReader:
+    """Makes hosts of v1 Nodes.
+
+    :param domain: of the labels, annotations and resources that are ours
+    :param labels: label, in which ``*`` stands for anything -> ``trait``,
+        ``trait.NAME``, ``metadata`` or ``metadata.KEY``
+    :param disabling_taints: keys of taints that make a host disabled
+    :raises ConfigurationError: a target is none of these
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        labels: Mapping[str, str],
+        disabling_taints: Sequence[str],
+    ) -> None:
+        self._domain = domain
+        self._labels = [
+            (label, *_target(label, target))
+            for label, target in labels.items()
+        ]
+        self._disabling = frozenset(disabling_taints)
+
+    def read(self, node: Any) -> NodeHost:
+        """Return a node as a host.
+
+        :raises WireError: it is not a node
+        """
+        host, zone = reading.node_host(node, self._domain)
+        given = wire.field(
+            wire.field(node, 'metadata', dict) or {}, 'labels', dict
+        )
+        traits, metadata = self._mapped(given or {})
+        if zone:
+            metadata[_ZONE_KEY] = zone
+        disabled = self._why_disabled(node, host)
+        changed = msgspec.structs.replace(
+            host,
+            status='disabled' if disabled else 'enabled',
+            disabled_reason=disabled,
+            state='down' if host.state == 'down' or _is_cut_off(node)
+            else 'up',
+            traits=sorted({*host.traits, *traits}),
+            stats={**(host.stats or {}), MARK: True},
+        )  # fmt: skip
+        return NodeHost(changed, metadata)
+
+    def _mapped(
+        self, labels: Mapping[str, Any]
+    ) -> tuple[set[str], dict[str, str]]:
+        traits: set[str] = set()
+        metadata: dict[str, str] = {}
+        for label, value in labels.items():
+            for pattern, kind, name in self._labels:
+                if not fnmatch.fnmatchcase(label, pattern):
+                    continue
+                if kind == _METADATA:
+                    metadata[name or label] = str(value)[:_LONGEST]
+                elif value != 'false':
+                    traits.add(name or _trait_of(label, str(value)))
+                break
+        return traits, metadata
+
+    def _why_disabled(self, node: Any, host: Host) -> str | None:
+        if host.status == 'disabled':
+            reason = host.disabled_reason or 'disabled'
+            return f'{PREFIX} its document: {reason}'
+        spec = wire.field(node, 'spec', dict) or {}
+        if wire.field(spec, 'unschedulable', bool):
+            return _CORDONED
+        for key in _tainted(node):
+            if key in self._disabling:
+                return f'{_TAINTED}{key}'
+        return None
+
+
+def _target(label: str, target: str) -> tuple[str, str]:
+    """Return what a label becomes, and its name there.
+
+    :raises ConfigurationError: it is neither a trait nor metadata
+    """
+    kind, _, name = target.partition('.')
+    if kind == _TRAIT and re.fullmatch(r'[A-Z0-9_]{0,255}', name):
+        return kind, name
+    if kind == _METADATA and len(name) <= _LONGEST:
+        return kind, name
+    raise errors.ConfigurationError(
+        f'[kubernetes] labels: {label}: {target} is not one of trait, '
+        'trait.NAME, metadata and metadata.KEY'
+    )
+
+
+def _trait_of(label: str, value: str) -> str:
+    text = label if value in ('', 'true') else f'{label}_{value}'
+    made = re.sub('[^A-Z0-9]', '_', text.upper())
+    return f'CUSTOM_{made}'[:_LONGEST]
+
+
+def _tainted(node: Any) -> Iterable[str]:
+    """Return the keys of taints that keep pods away."""
+    spec = wire.field(node, 'spec', dict) or {}
+    for taint in wire.field(spec, 'taints', list) or []:
+        if wire.field(taint, 'effect', str) in _EFFECTS:
+            yield wire.field(taint, 'key', str)
+
+
+def _is_cut_off(node: Any) -> bool:
+    """Whether taints or conditions say that nothing runs on the node."""
+    if _DOWN_TAINTS.intersection(_tainted(node)):
+        return True
+    status = wire.field(node, 'status', dict) or {}
+    return any(
+        wire.field(one, 'type', str) == 'NetworkUnavailable'
+        and wire.field(one, 'status', str) == 'True'
+        for one in wire.field(status, 'conditions', list) or []
+    )
+
+
+def is_judged_by_scheduler(disabled_reason: str | None) -> bool:
+    """Whether a host is disabled for what a kube-scheduler judges itself.
+
+    That is a cordon or a taint of its node, which some pods tolerate.
+    """
+    return (disabled_reason or '').startswith((_CORDONED, _TAINTED))
+
+
+def is_node(host: Host) -> bool:
+    """Whether a stored host was made of a node."""
+    return bool((host.stats or {}).get(MARK))
+
+
+def has_nodes(table: HostTable) -> bool:
+    """Whether any host of a table was made of a node."""
+    marked = f'"{MARK}":true'.encode()
+    return any(marked in (text or b'') for text in table.coded['stats'].values)
+
+
+def is_of_nodes(aggregate: Aggregate) -> bool:
+    """Whether a stored aggregate was made of labels of nodes."""
+    return aggregate.id >= _FIRST_ID and aggregate.name.startswith(PREFIX)
+
+
+def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
+    """Return one aggregate for each key and value of the nodes' metadata.
+
+    Its id follows from both.
+    """
+    members: dict[tuple[str, str], list[str]] = {}
+    for host, metadata in nodes:
+        for pair in metadata.items():
+            members.setdefault(pair, []).append(host.host)
+    taken: set[int] = set()
+    made = []
+    for key, value in sorted(members):
+        digest = hashlib.sha256(f'{key}\0{value}'.encode()).digest()
+        number = int.from_bytes(digest[:4]) % _FIRST_ID
+        while number in taken:
+            number = (number + 1) % _FIRST_ID
+        taken.add(number)
+        made.append(
+            Aggregate(
+                id=_FIRST_ID + number,
+                name=f'{PREFIX}{key}={value}'[:_LONGEST],
+                hosts=sorted(set(members[key, value])),
+                metadata={key: value},
+            )
+        )
+    return made
+
+
+def inventory_of(listed: Any, reader: NodeReader) -> Inventory:
+    """Return the inventory of a list of nodes, as ``kubectl`` prints it.
+
+    A single node is read, too.
+
+    :raises WireError: it is neither
+    """
+    if wire.field(listed, 'kind', str) == 'Node':
+        nodes = [listed]
+    else:
+        nodes = wire.field(listed, 'items', list)
+        if nodes is None:
+            raise wire.WireError('expected a list of nodes with items')
+    found = [reader.read(node) for node in nodes]
+    return Inventory(
+        hosts=[one.host for one in found], aggregates=aggregates_of(found)
+    )
+
+
+def of_options(conf: Any) -> NodeReader:
+    """Return the reader that the options of *conf* make.
+
+    :raises ConfigurationError: an option cannot be used
+    """
+    group = conf.kubernetes
+    return NodeReader(
+        conf.extender.domain, group.labels, group.disabling_taints
+    )

@@ -1,0 +1,288 @@
+"""What pods use on nodes: those that were seen, and those assumed.
+
+A :class:`PodUse` belongs to nobody: any thread may call it. Threads that
+follow an API server say where pods are; the evaluator assumes where the pods
+go that it was asked about, until they are seen.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats, Rows
+from scheduler_service.kube.usage import Usage
+from scheduler_service.model import STANDARD_CLASSES
+
+_FIRST_NODES = 1024
+# The number of nodes on which no pod was counted yet.
+_NO_PODS = 0
+
+
+class PlacedPod(NamedTuple):
+    """A pod that takes something of a node."""
+
+    uid: str
+    node: str
+    usage: Usage
+
+
+class _Counted(NamedTuple):
+    """A pod that is counted.
+
+    :ivar until: monotonic time until which it is assumed; None: it was seen
+    """
+
+    number: int
+    usage: Usage
+    until: float | None
+
+
+def _tell_nobody(outcome: str) -> None:
+    """Do nothing: nobody needs to know."""
+
+
+class PodUse:
+    """Use by node, in arrays, and the pods that it is made of.
+
+    Nodes have numbers, which stay. Daemons do not share what they assume.
+
+    :param assume_seconds: how long a pod is assumed; 0: not at all
+    :param clock: monotonic seconds
+    :param tell: called with what became of a pod that was assumed: it was
+        seen ``there``, or ``elsewhere``, or not in time: ``expired``
+    """
+
+    def __init__(
+        self,
+        assume_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], None] = _tell_nobody,
+    ) -> None:
+        self._assume_seconds = assume_seconds
+        self._clock = clock
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        self._room = _FIRST_NODES
+        self._load: Floats = np.zeros((len(STANDARD_CLASSES), self._room))
+        # By class; those of load are rows of the array above.
+        self._used = dict(zip(STANDARD_CLASSES, self._load, strict=True))
+        self._pods: dict[str, _Counted] = {}
+        # Those assumed, the oldest first.
+        self._assumed: dict[str, float] = {}
+        # Before this time none of them is to be forgotten.
+        self._due = math.inf
+        self._recent: set[str] | None = None
+        self._complete = False
+        self._stale = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all pods were listed at least once."""
+        return self._complete
+
+    def replace(self, pods: Iterable[PlacedPod]) -> None:
+        """Take these pods for all that are on nodes.
+
+        Those that are assumed stay until they would be forgotten anyway, and
+        those that were seen since :meth:`begin_listing` stay as well.
+        """
+        listed = {one.uid: one for one in pods}
+        with self._lock:
+            recent = self._recent or ()
+            gone = [
+                uid
+                for uid, known in self._pods.items()
+                if known.until is None
+                and uid not in listed
+                and uid not in recent
+            ]
+            self._recent = None
+            for uid in gone:
+                self._drop(uid)
+            for one in listed.values():
+                self._put(one, None)
+            self._complete, self._stale = True, False
+
+    def begin_listing(self) -> None:
+        """Note which pods are seen until all are listed.
+
+        The list may have been made before.
+        """
+        with self._lock:
+            self._recent = set()
+
+    def see(self, pod: PlacedPod) -> None:
+        """Count a pod where it was seen, and nowhere else."""
+        with self._lock:
+            self._put(pod, None)
+            if self._recent is not None:
+                self._recent.add(pod.uid)
+
+    def remove(self, uid: str) -> None:
+        """Count a pod no more."""
+        with self._lock:
+            self._drop(uid)
+
+    def assume(self, pod: PlacedPod) -> None:
+        """Count a pod where it probably goes, until it is seen.
+
+        One that was seen stays where it is.
+        """
+        if not self._assume_seconds:
+            return
+        with self._lock:
+            known = self._pods.get(pod.uid)
+            if known is None or known.until is not None:
+                self._put(pod, self._clock() + self._assume_seconds)
+
+    def set_stale(self, stale: bool) -> None:
+        """Say whether placed pods are not followed at the moment.
+
+        As long as they are not, what was assumed is not forgotten.
+        """
+        with self._lock:
+            self._stale = stale
+
+    def forget_old(self) -> None:
+        """Take back what was assumed too long ago."""
+        now = self._clock()
+        if now < self._due:
+            return
+        with self._lock:
+            if self._stale:
+                return
+            self._due = math.inf
+            while self._assumed:
+                uid, until = next(iter(self._assumed.items()))
+                if until > now:
+                    self._due = until
+                    break
+                self._drop(uid)
+                self._tell('expired')
+
+    def is_seen(self, uid: str) -> bool:
+        """Whether a pod was seen on a node."""
+        known = self._pods.get(uid)
+        return known is not None and known.until is None
+
+    def usage_of(self, uid: str) -> Usage | None:
+        """Return what a pod takes; None: it is neither seen nor assumed."""
+        known = self._pods.get(uid)
+        return None if known is None else known.usage
+
+    def count(self) -> tuple[int, int]:
+        """Return how many pods were seen, and how many are assumed."""
+        return len(self._pods) - len(self._assumed), len(self._assumed)
+
+    def numbers_of(self, nodes: Sequence[str], passing: bool = False) -> Rows:
+        """Return the numbers of nodes, int64[m].
+
+        :param passing: the numbers are needed for this moment only, so that
+            nodes without pods need none of their own
+        """
+        with self._lock:
+            if passing:
+                known = self._numbers
+                found = [known.get(name, _NO_PODS) for name in nodes]
+            else:
+                found = [self._number(name) for name in nodes]
+        return np.array(found, np.int64)
+
+    def used(
+        self,
+        name: str,
+        numbers: Rows,
+        without: str = '',
+        with_assumed: bool = True,
+    ) -> Floats:
+        """Return what is used of a class on some nodes, float64[m].
+
+        :param without: uid of a pod that is left out
+        :param with_assumed: whether pods count that are only assumed
+        """
+        with self._lock:
+            array = self._used.get(name)
+            if array is None:
+                return np.zeros(len(numbers))
+            left_out = {without}
+            if not with_assumed:
+                left_out.update(self._assumed)
+            less = np.zeros(self._room)
+            for uid in left_out & self._pods.keys():
+                pod = self._pods[uid]
+                less[pod.number] += pod.usage.amounts.get(name, 0.0)
+            found: Floats = array.take(numbers) - less.take(numbers)
+        return found
+
+    def load(self, numbers: Rows, without: str = '') -> Floats:
+        """Return what is used of each standard class, float64[3, m].
+
+        :param without: uid of a pod that is left out
+        """
+        with self._lock:
+            found: Floats = self._load.take(numbers, axis=1)
+            own = self._pods.get(without)
+        if own is not None:
+            amounts = own.usage.load
+            at = np.flatnonzero(numbers == own.number)
+            if len(at):
+                for row, name in zip(found, STANDARD_CLASSES, strict=True):
+                    row[at] -= amounts.get(name, 0.0)
+        return found
+
+    def _number(self, node: str) -> int:
+        number = self._numbers.get(node)
+        if number is None:
+            number = self._numbers[node] = len(self._numbers) + 1
+            if number >= self._room:
+                self._widen()
+        return number
+
+    def _widen(self) -> None:
+        """Make room for twice as many nodes."""
+        more = self._room
+        self._room *= 2
+        self._load = np.pad(self._load, ((0, 0), (0, more)))
+        self._used = {
+            name: np.pad(array, (0, more))
+            for name, array in self._used.items()
+        }
+        self._used.update(zip(STANDARD_CLASSES, self._load, strict=True))
+
+    def _put(self, pod: PlacedPod, until: float | None) -> None:
+        number = self._number(pod.node)
+        known = self._pods.get(pod.uid)
+        if known == (number, pod.usage, until):
+            return
+        if until is None and known is not None and known.until is not None:
+            self._tell('there' if known.number == number else 'elsewhere')
+        if known is None or known[:2] != (number, pod.usage):
+            self._drop(pod.uid)
+            self._add(number, pod.usage, 1.0)
+        self._pods[pod.uid] = _Counted(number, pod.usage, until)
+        self._assumed.pop(pod.uid, None)
+        if until is not None:
+            self._assumed[pod.uid] = until
+            self._due = min(self._due, until)
+
+    def _drop(self, uid: str) -> None:
+        self._assumed.pop(uid, None)
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._add(known.number, known.usage, -1.0)
+
+    def _add(self, number: int, usage: Usage, times: float) -> None:
+        for name, amount in usage.amounts.items():
+            if not amount:
+                continue
+            array = self._used.get(name)
+            if array is None:
+                array = self._used[name] = np.zeros(self._room)
+            array[number] += times * amount

@@ -1,0 +1,65 @@
+"""The reply of prioritize for nodes of one table, in a few steps.
+
+Writing the names and numbers of hundreds of nodes takes longer than working
+the numbers out. So what is written of each node is kept, with blanks in front
+to make all of them equally long: between its values JSON may have blanks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from scheduler_service import extender_wire as wire
+from scheduler_service.columns.dictionary import Ints, Rows
+
+_BEST = 10
+# Nodes of which more is written than so many times the average have it
+# written each time, so that their names do not make all replies longer.
+_LONGEST = 1.5
+
+
+class ScoreTexts:
+    """The texts of all nodes of a table; used by one thread at a time.
+
+    :param names: of the nodes, by row
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        heads = [b'{"Host":%s,"Score":' % wire.encode(one) for one in names]
+        lengths = np.array([len(one) for one in heads], np.int64)
+        self._width = int(lengths.mean() * _LONGEST) if len(heads) else 0
+        self._width = min(self._width, int(lengths.max(initial=0)))
+        self._is_long = lengths > self._width
+        self._some_are_long = bool(self._is_long.any())
+        self._heads = _matrix(
+            [one[: self._width].rjust(self._width) for one in heads],
+            self._width,
+        )
+        tails = [b'%2d},' % score for score in range(_BEST + 1)]
+        self._tails = _matrix(tails, len(tails[0]))
+
+    def write(self, rows: Rows, scores: Ints) -> msgspec.Raw:
+        """Return the reply.
+
+        :param rows: int64[m], of the nodes, at least one
+        :param scores: int64[m], of these nodes, 0 to 10 each
+        """
+        if self._some_are_long and self._is_long.take(rows).any():
+            names = [self._names[row] for row in rows.tolist()]
+            return wire.score_list(names, scores.tolist())
+        texts = np.concatenate(
+            (self._heads.take(rows, axis=0), self._tails.take(scores, axis=0)),
+            axis=1,
+        )
+        # Without the last comma.
+        return msgspec.Raw(b'[%s]' % texts.ravel().data[:-1])
+
+
+def _matrix(texts: Sequence[bytes], width: int) -> np.ndarray:
+    """Return texts that are equally long, uint8[n, width]."""
+    joined = np.frombuffer(b''.join(texts), np.uint8)
+    return joined.reshape(len(texts), width)

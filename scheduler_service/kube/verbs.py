@@ -1,0 +1,384 @@
+"""The endpoints that a kube-scheduler calls: filter, prioritize and so on.
+
+An error is answered with status 200 and a text in ``Error``, since the
+kube-scheduler reads nothing else. Only a body that is not JSON, or too long,
+gets a 4xx, and 503 before the hosts are loaded and the nodes of a followed
+cluster are known: a kube-scheduler then goes on without an extender that is
+``ignorable``, for the verbs whose reply has no ``Error`` as well.
+``http.routes`` says which threads run the verbs; any may.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import functools
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service import extender_wire as wire
+from scheduler_service.engine.health import Health
+from scheduler_service.http import verbs
+from scheduler_service.http.message import Reply, Request
+from scheduler_service.http.routes import Route
+from scheduler_service.kube import evaluator as pods
+from scheduler_service.kube.evaluator import Nodes, PodEvaluator
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ''
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Args(msgspec.Struct):
+    Pod: Any = None
+    Nodes: _List | None = None
+    NodeNames: list[str] | None = None
+
+
+class _LargeArgs(_Args):
+    Pod: msgspec.Raw = msgspec.field(
+        default_factory=lambda: msgspec.Raw(b'null')
+    )
+
+
+# A part of a path that leads to another one.
+_NO_NAMES = {'.', '..'}
+# A body up to so many bytes is remembered for the next verb.
+_REMEMBERED_BYTES = 8 * 1024 * 1024
+# Kubernetes stores objects of 1.5 MiB at most. Parsed, a pod may take many
+# times its bytes, and it is kept until the next one is sent.
+MOST_POD_BYTES = 4 * 1024 * 1024
+_typed = msgspec.json.Decoder(_Args)
+_typed_large = msgspec.json.Decoder(_LargeArgs)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_name_of = msgspec.json.Decoder(_Named)
+
+
+class NodeArgs:
+    """The arguments of filter and prioritize, with nodes or with names.
+
+    :ivar items: node name -> its object, as it was sent; None where only
+        names were sent
+    :ivar nodes: the nodes to evaluate
+    """
+
+    def __init__(
+        self, pod: Any, names: list[str], items: dict[str, Any] | None
+    ) -> None:
+        self.pod = pod
+        self.names = names
+        self.items = items
+        self.nodes = Nodes(names, None if items is None else self._document)
+
+    @classmethod
+    def read(cls, body: bytes) -> NodeArgs:
+        """Parse a body.
+
+        With the usual spelling of keys nodes stay unparsed.
+
+        :raises WireError: the body is not valid
+        :raises PayloadTooLarge: the pod is
+        """
+        try:
+            if len(body) <= MOST_POD_BYTES:
+                args = _typed.decode(body)
+            else:
+                args = _typed_large.decode(body)
+                _check_size(args.Pod)
+                args.Pod = msgspec.json.decode(args.Pod)
+            pod = args.Pod
+            if pod is not None and args.NodeNames is not None:
+                return cls(pod, args.NodeNames, None)
+            if pod is not None and args.Nodes is not None:
+                items = {
+                    _name_of.decode(node).metadata.name: node
+                    for node in args.Nodes.items or ()
+                }
+                if '' not in items:
+                    return cls(pod, list(items), items)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        return cls._read_slowly(_decode(body))
+
+    @classmethod
+    def _read_slowly(cls, document: Any) -> NodeArgs:
+        pod = wire.field(document, 'Pod', dict)
+        names = wire.strings(document, 'NodeNames')
+        if names is not None:
+            return cls(pod, names, None)
+        listed = wire.items(document, 'Nodes') or []
+        items = {wire.name_of(node): node for node in listed}
+        return cls(pod, list(items), items)
+
+    def _document(self, name: str) -> Any:
+        assert self.items is not None
+        return self.items[name]
+
+
+def _check_size(pod: msgspec.Raw) -> None:
+    """Refuse a pod that no API server can have.
+
+    :raises PayloadTooLarge: it has more than :data:`MOST_POD_BYTES`
+    """
+    size = len(memoryview(pod))
+    if size > MOST_POD_BYTES:
+        raise errors.PayloadTooLarge(
+            f'Pod: {size} bytes, at most {MOST_POD_BYTES} are allowed',
+            size=size,
+            limit=MOST_POD_BYTES,
+        )
+
+
+def _decode(body: bytes) -> Any:
+    """Parse a body of any spelling whose pod is not too large.
+
+    :raises WireError: it is not JSON
+    :raises PayloadTooLarge: the pod is
+    """
+    if len(body) > MOST_POD_BYTES:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            for name, value in _fields.decode(body).items():
+                if name.lower() == 'pod':
+                    _check_size(value)
+    return wire.decode(body)
+
+
+class _Reader:
+    """Reads arguments; those of the call before, too, are not read again.
+
+    Where all nodes pass, prioritize is sent what filter was sent.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, NodeArgs] | None = None
+
+    def read(self, body: bytes) -> NodeArgs:
+        """Parse a body.
+
+        :raises WireError: the body is not valid
+        """
+        last = self._last
+        if last is not None and last[0] == body:
+            return last[1]
+        args = NodeArgs.read(body)
+        if len(body) <= _REMEMBERED_BYTES:
+            self._last = body, args
+        return args
+
+
+class _Verb(abc.ABC):
+    """Base of the verbs: parses the body, runs the verb, writes the reply."""
+
+    name = ''
+    needs_nodes = True
+
+    def __init__(self, evaluator: PodEvaluator, health: Health) -> None:
+        self._evaluator = evaluator
+        self._health = health
+        self._received = f'{self.name} received'
+        self._returned = f'{self.name} returned'
+
+    def serve(self, request: Request, text: bytes) -> Reply:
+        """Run the verb, and answer errors in the form of the verb.
+
+        :raises WireError: the body is not JSON
+        :raises ServiceBusy: it is not known yet which nodes there are
+        """
+        if self.needs_nodes and not self._evaluator.are_nodes_known():
+            raise errors.ServiceBusy(
+                'The nodes of the cluster are not known yet'
+            )
+        try:
+            reply = self.run(text)
+        except wire.WireError as fault:
+            if not _is_json(text):
+                raise
+            reply = self._failed(str(fault))
+        except errors.SchedulerError as error:
+            reply = self._failed(f'{error.name}: {error.args[0]}')
+        return Reply(200, wire.encode(reply))
+
+    def _failed(self, text: str) -> Any:
+        self._health.count(verbs.ERRORS, self.name)
+        return self.failed(text)
+
+    def count_nodes(self, received: int, returned: int) -> None:
+        """Count the nodes of a call."""
+        labelled = {self._received: received, self._returned: returned}
+        self._health.count_each(verbs.NODES, labelled)
+
+    @abc.abstractmethod
+    def run(self, text: bytes) -> Any:
+        """Return the reply to a body."""
+
+    def failed(self, text: str) -> Any:
+        """Return the reply with the text of an error."""
+        return {'Error': text.replace('%', ' percent')}
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        wire.decode(text)
+    except wire.WireError:
+        return False
+    return True
+
+
+class _NodeVerb(_Verb):
+    """Base of the verbs that are given a pod and nodes.
+
+    :param reader: of the arguments, which these verbs share
+    """
+
+    def __init__(
+        self, evaluator: PodEvaluator, health: Health, reader: _Reader
+    ) -> None:
+        super().__init__(evaluator, health)
+        self.reader = reader
+
+
+class Filter(_NodeVerb):
+    """The nodes that pass, in the form and order in which they were sent."""
+
+    name = 'filter'
+
+    def run(self, text: bytes) -> Any:
+        """Filter the nodes."""
+        args = self.reader.read(text)
+        result = self._evaluator.filter(args.pod, args.nodes)
+        self.count_nodes(len(args.names), len(result.passed))
+        nodes = names = None
+        if args.items is None:
+            names = result.passed
+        else:
+            listed = [args.items[name] for name in result.passed]
+            nodes = {'metadata': {}, 'items': listed}
+        return {
+            'Nodes': nodes,
+            'NodeNames': names,
+            'FailedNodes': result.failed,
+            'FailedAndUnresolvableNodes': result.never,
+            'Error': '',
+        }
+
+    def failed(self, text: str) -> Any:
+        """Let no node pass."""
+        return {
+            'Nodes': None,
+            'NodeNames': None,
+            'FailedNodes': {},
+            'FailedAndUnresolvableNodes': {},
+            **super().failed(text),
+        }
+
+
+class Prioritize(_NodeVerb):
+    """Scores of nodes, 0 to 10."""
+
+    name = 'prioritize'
+
+    def run(self, text: bytes) -> Any:
+        """Weigh the nodes."""
+        args = self.reader.read(text)
+        scores = self._evaluator.prioritize(args.pod, args.nodes)
+        self.count_nodes(len(args.names), len(scores.names))
+        return scores.text
+
+    def failed(self, text: str) -> Any:
+        """Score no node: the reply has no field for an error."""
+        return []
+
+
+class Preempt(_Verb):
+    """The candidate nodes on which evicting pods may help."""
+
+    name = 'preempt'
+
+    def run(self, text: bytes) -> Any:
+        """Leave out nodes that would not pass even without any pod."""
+        document = _decode(text)
+        victims = wire.candidate_victims(document)
+        pod = wire.field(document, 'Pod', dict)
+        kept = pods.preemption_candidates(self._evaluator, pod, victims)
+        self.count_nodes(len(victims), len(kept))
+        return wire.meta_victims(victims, kept)
+
+    def failed(self, text: str) -> Any:
+        """Return no candidate: the reply has no field for an error."""
+        return {'NodeNameToMetaVictims': {}}
+
+
+class Bind(_Verb):
+    """Binds a pod at the API server; a repeated call succeeds, too."""
+
+    name = 'bind'
+    needs_nodes = False
+
+    def __init__(
+        self, evaluator: PodEvaluator, health: Health, binder: Any
+    ) -> None:
+        super().__init__(evaluator, health)
+        self._binder = binder
+
+    def run(self, text: bytes) -> Any:
+        """Bind the pod that is named."""
+        document = wire.decode(text)
+        read = functools.partial(wire.field, document, kind=str)
+        name, space = read('PodName'), read('PodNamespace')
+        uid, node = read('PodUID'), read('Node')
+        if not (name and space and node):
+            raise wire.WireError('PodName, PodNamespace and Node are required')
+        if {name, space} & _NO_NAMES:
+            raise wire.WireError('PodName and PodNamespace have to be names')
+        claimed = self._evaluator.claim(uid, node)
+        try:
+            self._binder.bind(space, name, uid, node)
+        except errors.SchedulerError:
+            if claimed:
+                self._evaluator.unclaim(uid)
+            raise
+        self.count_nodes(1, 1)
+        return {'Error': ''}
+
+
+def routes(
+    evaluator: PodEvaluator, health: Health, binder: Any, max_bytes: int
+) -> list[Route]:
+    """Return the routes of the verbs; without a binder there is no bind.
+
+    Binds wait for an API server, on threads of their own.
+    """
+    reader = _Reader()
+    served: list[tuple[_Verb, str]] = [
+        (Filter(evaluator, health, reader), 'inline'),
+        (Prioritize(evaluator, health, reader), 'inline'),
+        (Preempt(evaluator, health), 'inline'),
+    ]
+    if binder is not None:
+        served.append((Bind(evaluator, health, binder), 'bind'))
+    for verb, _ in served:
+        # There from the start, so that the first call is an increase.
+        health.count('http_requests', f'{verbs.ROUTE}{verb.name} 200', 0)
+        health.count(verbs.ERRORS, verb.name, 0)
+        verb.count_nodes(0, 0)
+    return [
+        Route(
+            f'{verbs.ROUTE}{verb.name}',
+            verb.serve,
+            threads,
+            max_bytes,
+            methods=('POST',),
+            needs_hosts=threads == 'inline',
+        )
+        for verb, threads in served
+    ]

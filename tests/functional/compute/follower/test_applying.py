@@ -1,0 +1,46 @@
+"""What is read of a cell, written into our store."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from scheduler_service.compute.follower.applying import Applier
+from scheduler_service.compute.follower.cells import CellChanges
+from scheduler_service.compute.follower.queries import Cell
+from scheduler_service.model import Instance
+from scheduler_service.store.connection import Store
+from tests.support.waiting import wait_until
+
+CELL = Cell(1, str(uuid.uuid4()), 'cell1', 'sqlite://')
+
+
+@pytest.mark.db
+def test_a_first_load_looks_rows_up(make_store):
+    """Else each part of it would take longer than the one before."""
+    store = make_store('postgresql')
+    instances = [
+        Instance(uuid=str(uuid.uuid4()), host=f'c{number % 10}')
+        for number in range(2500)
+    ]
+    changes = CellChanges(CELL, None, [], instances, [], [])
+    assert Applier(store, lambda: None).apply(changes) == [
+        f'c{number}' for number in range(10)
+    ]
+    watching = Store.connect(store.engine.url.render_as_string(False))
+    # A session reports what it did soon after it ended.
+    store.dispose()
+    wait_until(lambda: statistics(watching).n_tup_ins == len(instances))
+    # The second part would read the 1,000 rows of the first one.
+    assert statistics(watching).seq_tup_read < 1000
+    watching.dispose()
+
+
+def statistics(store: Store) -> Any:
+    """Return what PostgreSQL counted of the table of instances."""
+    query = "SELECT * FROM pg_stat_user_tables WHERE relname = 'instances'"
+    with store.reading() as conn:
+        return conn.execute(sa.text(query)).one()

@@ -1,0 +1,125 @@
+"""Extenders that filter and weigh hosts for the daemon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.kube import reading
+from tests.support import extenders
+from tests.support.documents import CONTEXT
+from tests.support.extenders import Reply, entry, pass_only
+from tests.support.stores import claim_on, load_snapshot, write_claims
+
+
+def test_hosts_are_left_out_when_an_extender_rejects_them(serve_with):
+    with extenders.extender(pass_only('compute-2')) as server:
+        service = serve_with(entry(server))
+        assert service.select_hosts() == ['compute-2']
+        server.answer = pass_only()
+        with pytest.raises(errors.NoValidHost) as caught:
+            service.select_hosts()
+        assert '4 no port' in caught.value.args[0]
+        service.daemon.scheduler.recorder.flush()
+        kept = service.daemon.scheduler.decisions(5)
+        assert [k['outcome'] for k in kept] == ['NoValidHost', 'chosen']
+
+
+def test_extender_gets_nodes_and_pod_when_it_caches_none(serve_with):
+    with extenders.extender() as server:
+        service = serve_with(entry(server, nodeCacheCapable=False))
+        service.select_hosts(project_id='a' * 32)
+    asked = server.calls[0][1]
+    assert asked['NodeNames'] is None
+    nodes = asked['Nodes']['items']
+    assert len(nodes) == 4
+    names = {n['metadata']['labels']['topology.kubernetes.io/zone']
+             for n in nodes}  # fmt: skip
+    assert names == {'north', 'nova'}
+    # Back again: nothing is lost on the way.
+    host, _ = reading.node_host(nodes[0], 'scheduler-service.local')
+    assert host.memory_mb == 8192 + int(host.host[-1])
+    request = reading.pod_request(asked['Pod'], 'scheduler-service.local')
+    assert request.flavor.memory_mb == 512
+    assert asked['Pod']['metadata']['namespace'] == 'a' * 32
+
+
+def test_extender_is_asked_for_each_instance_of_a_request(serve_with):
+    with extenders.extender() as server:
+        service = serve_with(entry(server))
+        assert len(service.select_hosts(num_instances=3)) == 3
+    assert server.verbs() == ['filter'] * 3
+
+
+def test_request_fails_when_an_extender_that_counts_fails(serve_with):
+    with extenders.extender(lambda *_: Reply(status=500)) as server:
+        with pytest.raises(errors.ExtenderFailed) as caught:
+            serve_with(entry(server)).select_hosts()
+        assert caught.value.facts['reason'] == 'status'
+        assert serve_with(entry(server, ignorable=True)).select_hosts()
+
+
+def test_request_fails_when_an_extender_makes_up_a_node(serve_with):
+    answer = Reply({'NodeNames': ['compute-77']})
+    with (
+        extenders.extender(lambda *_: answer) as server,
+        pytest.raises(errors.ExtenderFailed, match='was not sent'),
+    ):
+        serve_with(entry(server)).select_hosts()
+
+
+def test_no_call_is_made_when_no_extender_manages_the_resource(serve_with):
+    managed = [{'name': extenders.FPGA}]
+    with extenders.extender() as server:
+        service = serve_with(entry(server, managedResources=managed))
+        assert service.select_hosts()
+        assert server.calls == []
+        with pytest.raises(errors.NoValidHost):
+            service.select_hosts(flavor=extenders.WITH_FPGA)
+
+
+def test_scores_are_added_to_weights_when_an_extender_gives_them(serve_with):
+    def answer(verb: str, asked: Any) -> Reply:
+        if verb == 'prioritize':
+            return Reply([{'Host': 'compute-1', 'Score': 10}])
+        return extenders.pass_all(verb, asked)
+
+    with extenders.extender(answer) as server:
+        service = serve_with(
+            entry(server, prioritizeVerb='prioritize', weight=100)
+        )
+        assert service.select_hosts() == ['compute-1']
+        server.answer = lambda verb, asked: (
+            Reply([{'Host': 'compute-1', 'Score': 9.5}])
+            if verb == 'prioritize'
+            else extenders.pass_all(verb, asked)
+        )
+        # A list that cannot be read adds nothing, and is counted.
+        assert service.select_hosts() == ['compute-4']
+    counters = service.client.ping(CONTEXT)['counters']
+    calls = counters['extender_calls']
+    assert calls[f'{server.url} prioritize undecodable'] == 1
+
+
+def test_extender_is_asked_again_when_all_that_it_left_is_taken(serve_with):
+    """It may leave others when it is sent what there is now."""
+    served: list[Any] = []
+
+    def answer(verb: str, asked: Any) -> Reply:
+        if len(server.calls) > 1:
+            return extenders.pass_all(verb, asked)
+        # Another daemon is faster, at the only host that is left.
+        store = served[0].store
+        everything = {'MEMORY_MB': 8192 + 4}
+        write_claims(
+            store, claim_on(load_snapshot(store), 3, amounts=everything)
+        )
+        return pass_only('compute-4')(verb, asked)
+
+    with extenders.extender(answer) as server:
+        served.append(serve_with(entry(server)))
+        (host,) = served[0].select_hosts()
+    assert host in {'compute-1', 'compute-2', 'compute-3'}
+    assert server.verbs() == ['filter'] * 2

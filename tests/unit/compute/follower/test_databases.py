@@ -1,0 +1,49 @@
+"""URLs of cells' databases, as cell mappings have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.compute.follower.databases import (
+    ReadOnlyDatabase,
+    filled_in,
+)
+
+BASE = 'mysql+pymysql://u:p@10.0.0.1:3306/nova?charset=utf8'
+
+
+@pytest.mark.parametrize(
+    ('template', 'url'),
+    [
+        ('sqlite:////x', 'sqlite:////x'),
+        (
+            '{scheme}://{username}:{password}@{hostname}:{port}/c1?{query}',
+            'mysql+pymysql://u:p@10.0.0.1:3306/c1?charset=utf8',
+        ),
+        (
+            '{scheme}://{hostname}/{path}_c1',
+            'mysql+pymysql://10.0.0.1/nova_c1',
+        ),
+    ],
+)
+def test_parts_are_filled_in(template, url):
+    assert filled_in(template, BASE) == url
+
+
+def test_several_servers_have_numbers():
+    base = 'rabbit://a:b@h1:1,c:d@h2:2/x'
+    template = '{username1}@{hostname1}:{port1} {username2}@{hostname2}'
+    assert filled_in(template, base) == 'a@h1:1 c@h2'
+
+
+def test_a_part_that_is_missing_is_an_error():
+    with pytest.raises(errors.ConfigurationError, match='hostname2'):
+        filled_in('mysql://{hostname2}/x', BASE)
+
+
+@pytest.mark.parametrize('url', ['no url', 'nodriver://h/x'])
+def test_a_url_that_cannot_be_used_is_an_error_without_the_url(url):
+    with pytest.raises(errors.ConfigurationError) as caught:
+        ReadOnlyDatabase(url, 3, 20)
+    assert url not in str(caught.value)

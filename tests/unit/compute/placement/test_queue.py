@@ -1,0 +1,321 @@
+"""Which claims go together in a call of the placement service, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scheduler_service.compute.placement import queue as placement_queue
+from scheduler_service.compute.placement.queue import (
+    MOST_AT_ONCE,
+    PlacementQueue,
+)
+from tests.support.waiting import wait_until
+
+
+class Task:
+    """The claims of a job on some providers."""
+
+    def __init__(self, *providers, age=0.0):
+        self.wanted = list(providers)
+        self.hosts = {one: f'host-{one}' for one in providers}
+        self.since = time.monotonic() - age
+
+
+def tasks(count, **how):
+    return [Task(f'p{number}', **how) for number in range(count)]
+
+
+@pytest.fixture
+def queue():
+    return PlacementQueue()
+
+
+def put(queue, some):
+    for task in some:
+        queue.put(task)
+
+
+def begin(queue):
+    """Begin the next call, which waits for no other; return it."""
+    call = queue.take(0.0)
+    assert queue.begin(call) == []
+    return call
+
+
+@pytest.fixture
+def waiting(queue):
+    """Begins a call in a thread; returns the future of what joins it."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda call: thread.submit(queue.begin, call)
+        queue.stop()
+
+
+def test_what_waits_goes_together(queue):
+    some = tasks(3)
+    put(queue, some)
+    assert queue.take(0.0).tasks == some
+    assert queue.take(0.0) is None
+    assert queue.has_pending
+
+
+def test_a_call_takes_no_more_than_fit(queue):
+    several = Task(*(f'q{number}' for number in range(MOST_AT_ONCE - 1)))
+    some = tasks(2)
+    put(queue, [several, *some])
+    assert queue.take(0.0).tasks == [several, some[0]]
+
+
+def test_one_that_is_larger_than_a_call_goes_alone(queue):
+    small = Task('a', age=60)
+    large = Task(*(f'r{number}' for number in range(MOST_AT_ONCE + 1)))
+    put(queue, [small, large, Task('b')])
+    assert begin(queue).tasks == [small]
+    assert begin(queue).tasks == [large]
+
+
+def test_no_two_calls_are_at_the_same_provider(queue):
+    first, other, same = Task('a'), Task('b', age=60), Task('a', age=60)
+    put(queue, [first])
+    call = begin(queue)
+    put(queue, [same, other])
+    assert begin(queue).tasks == [other]
+    assert queue.take(0.0) is None
+    queue.done(call)
+    assert begin(queue).tasks == [same]
+
+
+def test_others_join_until_a_call_ends(queue, waiting):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    second, third = Task('b'), Task('c')
+    put(queue, [second])
+    following = queue.take(0.0)
+    assert following.tasks == [second]
+    joined = waiting(following)
+    assert not joined.done()
+    put(queue, [third])
+    assert joined.result(30) == [third]
+    assert following.tasks == [second, third]
+    begun = waiting(following)
+    queue.end(call)
+    assert begun.result(30) == []
+
+
+def test_only_one_call_is_prepared(queue):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    put(queue, [Task('b')])
+    assert queue.take(0.0) is not None
+    put(queue, [Task('c')])
+    assert queue.take(0.0) is None
+    queue.done(call)
+    assert queue.take(0.0) is None
+
+
+def test_a_call_that_fails_before_it_begins_holds_nothing_up(queue):
+    put(queue, [Task('a')])
+    queue.done(queue.take(0.0))
+    assert not queue.has_pending
+    same = Task('a')
+    put(queue, [same])
+    assert begin(queue).tasks == [same]
+
+
+def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    same = Task('a')
+    put(queue, [same])
+    queue.end(call)
+    assert queue.has_pending
+    following = begin(queue)
+    assert following.tasks == [same]
+    queue.done(call)
+    # It frees nothing that is in the call after it.
+    put(queue, [Task('a', age=60)])
+    assert queue.take(0.0) is None
+    queue.done(following)
+    assert begin(queue).tasks
+
+
+def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
+    """Each keeps a worker of the service busy."""
+    few = [Task(f'few{number}') for number in range(4)]
+    some = [Task(f'some{number}') for number in range(5)]
+    more = [Task(f'more{number}') for number in range(5)]
+    put(queue, [Task('a')])
+    call = begin(queue)
+    put(queue, few)
+    following = queue.take(0.0)
+    joined = waiting(following)
+    put(queue, [Task('b')])
+    assert [one.hosts for one in joined.result(30)] == [{'b': 'host-b'}]
+    assert queue.begin(following) == []
+    put(queue, some)
+    assert begin(queue).tasks == some
+    # No more of them than three.
+    put(queue, more)
+    fourth = queue.take(0.0)
+    begun = waiting(fourth)
+    assert not begun.done()
+    assert queue.gather_s(15) > 0
+    queue.done(call)
+    assert begun.result(30) == []
+
+
+def test_a_full_call_waits_for_no_other(queue):
+    put(queue, [Task('a')])
+    begin(queue)
+    some = tasks(MOST_AT_ONCE)
+    put(queue, some)
+    assert begin(queue).tasks == some
+
+
+def test_one_that_waited_long_waits_for_no_other(queue):
+    put(queue, [Task('a')])
+    begin(queue)
+    old = Task('b', age=2 * placement_queue._PATIENCE_S)
+    put(queue, [old])
+    assert begin(queue).tasks == [old]
+
+
+def test_none_of_a_batch_goes_before_all_are_there(queue):
+    some = tasks(4)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(queue.take, None)
+        with queue.together():
+            put(queue, some)
+            assert queue.take(0.0) is None
+        assert waiting.result(30).tasks == some
+
+
+def test_a_batch_that_fails_holds_nothing_up(queue):
+    task = Task('a')
+
+    def fail():
+        with queue.together():
+            queue.put(task)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert queue.take(0.0).tasks == [task]
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the queue."""
+    made = Clock()
+    monkeypatch.setattr(placement_queue, 'time', made)
+    return made
+
+
+def test_requests_gather_only_beside_a_call(queue, clock):
+    assert queue.gather_s(1) == 0
+    put(queue, [Task('a')])
+    call = begin(queue)
+    # It is not known how long calls take.
+    assert queue.gather_s(1) == 0
+    clock.now += 1
+    queue.done(call)
+    assert queue.gather_s(1) == 0
+    put(queue, [Task('a')])
+    call = begin(queue)
+    assert 0 < queue.gather_s(1) < 1
+    assert queue.gather_s(placement_queue._ENOUGH) == 0
+    # Those after it would go in a later call than this one.
+    alone = queue.gather_s(1)
+    put(queue, [Task('b')])
+    assert queue.gather_s(1) > alone
+    # Also where that one is being prepared.
+    following = queue.take(0.0)
+    assert queue.gather_s(1) > alone
+    queue.done(call)
+    assert queue.begin(following) == []
+    queue.done(following)
+    assert queue.gather_s(1) == 0
+
+
+def test_a_call_that_hung_is_not_usual(queue, clock):
+    put(queue, [Task('a')])
+    call = begin(queue)
+    clock.now += 3600
+    queue.done(call)
+    put(queue, [Task('a')])
+    begin(queue)
+    assert 0 < queue.gather_s(1) <= 1
+
+
+def test_the_end_of_a_call_is_said_once_the_next_began(queue):
+    seen = []
+    queue.on_call_end = lambda: seen.append(len(queue._calls))
+    put(queue, [Task('a')])
+    call = begin(queue)
+    put(queue, [Task('b')])
+    queue.done(call)
+    assert seen == []
+    call = begin(queue)
+    assert seen == [1]
+    # Without a next one there is nothing to wait for.
+    queue.done(call)
+    assert seen == [1, 0]
+
+
+def test_threads_end(queue):
+    ended = []
+
+    def work():
+        ended.append(queue.take(None).tasks)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    queue.stop()
+    wait_until(lambda: ended == [[], [], []], 30)
+    for thread in threads:
+        thread.join()
+    assert queue.gather_s(1) == 0
+
+
+def test_every_task_is_done_once_with_many_threads(queue):
+    some = [Task(f'p{number % 7}') for number in range(300)]
+    done, at_work = [], set()
+
+    def work():
+        while (call := queue.take(None)).tasks:
+            while queue.begin(call):
+                time.sleep(0)
+            mine = {one for task in call.tasks for one in task.hosts}
+            clash = not at_work.isdisjoint(mine)
+            at_work.update(mine)
+            time.sleep(0)
+            at_work.difference_update(mine)
+            done.extend((task, clash) for task in call.tasks)
+            queue.done(call)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for start in range(0, 300, 30):
+        with queue.together():
+            put(queue, some[start : start + 30])
+    wait_until(lambda: not queue.has_pending, 60)
+    queue.stop()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 300
+    assert {task for task, _ in done} == {*some}
+    assert not any(clash for _, clash in done)

@@ -1,0 +1,153 @@
+"""What pods use on nodes."""
+
+from __future__ import annotations
+
+from scheduler_service.kube.pod_use import PlacedPod, PodUse
+from scheduler_service.kube.usage import Usage
+
+USAGE = Usage({'VCPU': 0.5, 'MEMORY_MB': 10.0, 'DISK_GB': 0.0}, {'A': 2})
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counted(use: PodUse, *nodes: str, name: str = 'A') -> list[float]:
+    found: list[float] = use.used(name, use.numbers_of(nodes)).tolist()
+    return found
+
+
+def test_pod_counts_where_it_was_seen_when_it_was_assumed_elsewhere():
+    use = PodUse(5.0)
+    use.assume(PlacedPod('u', 'a', USAGE))
+    assert counted(use, 'a', 'b') == [2, 0]
+    use.see(PlacedPod('u', 'b', USAGE))
+    assert counted(use, 'a', 'b') == [0, 2]
+    assert use.count() == (1, 0)
+    # It is not asked about again; what is seen wins all the same.
+    use.assume(PlacedPod('u', 'a', USAGE))
+    assert counted(use, 'a', 'b') == [0, 2]
+    use.remove('u')
+    assert counted(use, 'a', 'b') == [0, 0]
+
+
+def test_assumed_pod_is_taken_back_when_it_is_not_seen_in_time():
+    clock = Clock()
+    use = PodUse(5.0, clock)
+    use.assume(PlacedPod('u', 'a', USAGE))
+    clock.now += 3.0
+    use.assume(PlacedPod('v', 'a', USAGE))
+    use.forget_old()
+    assert use.count() == (0, 2)
+    clock.now += 2.0
+    use.forget_old()
+    assert counted(use, 'a') == [2]
+    use.set_stale(True)
+    clock.now += 9.0
+    use.forget_old()
+    assert counted(use, 'a') == [2]
+    use.set_stale(False)
+    use.forget_old()
+    assert counted(use, 'a') == [0]
+
+
+def test_pod_moves_when_it_is_assumed_again():
+    use = PodUse(5.0)
+    use.assume(PlacedPod('u', 'a', USAGE))
+    use.assume(PlacedPod('u', 'b', USAGE))
+    assert counted(use, 'a', 'b') == [0, 2]
+    assert use.count() == (0, 1)
+
+
+def test_nothing_is_assumed_when_that_is_off():
+    use = PodUse(0.0)
+    use.assume(PlacedPod('u', 'a', USAGE))
+    assert use.count() == (0, 0)
+
+
+def test_listing_replaces_what_was_seen_but_not_what_is_assumed():
+    use = PodUse(5.0)
+    assert not use.complete
+    use.see(PlacedPod('gone', 'a', USAGE))
+    use.see(PlacedPod('stays', 'a', USAGE))
+    use.assume(PlacedPod('new', 'b', USAGE))
+    use.replace([PlacedPod('stays', 'b', USAGE)])
+    assert use.complete
+    assert counted(use, 'a', 'b') == [0, 4]
+    assert use.is_seen('stays')
+    assert not use.is_seen('new')
+
+
+def test_pod_that_was_seen_while_others_were_listed_stays():
+    use = PodUse(5.0)
+    use.see(PlacedPod('before', 'a', USAGE))
+    use.begin_listing()
+    use.see(PlacedPod('meanwhile', 'b', USAGE))
+    use.replace([])
+    assert counted(use, 'a', 'b') == [0, 2]
+    use.begin_listing()
+    use.replace([])
+    assert counted(use, 'b') == [0]
+
+
+def test_own_use_of_a_pod_is_left_out():
+    use = PodUse(5.0)
+    use.assume(PlacedPod('u', 'a', USAGE))
+    numbers = use.numbers_of(['b', 'a'])
+    assert use.used('A', numbers, 'u').tolist() == [0, 0]
+    assert use.used('VCPU', numbers, 'other').tolist() == [0, 0.5]
+
+
+def test_what_is_only_assumed_is_left_out_where_that_is_asked():
+    use = PodUse(5.0)
+    numbers = use.numbers_of(['a', 'b'])
+    for uid in 'uvw':
+        use.assume(PlacedPod(uid, 'a', USAGE))
+    use.see(PlacedPod('v', 'a', USAGE))
+    use.see(PlacedPod('w', 'b', USAGE))
+    assert use.used('A', numbers).tolist() == [4, 2]
+    certain = use.used('A', numbers, with_assumed=False)
+    assert certain.tolist() == [2, 2]
+    # Each pod is left out once.
+    for uid, left in (('u', [2, 2]), ('v', [0, 2])):
+        certain = use.used('A', numbers, uid, with_assumed=False)
+        assert certain.tolist() == left
+
+
+def test_use_is_kept_when_there_are_more_nodes_than_expected():
+    use = PodUse(5.0)
+    use.see(PlacedPod('u', 'n0', USAGE))
+    names = [f'n{at}' for at in range(5000)]
+    use.see(PlacedPod('v', 'n4999', USAGE))
+    found = counted(use, *names, name='pods')
+    assert sum(found) == 2
+    assert (found[0], found[4999]) == (1, 1)
+
+
+def test_it_is_told_what_became_of_assumed_pods():
+    clock, told = Clock(), []
+    use = PodUse(5.0, clock, told.append)
+    for uid in 'uvw':
+        use.assume(PlacedPod(uid, 'a', USAGE))
+    use.see(PlacedPod('u', 'a', USAGE))
+    use.see(PlacedPod('v', 'b', USAGE))
+    use.see(PlacedPod('v', 'b', USAGE))
+    use.see(PlacedPod('x', 'b', USAGE))
+    clock.now += 5.0
+    use.forget_old()
+    assert told == ['there', 'elsewhere', 'expired']
+
+
+def test_nodes_that_pass_by_are_not_remembered():
+    use = PodUse(5.0)
+    names = [f'n{at}' for at in range(5000)]
+    assert set(use.numbers_of(names, passing=True)) == {0}
+    use.see(PlacedPod('u', 'n7', USAGE))
+    # One number for the node of the pod, and none for all the others.
+    numbers = use.numbers_of(names, passing=True)
+    assert set(numbers) == {0, 1}
+    assert use.used('A', numbers)[6:9].tolist() == [0, 2, 0]
+    assert use.load(numbers, without='u')[:, 7].tolist() == [0, 0, 0]
