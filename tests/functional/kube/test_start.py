@@ -42,6 +42,7 @@ def test_daemon_does_not_start_when_a_label_has_no_target(tmp_path):
     conf = new_conf(
         database__connection=f'sqlite:///{tmp_path}/a.sqlite',
         kubernetes__labels={'pool': 'nothing'},
+        http__bind_port=0,
     )
     with pytest.raises(errors.ConfigurationError, match='pool: nothing'):
         Daemon(conf, 'inproc://')
