@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler_service import conf as core_options
 from scheduler_service.compute import options
-from scheduler_service.compute.changes import Changes
 from scheduler_service.compute.endpoint import ComputeEndpoint
 from scheduler_service.compute.follower.first_pass import FirstPass
 from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
 from scheduler_service.compute.follower.providers import ProviderFollower
-from scheduler_service.compute.host_order import ExternalOptions, HostOrderer
+from scheduler_service.compute.state import Changes
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine import factory
 from scheduler_service.engine.scheduler import Scheduler
@@ -25,6 +24,10 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records.mirror_progress import Progress
 
 if TYPE_CHECKING:
+    from scheduler_service.compute.host_order import (
+        ExternalOptions,
+        HostOrderer,
+    )
     from scheduler_service.http.routes import Listener, Route
 
 _CAUSE = 'mirror'
@@ -51,6 +54,8 @@ class Adapter:
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None
         if conf.compute.external_scheduler:
+            from scheduler_service.compute.host_order import HostOrderer
+
             pipeline, how = _ordering(conf)
             record = scheduler.recorder.put
             self._orderer = HostOrderer(
@@ -169,11 +174,11 @@ class Adapter:
             return [], []
         if group.external_scheduler_bind_port is not None:
             return [], []
-        from scheduler_service.compute import host_order_api as api
+        from scheduler_service.compute import host_order
 
-        made = api.routes(self._orderer, conf.http.max_body_bytes)
+        made = host_order.routes(self._orderer, conf.http.max_body_bytes)
         needs_token = group.external_scheduler_authentication
-        return made, [] if needs_token else [*api.PATHS]
+        return made, [] if needs_token else [*host_order.PATHS]
 
     def listeners(self, conf: Any) -> list[Listener]:
         """Return ports of its own: that for the order of hosts, if it is set.
@@ -181,31 +186,18 @@ class Adapter:
         :raises ConfigurationError: other machines could connect without a
             token
         """
-        group = conf.compute
-        if self._orderer is None or group.external_scheduler_bind_port is None:
+        port = conf.compute.external_scheduler_bind_port
+        if self._orderer is None or port is None:
             return []
-        from scheduler_service.compute import host_order_api as api
-        from scheduler_service.http import access
-        from scheduler_service.http.routes import Listener
+        from scheduler_service.compute import host_order
 
-        host = str(group.external_scheduler_bind_host)
-        guard = access.Guard(None, False, [])
-        if group.external_scheduler_authentication:
-            option = '[compute] external_scheduler_bind_host'
-            guard = access.guard_of(conf.http, bind_host=(option, host))
-        router = api.router(
-            api.routes(self._orderer, conf.http.max_body_bytes),
-            guard,
+        made = host_order.listener(
+            self._orderer,
+            conf,
             self._scheduler.health,
             lambda: self._scheduler.snapshot() is not None,
         )
-        return [
-            Listener(
-                router,
-                (host, group.external_scheduler_bind_port),
-                '[compute] external_scheduler_bind_port',
-            )
-        ]
+        return [made]
 
     def checks(self) -> dict[str, Callable[[], bool]]:
         """Return no check: readiness takes nothing of the compute service."""
@@ -276,6 +268,8 @@ def _ordering(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
 
     :raises ConfigurationError: a filter or weigher does not load
     """
+    from scheduler_service.compute.host_order import ExternalOptions
+
     ours, group = conf.compute, conf.filter_scheduler
     pipeline = HostPipeline(
         factory.host_filters(conf, group.enabled_filters, GROUP),

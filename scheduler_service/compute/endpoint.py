@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.compute import failures, reply, request, state
-from scheduler_service.compute.changes import Change, Changes
+from scheduler_service.compute import reply, request, state
 from scheduler_service.compute.request import ComputeRequest
+from scheduler_service.compute.state import Change, Changes
 from scheduler_service.engine import claim_changes, events
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.scheduler import Scheduler
@@ -40,7 +40,7 @@ _SIZE_FACTOR = 4
 
 class _SelectArgs(Document):
     spec_obj: dict[str, Any]
-    instance_uuids: list[Uuid]
+    instance_uuids: list[Any]
     return_objects: bool = False
     return_alternates: bool = False
 
@@ -113,7 +113,7 @@ class ComputeEndpoint:
 
     def failure(self, error: errors.SchedulerError) -> Exception:
         """Return what a caller gets of an error."""
-        return failures.translate(error, self.full_reasons)
+        return reply.failure(error, self.full_reasons)
 
     def select_destinations(
         self, ctxt: Any, args: Any, incoming: Any
@@ -130,10 +130,6 @@ class ComputeEndpoint:
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
         parsed = self._parse(args, _SelectArgs)
-        if not parsed.instance_uuids:
-            raise errors.InvalidRequest(
-                'instance_uuids: expected at least one'
-            )
         context = ctxt if isinstance(ctxt, dict) else {}
         made = request.translate(
             parsed.spec_obj,
@@ -228,7 +224,7 @@ class ComputeEndpoint:
         if isinstance(error, errors.NoValidHost):
             unknown = self._unknown_target(wanted)
             if unknown is not None:
-                return failures.no_such_host(*unknown)
+                return reply.no_such_host(*unknown)
         return self.failure(error)
 
     def _unknown_target(

@@ -1,6 +1,7 @@
 """Features of flavor and image for which a host needs traits or resources.
 
-The traits and classes are those that compute services report. Stateless.
+The traits and classes are those that compute services report. An extra spec
+of the flavor goes before the property of the image. Stateless.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-
-from scheduler_service.compute import wire
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 _TPM_MODELS = {'tpm-crb': 'COMPUTE_SECURITY_TPM_CRB'}
@@ -22,73 +21,55 @@ _ADDRESS_SPACES = {
 }
 
 
-class Features:
-    """What flavor and image ask for, beside CPUs, memory and disk.
+def resources(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return resource class -> amount, beside CPUs, memory and disk."""
+    amounts: Counter[str] = Counter()
+    for label in specs.get('hw:pmem', '').split(','):
+        if label.strip():
+            name = re.sub(r'[^0-9A-Z]+', '_', label.strip().upper())
+            amounts[f'CUSTOM_PMEM_NAMESPACE_{name}'] += 1
+    if _encrypts_memory(specs, properties):
+        amounts['MEM_ENCRYPTION_CONTEXT'] += 1
+    return dict(amounts)
 
-    :param specs: extra specs of the flavor
-    :param image: its properties go after the extra specs
-    """
 
-    def __init__(
-        self, specs: Mapping[str, str], image: wire.Image | None
-    ) -> None:
-        self._specs = specs
-        self._properties = (image.properties if image else None) or {}
+def traits(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> list[str]:
+    """Return the traits that a host needs."""
 
-    def resources(self) -> dict[str, int]:
-        """Return resource class -> amount."""
-        found: Counter[str] = Counter()
-        for label in self._specs.get('hw:pmem', '').split(','):
-            if label.strip():
-                name = re.sub(r'[^0-9A-Z]+', '_', label.strip().upper())
-                found[f'CUSTOM_PMEM_NAMESPACE_{name}'] += 1
-        if self._encrypts_memory():
-            found['MEM_ENCRYPTION_CONTEXT'] += 1
-        return dict(found)
+    def value(name: str, scope: str = 'hw') -> str:
+        stated: Any = specs.get(f'{scope}:{name}')
+        return str(stated or properties.get(f'{scope}_{name}') or '')
 
-    def traits(self) -> list[str]:
-        """Return the traits that a host needs."""
-        found = [
-            self._encryption_trait(),
-            _ADDRESS_SPACES.get(self._text('maxphysaddr_mode')),
-            *self._tpm_traits(),
-        ]
-        if self._secure_boot() == 'required':
-            found.append('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
-        if _is_true(self._properties.get('hw_firmware_stateless')):
-            found.append('COMPUTE_SECURITY_STATELESS_FIRMWARE')
-        return [name for name in found if name]
-
-    def _encrypts_memory(self) -> bool:
-        return _is_true(self._specs.get('hw:mem_encryption')) or _is_true(
-            self._properties.get('hw_mem_encryption')
-        )
-
-    def _encryption_trait(self) -> str | None:
-        if not self._encrypts_memory():
-            return None
-        model = self._text('mem_encryption_model')
-        return _ENCRYPTION.get(model, 'HW_CPU_X86_AMD_SEV')
-
-    def _tpm_traits(self) -> tuple[str, ...]:
-        version = self._text('tpm_version')
-        if not version:
-            return ()
-        return (
-            _TPM_MODELS.get(
-                self._text('tpm_model'), 'COMPUTE_SECURITY_TPM_TIS'
-            ),
+    needed = []
+    if _encrypts_memory(specs, properties):
+        model = value('mem_encryption_model')
+        needed.append(_ENCRYPTION.get(model, 'HW_CPU_X86_AMD_SEV'))
+    if value('maxphysaddr_mode') in _ADDRESS_SPACES:
+        needed.append(_ADDRESS_SPACES[value('maxphysaddr_mode')])
+    version = value('tpm_version')
+    if version:
+        model = value('tpm_model')
+        needed += [
+            _TPM_MODELS.get(model, 'COMPUTE_SECURITY_TPM_TIS'),
             _TPM_VERSIONS.get(version, 'COMPUTE_SECURITY_TPM_1_2'),
-        )
+        ]
+    if value('secure_boot', 'os') == 'required':
+        needed.append('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
+    if _is_true(properties.get('hw_firmware_stateless')):
+        needed.append('COMPUTE_SECURITY_STATELESS_FIRMWARE')
+    return needed
 
-    def _secure_boot(self) -> str:
-        stated: Any = self._specs.get('os:secure_boot')
-        return str(stated or self._properties.get('os_secure_boot') or '')
 
-    def _text(self, name: str) -> str:
-        """Return the extra spec ``hw:NAME``, else the property ``hw_NAME``."""
-        stated: Any = self._specs.get(f'hw:{name}')
-        return str(stated or self._properties.get(f'hw_{name}') or '')
+def _encrypts_memory(
+    specs: Mapping[str, str], properties: Mapping[str, Any]
+) -> bool:
+    return _is_true(specs.get('hw:mem_encryption')) or _is_true(
+        properties.get('hw_mem_encryption')
+    )
 
 
 def _is_true(value: Any) -> bool:

@@ -1,29 +1,44 @@
-"""Orders hosts for a service that asks after its own filters and weighers.
+"""The call of a service that asks an external scheduler for an order of hosts.
 
-Such a service, a fork of the compute service for example, sends the hosts that
-it would take with the weights that it gave them. They are filtered and weighed
-here once more, with what the store knows of them. Nothing is claimed.
+Compute, share and block storage services make it, each on a path of its own:
+a fork of the compute service for example sends the hosts that it would take
+with the weights that it gave them. They are filtered and weighed here once
+more, with what the store knows of them. Nothing is claimed. The answer is
+exactly ``{"hosts": [...]}``. Status 400 says that the request is not for this
+scheduler: the caller then keeps its own order.
+
 :class:`HostOrderer` owns copies of the newest host table; any thread may call
 it.
 """
 
 from __future__ import annotations
 
+import functools
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
+from scheduler_service import errors
+from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.compute.request import request_id, text, translate
 from scheduler_service.engine.table_copies import TableCopier
-from scheduler_service.model import Request
+from scheduler_service.http import access
+from scheduler_service.http.message import Reply
+from scheduler_service.http.message import Request as HttpRequest
+from scheduler_service.http.routes import Listener, Route, Router
+from scheduler_service.model import Request, documents
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'external'
 # So many of the best are recorded.
 _RECORDED = 10
+_MAX_HOSTS = 100_000
 
 
 class SentHost(NamedTuple):
@@ -190,3 +205,173 @@ def _normalised(weights: Sequence[float | None]) -> Any:
     values = np.array([low if one is None else one for one in weights])
     # Half of each, since the difference may be too large for a float.
     return (values / 2 - low / 2) / (high / 2 - low / 2)
+
+
+class _Host(msgspec.Struct):
+    host: str
+    hypervisor_hostname: str | None = None
+
+
+class _Args(msgspec.Struct):
+    spec: dict[str, Any]
+    hosts: list[_Host]
+    weights: dict[str, float] = {}
+    context: dict[str, Any] = {}
+
+
+_read = msgspec.json.Decoder(_Args).decode
+
+
+def routes(orderer: HostOrderer, max_bytes: int) -> list[Route]:
+    """Return the routes of the call."""
+    return [
+        Route(
+            path,
+            functools.partial(_serve, orderer, translate),
+            'evaluate',
+            max_bytes,
+            ('POST',),
+            needs_hosts=True,
+        )
+        for path, translate in _TRANSLATORS.items()
+    ]
+
+
+def listener(
+    orderer: HostOrderer,
+    conf: Any,
+    health: Any,
+    are_hosts_loaded: Callable[[], bool],
+) -> Listener:
+    """Return a port of its own for these calls.
+
+    :raises ConfigurationError: other machines could connect without a token
+    """
+    group = conf.compute
+    host = str(group.external_scheduler_bind_host)
+    guard = access.Guard(None, False, [])
+    if group.external_scheduler_authentication:
+        option = '[compute] external_scheduler_bind_host'
+        guard = access.guard_of(conf.http, bind_host=(option, host))
+    other = Route('other', _not_found, 'evaluate', 0)
+    router = Router(
+        routes(orderer, conf.http.max_body_bytes), lambda path: other, guard,
+        health, are_hosts_loaded, {'evaluate': 1},
+    )  # fmt: skip
+    return Listener(
+        router,
+        (host, group.external_scheduler_bind_port),
+        '[compute] external_scheduler_bind_port',
+    )
+
+
+def _not_found(request: HttpRequest, body: bytes) -> Reply:
+    raise errors.NotFound(f'{request.path} is not served here')
+
+
+def _serve(
+    orderer: HostOrderer,
+    read: Callable[[dict[str, Any], dict[str, Any]], Request],
+    request: HttpRequest,
+    body: bytes,
+) -> Reply:
+    """Order the hosts of a call.
+
+    :param read: makes a request of ours from a spec and a context
+    :raises InvalidRequest: it cannot be read, or asks for something that is
+        not supported
+    """
+    try:
+        args = _read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+    if len(args.hosts) > _MAX_HOSTS:
+        raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
+    wanted = read(args.spec, args.context)
+    hosts = [SentHost(one.host, one.hypervisor_hostname) for one in args.hosts]
+    try:
+        names = orderer.order(wanted, hosts, args.weights)
+    except errors.NoValidHost:
+        names = []
+    return Reply(200, wire.encode({'hosts': names}))
+
+
+def _instance_request(
+    spec: dict[str, Any], context: dict[str, Any]
+) -> Request:
+    """Return a request of the compute service.
+
+    It is for one instance, however many it was for in the first place.
+    """
+    return translate(spec, [_instance(spec)], context).request
+
+
+def _instance(spec: dict[str, Any]) -> str:
+    """Return the instance of a request; a new uuid where it names none."""
+    data = spec.get('nova_object.data')
+    found = data.get('instance_uuid') if isinstance(data, dict) else None
+    return found if isinstance(found, str) else str(uuid.uuid4())
+
+
+class _Properties(msgspec.Struct):
+    """What is to be made; the size in GB."""
+
+    size: int | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+    availability_zone: str | None = None
+
+
+class _Spec(msgspec.Struct):
+    """A request; which properties it has says of which service it is."""
+
+    share_properties: _Properties | None = None
+    volume_properties: _Properties | None = None
+    availability_zone: str | None = None
+
+
+def _share(spec: Any, context: Mapping[str, Any]) -> Request:
+    """Return a request of the share service."""
+    return _storage_request(spec, 'share_properties', context)
+
+
+def _volume(spec: Any, context: Mapping[str, Any]) -> Request:
+    """Return a request of the block storage service."""
+    return _storage_request(spec, 'volume_properties', context)
+
+
+def _storage_request(
+    spec: Any, name: str, context: Mapping[str, Any]
+) -> Request:
+    """Return a request for what the properties of a name say.
+
+    These services send plain dicts in place of objects. Only the size and the
+    availability zone are read: what else such a request says, their own
+    filters have looked at.
+
+    :raises InvalidRequest: it has no such properties, or cannot be read
+    """
+    parsed = documents.arguments(spec, _Spec)
+    found: _Properties | None = getattr(parsed, name)
+    if found is None:
+        raise errors.InvalidRequest(f'spec.{name}: required, but absent')
+    size = found.size or 0
+    return documents.request(
+        {
+            'request_id': request_id(context),
+            'project_id': found.project_id or text(context, 'project_id'),
+            'user_id': found.user_id or text(context, 'user_id'),
+            'flavor': {'root_gb': size},
+            'amounts': {'DISK_GB': size} if size else {},
+            'availability_zone': found.availability_zone
+            or parsed.availability_zone,
+        }
+    )
+
+
+_TRANSLATORS = {
+    '/scheduler/nova/external': _instance_request,
+    '/scheduler/manila/external': _share,
+    '/scheduler/cinder/external': _volume,
+}
+PATHS = tuple(_TRANSLATORS)

@@ -1,5 +1,8 @@
 """What the engine answers as the compute service expects it.
 
+A caller raises again what is in its own module of exceptions; anything else
+reaches it as a remote error, which says nothing to whoever reads the fault of
+the instance. So every refusal is a NoValidHost, whose reason says what it is.
 Stateless; any thread may call it.
 """
 
@@ -11,12 +14,23 @@ from typing import Any
 
 import msgspec
 
-from scheduler_service.compute import objects
+from scheduler_service import errors
+from scheduler_service.compute import wire
 from scheduler_service.compute.wire import NetworkMetadata
 from scheduler_service.model import HostsAnswer, Selection
 
 # Of the API of the placement service that the allocation request is for.
 ALLOCATION_REQUEST_VERSION = '1.36'
+MODULE = 'nova.exception'
+_TOO_FEW = 'There are not enough hosts available.'
+# What a tenant may read of errors that say nothing about capacity.
+_SHORT = {
+    'ServiceBusy': 'The scheduler is busy.',
+    'StoreUnavailable': 'The scheduler is not available.',
+    'StoreTimeout': 'The scheduler is not available.',
+    'TooLate': 'The scheduler answered too late.',
+    'RequestCancelled': 'The request was cancelled.',
+}
 
 
 def selections(
@@ -83,7 +97,7 @@ def _numa_limits(
         return None
     data: dict[str, Any] = dict(selected.numa_limits)
     if networks is not None:
-        data['network_metadata'] = objects.wrap(
+        data['network_metadata'] = wire.wrap(
             'NetworkMetadata',
             '1.0',
             {
@@ -91,7 +105,7 @@ def _numa_limits(
                 'tunneled': networks.tunneled,
             },
         )
-    return objects.wrap('NUMATopologyLimits', '1.1', data)
+    return wire.wrap('NUMATopologyLimits', '1.1', data)
 
 
 def _selection(
@@ -100,7 +114,7 @@ def _selection(
     networks: NetworkMetadata | None,
 ) -> dict[str, Any]:
     limits = selected.limits
-    return objects.wrap(
+    return wire.wrap(
         'Selection',
         '1.1',
         {
@@ -108,7 +122,7 @@ def _selection(
             'service_host': selected.host,
             'nodename': selected.node,
             'cell_uuid': selected.cell,
-            'limits': objects.wrap(
+            'limits': wire.wrap(
                 'SchedulerLimits',
                 '1.0',
                 {
@@ -142,3 +156,45 @@ def _allocation_request(
             'mappings': {'': [provider]},
         }
     )
+
+
+class NoValidHost(Exception):
+    """No host for an instance, as the compute service names it.
+
+    :param reason: follows the sentence that every such error begins with
+    :ivar kwargs: travels over the bus with the name and the text
+    """
+
+    code = 500
+
+    def __init__(self, reason: str = '') -> None:
+        self.reason = reason
+        self.kwargs: dict[str, Any] = {'reason': reason, 'code': self.code}
+        super().__init__(f'No valid host was found. {reason}')
+
+
+# The class is found by its module and name on the caller's side.
+NoValidHost.__module__ = MODULE
+
+
+def failure(error: errors.SchedulerError, full: bool) -> NoValidHost:
+    """Return an error of ours as one that callers catch.
+
+    :param full: give the whole reason, which tells of the capacity of hosts
+    """
+    text = str(error.args[0]) if error.args else error.name
+    if isinstance(error, errors.NoValidHost):
+        if not full:
+            return NoValidHost(_TOO_FEW)
+        return NoValidHost(text.removeprefix('No valid host was found. '))
+    if isinstance(error, errors.InvalidRequest):
+        # It concerns the request alone.
+        return NoValidHost(text)
+    if full:
+        return NoValidHost(f'{error.name}: {text}')
+    return NoValidHost(_SHORT.get(error.name, 'The scheduler failed.'))
+
+
+def no_such_host(host: str | None, node: str | None) -> NoValidHost:
+    """Return that a host or a node that was asked for does not exist."""
+    return NoValidHost(f'No such host - host: {host} node: {node} ')

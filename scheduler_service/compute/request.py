@@ -6,16 +6,40 @@ the place of an instance. Stateless; any thread may call it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import msgspec
 
 from scheduler_service import errors
-from scheduler_service.compute import groups, objects, parts, resources, wire
-from scheduler_service.compute.features import Features
+from scheduler_service.compute import features, wire
 from scheduler_service.model import Request, ServerGroup, documents
+from scheduler_service.model.devices import (
+    GuestNuma,
+    GuestNumaCell,
+    PciRequest,
+)
+from scheduler_service.model.groups import MAX_GROUPS, ResourceGroup
+from scheduler_service.model.inventory import Count, ResourceClass, Uuid
 from scheduler_service.model.limits import NAME_LENGTH
+from scheduler_service.model.request import (
+    MAX_INSTANCES,
+    Destination,
+    Flavor,
+    Image,
+    Retry,
+)
 
 _ALIAS = 'pci_passthrough:alias'
+_PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
+_DEDICATED = ('dedicated', 'mixed')
+# Affinity of devices and NUMA cells that has to hold; the other policies
+# only prefer it, or apply where the host tells of which cell a device is.
+_STRICT_AFFINITY = ('required', 'socket')
+_HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
+_THREADS = {'isolate': 'forbidden', 'require': 'required'}
+_GROUPED = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64}):(.+)')
 
 
 class ComputeRequest(NamedTuple):
@@ -28,6 +52,35 @@ class ComputeRequest(NamedTuple):
     request: Request
     group: ServerGroup | None
     networks: wire.NetworkMetadata | None
+
+
+class _Instances(wire.Part):
+    instance_uuids: Annotated[
+        list[Uuid], msgspec.Meta(min_length=1, max_length=MAX_INSTANCES)
+    ]
+
+
+class _Amounts(wire.Part):
+    amounts: dict[ResourceClass, Count]
+
+
+class _Groups(wire.Part):
+    resource_groups: Annotated[
+        list[ResourceGroup], msgspec.Meta(max_length=MAX_GROUPS)
+    ]
+
+
+class _Group(wire.Part):
+    """RequestGroup."""
+
+    requester_id: str | None = None
+    use_same_provider: bool = True
+    resources: dict[str, int] | None = None
+    required_traits: list[str] | None = None
+    forbidden_traits: list[str] | None = None
+    aggregates: list[list[str]] | None = None
+    forbidden_aggregates: list[str] | None = None
+    in_tree: str | None = None
 
 
 def translate(
@@ -47,113 +100,455 @@ def translate(
     :raises InvalidRequest: it cannot be read, or asks for something that is
         not supported
     """
-    plain = objects.named(spec_obj, 'RequestSpec', 'spec_obj')
-    spec: wire.RequestSpec = documents.arguments(plain, wire.RequestSpec)
-    specs = _extra_specs(spec.flavor)
-    grouped: dict[str, Any] = {}
-    placed: frozenset[str] = frozenset()
-    if with_groups:
-        grouped = groups.of_request(spec, specs)
-        placed = groups.placed_devices(spec)
-    else:
-        _check_supported(spec)
-        resources.check(specs)
-    numa = parts.numa_topology(spec.numa_topology)
-    group = spec.instance_group
-    features = Features(specs, spec.image)
-    tried = parts.tried(spec.retry)
-    retry = spec.retry
-    document: dict[str, Any] = {
-        'request_id': request_id(context),
-        'project_id': spec.project_id or text(context, 'project_id'),
-        'user_id': spec.user_id or text(context, 'user_id'),
-        'num_instances': len(instance_uuids),
-        'instance_uuids': list(instance_uuids),
-        'flavor': _flavor(spec.flavor, specs),
-        'image': parts.image(spec.image),
-        'availability_zone': spec.availability_zone,
-        'scheduler_hints': _hints(spec.scheduler_hints),
-        'instance_group': group.uuid if group else None,
-        'group_hosts': (group.hosts or []) if group else [],
-        'ignore_hosts': spec.ignore_hosts or [],
-        'ignore_nodes': tried,
-        'force_hosts': spec.force_hosts or [],
-        'force_nodes': spec.force_nodes or [],
-        'retry': {'num_attempts': retry.num_attempts, 'hosts': tried}
-        if retry
-        else None,
-        'requested_destination': parts.destination(spec.requested_destination),
-        'amounts': {
-            **resources.amounts(spec, specs, offered),
-            **features.resources(),
-        },
-        'traits': {
-            **dict.fromkeys(features.traits(), 'required'),
-            **resources.traits(spec, offered),
-            **_traits(spec.request_level_params),
-        },
-        'numa_topology': numa,
-        'pci_requests': parts.pci_requests(
-            spec.pci_requests, bool(numa), placed
-        ),
-        **grouped,
-    }
-    made = parts.group(group)
-    if placed and not document['pci_requests']:
-        # The devices are claimed as groups; the alias stands for the same.
-        document['flavor']['extra_specs'].pop(_ALIAS, None)
+    plain = wire.named(spec_obj, 'RequestSpec', 'spec_obj')
+    documents.check_text(plain, fault=errors.InvalidRequest)
+    spec = documents.arguments(plain, wire.RequestSpec)
+    instances = documents.arguments(
+        {'instance_uuids': instance_uuids}, _Instances
+    )
+    try:
+        request = _request(
+            spec, instances.instance_uuids, context, offered, with_groups
+        )
+    except ValueError as fault:
+        raise errors.InvalidRequest(str(fault)) from None
     return ComputeRequest(
-        documents.request(document),
-        None if made is None else documents.server_group(made),
-        spec.network_metadata,
+        request, _server_group(spec.instance_group), spec.network_metadata
     )
 
 
-def _check_supported(spec: wire.RequestSpec) -> None:
-    """Refuse what the engine has no notion of.
+def _request(
+    spec: wire.RequestSpec,
+    uuids: list[str],
+    context: Mapping[str, Any],
+    offered: Collection[str],
+    with_groups: bool,
+) -> Request:
+    """Return the request.
 
-    :raises InvalidRequest: with its name
+    :raises ValueError: parts of it do not go together
+    :raises InvalidRequest: as :func:`translate`
+    """
+    specs = {
+        name: value
+        for name, value in (spec.flavor.extra_specs or {}).items()
+        if value is not None
+    }
+    params = spec.request_level_params
+    if with_groups:
+        resource_groups = _resource_groups(spec, specs)
+        placed = _placed_devices(spec)
+    else:
+        _refuse_groups(spec, specs)
+        resource_groups, placed = [], frozenset()
+    numa = _numa_topology(spec.numa_topology)
+    devices = _pci_requests(spec.pci_requests, numa is not None, placed)
+    group = spec.instance_group
+    attempts = _attempts(spec.retry)
+    properties = (spec.image.properties if spec.image else None) or {}
+    amounts = {
+        **_amounts(spec, specs, offered),
+        **features.resources(specs, properties),
+    }
+    kept = dict(specs)
+    if placed and not devices:
+        # The devices are claimed as groups; the alias stands for the same.
+        kept.pop(_ALIAS, None)
+    flavor = spec.flavor
+    return Request(
+        request_id=request_id(context),
+        project_id=spec.project_id or text(context, 'project_id'),
+        user_id=spec.user_id or text(context, 'user_id'),
+        num_instances=len(uuids),
+        instance_uuids=uuids,
+        flavor=Flavor(
+            flavorid=flavor.flavorid,
+            name=flavor.name,
+            vcpus=flavor.vcpus,
+            memory_mb=flavor.memory_mb,
+            root_gb=flavor.root_gb,
+            ephemeral_gb=flavor.ephemeral_gb,
+            swap=flavor.swap,
+            extra_specs=kept,
+        ),
+        image=_image(spec.image),
+        availability_zone=spec.availability_zone,
+        scheduler_hints={
+            name: value if isinstance(value, list) else [value]
+            for name, value in (spec.scheduler_hints or {}).items()
+            if value is not None
+        },
+        instance_group=group.uuid if group else None,
+        group_hosts=(group.hosts or []) if group else [],
+        ignore_hosts=spec.ignore_hosts or [],
+        ignore_nodes=attempts,
+        force_hosts=spec.force_hosts or [],
+        force_nodes=spec.force_nodes or [],
+        retry=Retry(num_attempts=spec.retry.num_attempts, hosts=attempts)
+        if spec.retry
+        else None,
+        requested_destination=_destination(spec.requested_destination),
+        amounts=documents.arguments({'amounts': amounts}, _Amounts).amounts,
+        traits={
+            **dict.fromkeys(features.traits(specs, properties), 'required'),
+            **_cpu_traits(spec, offered),
+            **_root_traits(params),
+        },
+        numa_topology=numa,
+        pci_requests=devices,
+        resource_groups=resource_groups,
+        group_policy=_group_policy(specs) if with_groups else None,
+        same_subtree=(params.same_subtree or [])
+        if with_groups and params
+        else [],
+    )
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    """Refuse a request for something that cannot be scheduled here.
+
+    :param name: of the field that asks for it
+    :raises InvalidRequest: always
+    """
+    raise errors.InvalidRequest(
+        f'{name}: {what} not supported by this scheduler',
+        at=name,
+        unsupported=name,
+    )
+
+
+def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
+    """Refuse groups of resources, which only placement can claim.
+
+    :raises InvalidRequest: with the name of the first
     """
     if spec.requested_resources:
-        parts.refuse(
-            'requested_resources',
-            'resources of ports and device profiles are',
+        _refuse(
+            'requested_resources', 'resources of ports and device profiles are'
         )
     params = spec.request_level_params
     if params is not None and params.same_subtree:
-        parts.refuse(
-            'request_level_params.same_subtree', 'groups of resources are'
+        _refuse('request_level_params.same_subtree', 'groups of resources are')
+    for name in sorted(specs):
+        if _GROUPED.fullmatch(name):
+            _refuse(f'flavor.extra_specs.{name}', 'groups of resources are')
+
+
+def _image(sent: wire.Image | None) -> Image | None:
+    """Return an image; traits and NUMA cells as they are in an image.
+
+    :raises InvalidRequest: a property that has to be a list is none
+    """
+    if sent is None:
+        return None
+    properties: dict[str, Any] = {}
+    for name, value in (sent.properties or {}).items():
+        if value is None:
+            continue
+        if name == 'traits_required':
+            for trait in _listed(name, value, list[str]):
+                properties[f'trait:{trait}'] = 'required'
+        elif name == 'hw_numa_cpus':
+            for index, cpus in enumerate(
+                _listed(name, value, list[list[int]])
+            ):
+                properties[f'{name}.{index}'] = ','.join(map(str, cpus))
+        elif name == 'hw_numa_mem':
+            for index, size in enumerate(_listed(name, value, list[int])):
+                properties[f'{name}.{index}'] = size
+        else:
+            properties[name] = value
+    return Image(
+        id=sent.id, disk_format=sent.disk_format, properties=properties
+    )
+
+
+def _listed(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        place = f'image.properties.{name}'
+        raise errors.InvalidRequest(f'{place}: {fault}', at=place) from None
+
+
+def _destination(sent: wire.Destination | None) -> Destination | None:
+    if sent is None:
+        return None
+    return Destination(
+        host=sent.host,
+        node=sent.node,
+        cell=sent.cell.uuid if sent.cell else None,
+        allow_cross_cell_move=bool(sent.allow_cross_cell_move),
+        aggregates=sent.aggregates or [],
+        forbidden_aggregates=sent.forbidden_aggregates or [],
+    )
+
+
+def _attempts(sent: wire.Retries | None) -> list[tuple[str, str]]:
+    """Return the (host, node) pairs that were tried before."""
+    if sent is None or sent.hosts is None:
+        return []
+    return [
+        (node.host, node.hypervisor_hostname or node.host)
+        for node in sent.hosts.objects
+        if node.host
+    ]
+
+
+def _numa_topology(sent: wire.NumaTopology | None) -> GuestNuma | None:
+    """Return a NUMA topology, None for none.
+
+    :raises InvalidRequest: its cells differ in what is one for all here
+    """
+    if sent is None or not sent.cells:
+        return None
+    pages = {cell.pagesize for cell in sent.cells}
+    threads = {cell.cpu_thread_policy or '' for cell in sent.cells}
+    if len(pages) > 1 or len(threads) > 1:
+        _refuse(
+            'numa_topology.cells',
+            'different page sizes or thread policies in one instance are',
         )
+    size = pages.pop()
+    return GuestNuma(
+        cells=[
+            GuestNumaCell(
+                cpus=len({*(cell.cpuset or ()), *(cell.pcpuset or ())}),
+                memory_mb=cell.memory,
+            )
+            for cell in sent.cells
+        ],
+        pinned=any(_dedicated_cpus(cell) for cell in sent.cells),
+        thread_policy=threads.pop(),
+        isolated_emulator=sent.emulator_threads_policy == 'isolate',
+        page_size='' if size is None else _PAGE_SIZES.get(size, str(size)),
+    )
 
 
-def _extra_specs(flavor: wire.Flavor) -> dict[str, str]:
-    specs = flavor.extra_specs or {}
-    return {key: value for key, value in specs.items() if value is not None}
+def _dedicated_cpus(cell: wire.NumaCell) -> int:
+    """Return how many CPUs of a guest's cell are dedicated to it."""
+    if cell.pcpuset:
+        return len(cell.pcpuset)
+    # Older callers have all CPUs in one set.
+    return len(cell.cpuset or ()) if cell.cpu_policy in _DEDICATED else 0
 
 
-def _flavor(flavor: wire.Flavor, specs: dict[str, str]) -> dict[str, Any]:
+def _pci_requests(
+    sent: wire.PciRequests | None, has_numa: bool, placed: Collection[str]
+) -> list[PciRequest]:
+    """Return requests for PCI devices.
+
+    :param placed: ids of requests that groups of resources stand for
+    :raises InvalidRequest: they have to be on the NUMA cells of the instance,
+        or are asked for by their resource class
+    """
+    requests = []
+    for index, device in enumerate(sent.requests if sent else ()):
+        if device.request_id in placed:
+            continue
+        place = f'pci_requests[{index}]'
+        if has_numa and device.numa_policy in _STRICT_AFFINITY:
+            _refuse(
+                f'{place}.numa_policy',
+                f'the policy {device.numa_policy} for NUMA affinity is',
+            )
+        requests.append(
+            PciRequest(
+                name=device.alias_name or device.requester_id,
+                count=device.count,
+                alternatives=[
+                    _device(spec, place) for spec in device.spec or [{}]
+                ],
+            )
+        )
+    return requests
+
+
+def _device(spec: dict[str, Any], place: str) -> dict[str, str | None]:
+    for name in ('resource_class', 'traits'):
+        if spec.get(name):
+            _refuse(f'{place}.spec.{name}', 'devices by resource class are')
+    for name, value in spec.items():
+        if isinstance(value, list):
+            _refuse(f'{place}.spec.{name}', 'lists of capabilities are')
     return {
-        'flavorid': flavor.flavorid,
-        'name': flavor.name,
-        'vcpus': flavor.vcpus,
-        'memory_mb': flavor.memory_mb,
-        'root_gb': flavor.root_gb,
-        'ephemeral_gb': flavor.ephemeral_gb,
-        'swap': flavor.swap,
-        'extra_specs': specs,
+        name: None if value is None else str(value)
+        for name, value in spec.items()
+        if not name.startswith('rp_uuid')
     }
 
 
-def _hints(found: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """Return scheduler hints, the values of each as a list."""
-    return {
-        name: value if isinstance(value, list) else [value]
-        for name, value in (found or {}).items()
-        if value is not None
+def _server_group(sent: wire.Group | None) -> ServerGroup | None:
+    """Return a server group as our document; None where it has no policy.
+
+    :raises InvalidRequest: its rule is no number
+    """
+    if sent is None:
+        return None
+    policy = sent.policy or next(iter(sent.policies or ()), None)
+    if policy is None:
+        return None
+    rules = {}
+    most = (sent.rules or {}).get('max_server_per_host')
+    if most is not None:
+        if not _is_amount(most):
+            place = 'instance_group.rules.max_server_per_host'
+            raise errors.InvalidRequest(
+                f'{place}: expected a number', at=place
+            )
+        rules['max_server_per_host'] = int(most)
+    return documents.server_group(
+        {
+            'uuid': sent.uuid,
+            'name': sent.name or sent.uuid,
+            'project_id': sent.project_id,
+            'policy': policy,
+            'rules': rules,
+            'members': sent.members or [],
+        }
+    )
+
+
+def _resource_groups(
+    spec: wire.RequestSpec, specs: Mapping[str, str]
+) -> list[ResourceGroup]:
+    """Return the groups of ports, devices and extra specs.
+
+    :raises InvalidRequest: one cannot be read or claimed
+    """
+    groups = _numbered_groups(specs)
+    for number, sent in enumerate(spec.requested_resources or ()):
+        group = documents.arguments(sent, _Group)
+        if not group.use_same_provider:
+            _refuse(
+                f'requested_resources[{number}].use_same_provider',
+                'groups of several providers are',
+            )
+        suffix = group.requester_id or _next_number(groups)
+        groups[suffix] = {
+            'resources': group.resources or {},
+            'required': sorted(group.required_traits or ()),
+            'forbidden': sorted(group.forbidden_traits or ()),
+            'aggregates': [
+                ','.join(uuids) for uuids in group.aggregates or ()
+            ],
+            'forbidden_aggregates': sorted(group.forbidden_aggregates or ()),
+            'in_tree': group.in_tree,
+        }
+    listed = [{'suffix': name, **groups[name]} for name in sorted(groups)]
+    return documents.arguments(
+        {'resource_groups': listed}, _Groups
+    ).resource_groups
+
+
+def _numbered_groups(specs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the numbered groups of extra specs, by suffix."""
+    groups: dict[str, dict[str, Any]] = {}
+    for key, value in specs.items():
+        match = _GROUPED.fullmatch(key)
+        if match is None:
+            continue
+        kind, suffix, name = match.groups()
+        group = groups.setdefault(
+            suffix, {'resources': {}, 'required': [], 'forbidden': []}
+        )
+        if kind == 'trait' and value in ('required', 'forbidden'):
+            group[value].append(name)
+        elif kind == 'resources' and _is_amount(value):
+            group['resources'][name] = int(value)
+        else:
+            _refuse(f'flavor.extra_specs.{key}', f'{value[:40]!r} is')
+    return groups
+
+
+def _next_number(names: Collection[str]) -> str:
+    numbers = [
+        int(name) for name in names if name.isascii() and name.isdigit()
+    ]
+    return str(max(numbers, default=0) + 1)
+
+
+def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
+    """Return the requests for PCI devices that groups stand for, by id."""
+    return frozenset(
+        str(group.get('requester_id')).rpartition('-')[0]
+        for group in spec.requested_resources or ()
+        if group.get('requester_id')
+    )
+
+
+def _group_policy(specs: Mapping[str, str]) -> Any:
+    """Return whether groups may share a provider.
+
+    :raises InvalidRequest: it is not a policy of groups
+    """
+    policy = specs.get('group_policy')
+    if policy not in (None, 'none', 'isolate'):
+        place = 'flavor.extra_specs.group_policy'
+        raise errors.InvalidRequest(
+            f'{place}: {policy[:40]!r} is not one of none, isolate', at=place
+        )
+    return policy
+
+
+def _amounts(
+    spec: wire.RequestSpec, specs: Mapping[str, str], offered: Collection[str]
+) -> dict[str, int]:
+    """Return resource class -> amount, as compute services count.
+
+    :param offered: resource classes that some host offers
+    """
+    flavor = spec.flavor
+    amounts = {}
+    for key, value in specs.items():
+        scope, _, name = key.partition(':')
+        if scope == 'resources' and name and _is_amount(value.strip()):
+            amounts[name] = int(value)
+    if 'VCPU' not in amounts and 'PCPU' not in amounts:
+        amounts.update(_cpus(spec, offered))
+    amounts.setdefault('MEMORY_MB', flavor.memory_mb)
+    disk = flavor.ephemeral_gb + -(-flavor.swap // 1024)
+    if not spec.is_bfv:
+        disk += flavor.root_gb
+    amounts.setdefault('DISK_GB', disk)
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _cpus(spec: wire.RequestSpec, offered: Collection[str]) -> dict[str, int]:
+    """Return shared and dedicated CPUs.
+
+    Where no host offers dedicated ones as a class of their own, all count as
+    VCPU.
+    """
+    topology, total = spec.numa_topology, spec.flavor.vcpus
+    if topology is None or 'PCPU' not in offered:
+        return {'VCPU': total}
+    dedicated = sum(_dedicated_cpus(cell) for cell in topology.cells)
+    if not dedicated:
+        return {'VCPU': total}
+    extra = topology.emulator_threads_policy == 'isolate'
+    return {'VCPU': max(0, total - dedicated), 'PCPU': dedicated + extra}
+
+
+def _cpu_traits(
+    spec: wire.RequestSpec, offered: Collection[str]
+) -> dict[str, Any]:
+    """Return whether dedicated CPUs need hosts with hyperthreads, or none."""
+    topology = spec.numa_topology
+    if topology is None or 'PCPU' not in offered:
+        return {}
+    policies = {
+        cell.cpu_thread_policy
+        for cell in topology.cells
+        if _dedicated_cpus(cell)
     }
+    for policy, verdict in _THREADS.items():
+        if policy in policies:
+            return {_HYPERTHREADS: verdict}
+    return {}
 
 
-def _traits(params: wire.LevelParams | None) -> dict[str, str]:
+def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
     """Return the traits that the host itself must or must not have.
 
     :raises InvalidRequest: one is both
@@ -174,13 +569,18 @@ def _traits(params: wire.LevelParams | None) -> dict[str, str]:
     }
 
 
+def _is_amount(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= 15
+
+
 def request_id(context: Mapping[str, Any]) -> str | None:
     """Return the id that the caller's log has the request under."""
-    found = text(context, 'request_id')
-    return found if found and len(found) <= NAME_LENGTH else None
+    return text(context, 'request_id')
 
 
 def text(context: Mapping[str, Any], name: str) -> str | None:
-    """Return a text of a context; None where it has none of that name."""
+    """Return a text of a context; None where it has none that can be kept."""
     value = context.get(name)
-    return value if isinstance(value, str) else None
+    if not isinstance(value, str) or len(value) > NAME_LENGTH:
+        return None
+    return value

@@ -1,20 +1,24 @@
 """What compute services cast to schedulers, as events to be written.
 
-Stateless; any thread may call it.
+Any thread may call it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.compute import objects, wire
+from scheduler_service.compute import wire
 from scheduler_service.engine import events
+from scheduler_service.engine.health import Health
 from scheduler_service.model import Aggregate, Instance, documents
 from scheduler_service.model.inventory import dashed
 
+LOG = logging.getLogger(__name__)
 _MAX_ENTRIES = 10_000
 
 
@@ -35,7 +39,7 @@ def no_aggregate(found: Any) -> events.DeleteAggregate:
 
     :raises InvalidRequest: it cannot be read
     """
-    plain = objects.named(found, 'Aggregate', 'aggregate')
+    plain = wire.named(found, 'Aggregate', 'aggregate')
     gone = documents.arguments(plain, wire.Aggregate)
     return events.DeleteAggregate(id=_aggregate(gone).id)
 
@@ -66,7 +70,7 @@ def all_instances(host: str, uuids: list[str]) -> events.SyncInstances:
 
 def _listed(found: Any, place: str) -> list[dict[str, Any]]:
     """Return objects unwrapped: one, a list of them, or a list object."""
-    plain = objects.unwrap(found, place)
+    plain = wire.unwrap(found, place)
     if isinstance(plain, dict) and 'objects' in plain:
         plain = plain['objects']
     listed = plain if isinstance(plain, list) else [plain]
@@ -100,3 +104,42 @@ def _instance(host: str, found: wire.Instance) -> Instance:
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that are set."""
     return {key: one for key, one in fields.items() if one is not None}
+
+
+class Change(NamedTuple):
+    """What a compute service told.
+
+    :ivar method: that told it, such as ``update_instance_info``
+    :ivar host: service host that it is about; None: aggregates
+    """
+
+    method: str
+    host: str | None = None
+
+
+Subscriber = Callable[[Change], None]
+
+
+class Changes:
+    """Those who want to know of changes.
+
+    A subscriber is called on the thread that polls the bus, so it must not
+    wait: it sets an event, and looks on a thread of its own.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have a function called with each change from now on."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+    def notify(self, change: Change) -> None:
+        """Tell everyone; one that fails does not keep it from the others."""
+        self._health.count('compute_changes', change.method)
+        for subscriber in self._subscribers:
+            try:
+                subscriber(change)
+            except Exception:
+                LOG.exception('A change of %s was lost', change.method)

@@ -1,17 +1,105 @@
-"""The objects of a request of the compute service, as far as they are read.
+"""Objects of the compute service as they travel, and as far as they are read.
 
-Each class lists the fields of one versioned object; others are ignored. A
-field that is not set is absent, so each has a default but those that no
-caller leaves out.
+An object is ``{nova_object.name, nova_object.namespace, nova_object.version,
+nova_object.data, nova_object.changes}``. A field that is not set is absent
+from its data, a set is a list. Each class here lists the fields of one object
+that are read; others are ignored. Stateless; any thread may call it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from scheduler_service.model.inventory import Uuid
+from scheduler_service import errors
+from scheduler_service.model.devices import MAX_CPUS, MAX_DEVICES, MAX_PAGE_KB
+from scheduler_service.model.inventory import Count, Uuid
+from scheduler_service.model.limits import Short
+from scheduler_service.model.numa_limits import MAX_NODES
+from scheduler_service.model.request import MAX_SETTINGS
+
+_NAME = 'nova_object.name'
+_NAMESPACE = 'nova_object.namespace'
+_VERSION = 'nova_object.version'
+_DATA = 'nova_object.data'
+_CHANGES = 'nova_object.changes'
+# Objects whose major version is not 1.
+_MAJOR = {'Instance': '2', 'InstanceList': '2'}
+_MAX_DEPTH = 32
+
+
+def unwrap(value: Any, place: str = '', depth: int = 0) -> Any:
+    """Return a value with every object in it replaced by its data.
+
+    :param place: path of the value, for errors
+    :raises InvalidRequest: an object has a version that is not known, or no
+        data
+    :raises PayloadTooLarge: nested too deeply
+    """
+    if depth > _MAX_DEPTH:
+        raise errors.PayloadTooLarge(f'{place}: nested too deeply')
+    if isinstance(value, list):
+        return [
+            unwrap(one, f'{place}[{index}]', depth + 1)
+            for index, one in enumerate(value)
+        ]
+    if not isinstance(value, dict):
+        return value
+    if _NAME in value:
+        value = _data(value, place)
+    return {
+        key: unwrap(one, f'{place}.{key}'.lstrip('.'), depth + 1)
+        for key, one in value.items()
+    }
+
+
+def named(value: Any, name: str, place: str) -> Any:
+    """Return an object of a class, unwrapped.
+
+    :raises InvalidRequest: it is none of this class
+    """
+    found = value.get(_NAME) if isinstance(value, dict) else None
+    if found != name:
+        what = type(value).__name__ if found is None else str(found)[:60]
+        raise errors.InvalidRequest(
+            f'{place}: expected an object {name}, got {what}', at=place
+        )
+    return unwrap(value, place)
+
+
+def _data(value: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the data of an object, whose version is checked."""
+    name = str(value[_NAME])[:60]
+    version = str(value.get(_VERSION))[:20]
+    major = _MAJOR.get(name, '1')
+    if version.partition('.')[0] != major:
+        raise errors.InvalidRequest(
+            f'{place}: version {version} of the object {name} is not known, '
+            f'only {major}.x',
+            at=place,
+        )
+    data = value.get(_DATA)
+    if not isinstance(data, dict):
+        raise errors.InvalidRequest(
+            f'{place}: the object {name} has no {_DATA}', at=place
+        )
+    return data
+
+
+def wrap(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return an object, with all of its fields marked as changed."""
+    return {
+        _NAME: name,
+        _NAMESPACE: 'nova',
+        _VERSION: version,
+        _DATA: data,
+        _CHANGES: sorted(data),
+    }
+
+
+_Cpus = Annotated[list[int], msgspec.Meta(max_length=MAX_CPUS)]
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -21,15 +109,17 @@ class Part(msgspec.Struct, kw_only=True):
 class Flavor(Part):
     """Flavor; swap in MB."""
 
-    vcpus: int
-    memory_mb: int
+    vcpus: Count
+    memory_mb: Count
     flavorid: str | None = None
     name: str | None = None
-    root_gb: int = 0
-    ephemeral_gb: int = 0
-    swap: int = 0
-    disabled: bool | None = False
-    extra_specs: dict[str, str | None] | None = None
+    root_gb: Count = 0
+    ephemeral_gb: Count = 0
+    swap: Count = 0
+    extra_specs: (
+        Annotated[dict[str, str | None], msgspec.Meta(max_length=MAX_SETTINGS)]
+        | None
+    ) = None
 
 
 class Image(Part):
@@ -37,31 +127,33 @@ class Image(Part):
 
     id: str | None = None
     disk_format: str | None = None
-    properties: dict[str, Any] | None = None
+    properties: (
+        Annotated[dict[str, Any], msgspec.Meta(max_length=MAX_SETTINGS)] | None
+    ) = None
 
 
 class NumaCell(Part):
     """InstanceNUMACell; memory in MB, pagesize in KiB or a symbol below 0."""
 
-    memory: int
-    cpuset: list[int] | None = None
-    pcpuset: list[int] | None = None
-    pagesize: int | None = None
+    memory: Count
+    cpuset: _Cpus | None = None
+    pcpuset: _Cpus | None = None
+    pagesize: Annotated[int, msgspec.Meta(ge=-3, le=MAX_PAGE_KB)] | None = None
     cpu_policy: str | None = None
-    cpu_thread_policy: str | None = None
+    cpu_thread_policy: Literal['prefer', 'require', 'isolate'] | None = None
 
 
 class NumaTopology(Part):
     """InstanceNUMATopology."""
 
-    cells: list[NumaCell]
+    cells: Annotated[list[NumaCell], msgspec.Meta(max_length=MAX_NODES)]
     emulator_threads_policy: str | None = None
 
 
 class PciRequest(Part):
     """InstancePCIRequest."""
 
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
     spec: list[dict[str, Any]] | None = None
     alias_name: str | None = None
     request_id: str | None = None
@@ -108,7 +200,7 @@ class ComputeNodes(Part):
 class Retries(Part):
     """SchedulerRetries."""
 
-    num_attempts: int = 0
+    num_attempts: Count = 0
     hosts: ComputeNodes | None = None
 
 
@@ -145,9 +237,7 @@ class RequestSpec(Part):
 
     flavor: Flavor
     image: Image | None = None
-    num_instances: int = 1
-    instance_uuid: str | None = None
-    project_id: str | None = None
+    project_id: Short | None = None
     user_id: str | None = None
     availability_zone: str | None = None
     numa_topology: NumaTopology | None = None

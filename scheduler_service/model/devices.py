@@ -9,7 +9,9 @@ import msgspec
 from scheduler_service.model import numa_limits
 from scheduler_service.model.inventory import Count, Document
 
-_MAX_DEVICES = 4096
+MAX_DEVICES = 4096
+MAX_CPUS = 4096
+MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 
 
@@ -25,14 +27,14 @@ class PciRequest(Document):
     alternatives: Annotated[
         list[dict[str, str | None]], msgspec.Meta(min_length=1)
     ]
-    count: Annotated[int, msgspec.Meta(ge=1, le=_MAX_DEVICES)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
     name: str | None = None
 
 
 class GuestNumaCell(Document):
     """A NUMA cell of an instance: number of CPUs, and memory in MB."""
 
-    cpus: Annotated[int, msgspec.Meta(ge=0, le=4096)]
+    cpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
     memory_mb: Count
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
-from scheduler_service.compute import failures, reply
+from scheduler_service.compute import reply
 from scheduler_service.compute.wire import NetworkMetadata
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from tests.support import nova_wire
@@ -131,14 +131,14 @@ def sent(error):
 
 def test_an_error_travels_like_the_recorded_one():
     recorded = json.loads(nova_wire.answered('full')['failure'])
-    made = sent(failures.no_such_host('compute-3', 'compute-3'))
+    made = sent(reply.no_such_host('compute-3', 'compute-3'))
     for field in ('class', 'module', 'message', 'args', 'kwargs'):
         assert made[field] == recorded[field]
     assert made.keys() == recorded.keys()
 
 
 def test_no_module_of_the_compute_service_is_needed():
-    assert failures.NoValidHost.__module__ == 'nova.exception'
+    assert reply.NoValidHost.__module__ == 'nova.exception'
     assert 'nova' not in sys.modules
 
 
@@ -172,7 +172,7 @@ REASONS = 'No valid host was found. RamFilter: 3 hosts lack 5 MB'
     ],
 )  # fmt: skip
 def test_a_short_reason_says_nothing_of_capacity(error, full, reason):
-    made = failures.translate(error, full)
+    made = reply.failure(error, full)
     assert made.kwargs == {'reason': reason, 'code': 500}
     assert str(made) == f'No valid host was found. {reason}'
 

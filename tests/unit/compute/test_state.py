@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute import state
-from scheduler_service.compute.changes import Change, Changes
+from scheduler_service.compute.state import Change, Changes
 from scheduler_service.engine.health import Health
 from tests.support import nova_wire
 from tests.support.nova_wire import thing
