@@ -29,7 +29,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
 from scheduler_service.store.claims import expiry
 from scheduler_service.store.connection import Store, Writer, in_chunks
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
 from scheduler_service.store.writing import host_reports

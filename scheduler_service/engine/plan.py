@@ -14,7 +14,7 @@ from typing import Any
 from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.ports import MakeExtenders
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -88,5 +88,5 @@ class Reconfigurer:
         )
         self.quarantine.limit = options.max_deliveries
         if plan.timeouts != store.timeouts:
-            store.use_timeouts(plan.timeouts)
+            store.timeouts = plan.timeouts
             self.snapshots.drop()

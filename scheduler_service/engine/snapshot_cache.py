@@ -19,7 +19,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store import claims
-from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.connection import Store
+from scheduler_service.store.driver_errors import translate_errors
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 

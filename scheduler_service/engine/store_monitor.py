@@ -167,14 +167,15 @@ class StoreMonitor:
             probe.close()
 
     def _check_sessions(self, probe: Probe) -> None:
-        left = self._store.left_behind()
+        sessions = self._store.sessions
+        left = sessions.left_behind()
         probe.end(left)
         for wait in left:
-            self._store.forget(wait)
-        if self._store.waits(_LONG_WAIT_S):
+            sessions.forget(wait)
+        if sessions.waits(_LONG_WAIT_S):
             self._health.database_blocked(probe.blockers())
             for wait in probe.cut_off(_LONG_WAIT_S):
-                self._store.abort_wait(wait)
+                sessions.abort_wait(wait)
 
     def _check(self, probe: Probe) -> None:
         started = time.monotonic()
@@ -188,4 +189,4 @@ class StoreMonitor:
                 # The engine got an answer meanwhile: only the probe failed.
                 return
             self.lost(error)
-            self._store.abort_waits()
+            self._store.sessions.abort()

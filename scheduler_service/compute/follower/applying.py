@@ -24,7 +24,7 @@ from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, placement_records
 from scheduler_service.store.connection import Store, Writer, in_chunks
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import (
     admin,

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
 from scheduler_service import errors
-from scheduler_service.store.timeouts import APPLICATION
+from scheduler_service.store.sessions import APPLICATION
 
 # Drivers that the compute service may name, and those that we have.
 _DRIVERS = {

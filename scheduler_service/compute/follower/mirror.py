@@ -35,7 +35,7 @@ from scheduler_service.compute.follower.databases import (
 from scheduler_service.compute.follower.queries import Cell, Fingerprint
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records.leases import Lease, LeaseLost
 
 LOG = logging.getLogger(__name__)

@@ -21,8 +21,11 @@ from scheduler_service.store.claims.placement_records import (
     BeingUndone,
     Record,
 )
-from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.kept_writer import KeptWriter
+from scheduler_service.store.connection import (
+    PersistentWriter,
+    Store,
+    Writer,
+)
 
 LOG = logging.getLogger(__name__)
 _TRIES = 3
@@ -47,7 +50,7 @@ class PlacementJournal:
     """Writes records of allocations on a connection of its own."""
 
     def __init__(self, store: Store) -> None:
-        self._writer = KeptWriter(store)
+        self._writer = PersistentWriter(store)
         self._ended: list[_Ended] = []
         # Consumers of calls without an answer, until their end is recorded.
         self.unsure: set[str] = set()

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from scheduler_service.store import clock, pg_arrays, rows
+from scheduler_service.store import clock, postgresql, rows
 from scheduler_service.store.claims import claim_sql, pg_group_sql
 from scheduler_service.store.claims.pg_statements import BoundStatement
 from scheduler_service.store.claims.transaction import (
@@ -78,10 +78,10 @@ def statements(
     groups = sorted({claim.group for claim in claims if claim.group})
     if groups:
         values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
-        values['groups'] = pg_arrays.TextColumn(groups)
+        values['groups'] = postgresql.TextColumn(groups)
         owners = group_owners(claims)
-        values['owners'] = pg_arrays.TextColumn(map(owners.get, groups))
-        values['policies'] = pg_arrays.TextColumn(policies)
+        values['owners'] = postgresql.TextColumn(map(owners.get, groups))
+        values['policies'] = postgresql.TextColumn(policies)
         return [
             BoundStatement.of(pg_group_sql.LOCK, values),
             BoundStatement.of(_claim_grouped(), values),

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store import clock, pg_arrays, rows
+from scheduler_service.store import clock, postgresql, rows
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.claims.pg_statements import (
     BoundStatement,
@@ -247,7 +247,7 @@ def _statements(
     lineage: str,
 ) -> list[BoundStatement]:
     """Return the statements that release claims, or fail and do nothing."""
-    uuids = pg_arrays.TextColumn(sorted(asked))
+    uuids = postgresql.TextColumn(sorted(asked))
     touched = ChangeRecord(released=sorted(asked))
     values: dict[str, Any] = {
         'uuids': uuids,

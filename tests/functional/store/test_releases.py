@@ -12,7 +12,7 @@ from scheduler_service.store import claims, migrate, schema
 from scheduler_service.store.claims import outcomes
 from scheduler_service.store.claims.outcomes import ALL, MOVE, Asked
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import DATABASES
 from tests.support.stores import import_two_hosts, new_claim, write_claims
 
