@@ -13,7 +13,7 @@ from scheduler_service import errors
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
-from scheduler_service.store.claims import lifecycle, unused
+from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.claims.outcomes import Asked
 from scheduler_service.store.connection import Writer
@@ -77,7 +77,7 @@ def supersede(
     key = message.key()
 
     def work(writer: Writer) -> list[str]:
-        return unused.supersede(writer, instances, key)
+        return released_claims.supersede(writer, instances, key)
 
     return _again(work, instances, message)
 
@@ -106,7 +106,7 @@ def undo(
     key = str(message.key(entry))
 
     def work(writer: Writer) -> list[str]:
-        return unused.undo(writer, instances, key)
+        return released_claims.undo(writer, instances, key)
 
     return _again(work, instances, message)
 

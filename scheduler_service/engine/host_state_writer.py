@@ -27,7 +27,7 @@ from scheduler_service.engine.events import (
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import HostReport
-from scheduler_service.store.claims import expiry
+from scheduler_service.store.claims import released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
@@ -341,10 +341,10 @@ class HostStateWriter:
         self._expired_at = now
         moves = self.is_current is None
         with self._store.reading() as conn:
-            if not expiry.any_to_expire(conn, limit, moves):
+            if not released_claims.any_to_expire(conn, limit, moves):
                 return
         expired = self._store.write(
-            lambda writer: expiry.expire(writer, limit, moves)
+            lambda writer: released_claims.expire(writer, limit, moves)
         )
         for kind, count in expired.items():
             if count:

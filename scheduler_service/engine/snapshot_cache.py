@@ -25,7 +25,7 @@ from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 if TYPE_CHECKING:
-    from scheduler_service.store.claims.pg_release import (
+    from scheduler_service.store.claims.pg_claims import (
         PendingRelease,
         Released,
     )

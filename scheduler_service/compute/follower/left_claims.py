@@ -16,7 +16,7 @@ from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
-from scheduler_service.store.claims import placement_records, unused
+from scheduler_service.store.claims import placement_records, released_claims
 from scheduler_service.store.claims.placement_records import Record
 from scheduler_service.store.connection import Store, Writer
 
@@ -137,5 +137,5 @@ def _release(writer: Writer, record: Record) -> None:
     if place is None:
         return
     places = {record.instance_uuid: (place.host, place.node)}
-    if not unused.give_up(writer, places, moves=True, final=True):
-        unused.give_up(writer, places, moves=False, final=True)
+    if not released_claims.give_up(writer, places, moves=True, final=True):
+        released_claims.give_up(writer, places, moves=False, final=True)

@@ -1,15 +1,16 @@
-"""The SQL that takes and gives back capacity, in each database's dialect.
+"""Claims, and the SQL that takes and gives back capacity, by dialect.
 
-Stateless: any thread may call it. ``pg_claim`` builds PostgreSQL's statement
+Stateless: any thread may call it. ``pg_claims`` builds PostgreSQL's statement
 for whole claims from the same parts.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from scheduler_service.store import rows
@@ -64,6 +65,94 @@ FITS = f"""
 """
 
 
+class ClaimLost(Exception):
+    """Another claim was faster; nothing of the batch is claimed."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What one consumer takes of one host.
+
+    :ivar amounts: resource class -> amount
+    :ivar ratios: resource class -> allocation ratio to check under instead
+        of the host's own
+    :ivar document: JSON, the instance's document without its place
+    :ivar placement: JSON, the placement that its caller gets
+    :ivar known: whether the store has the instance already, without a claim
+    :ivar group: uuid of the server group that the instance is to be in
+    :ivar group_owner: project of the group when the hosts were read, which
+        was checked; empty: it had none; None: there was no such group
+    :ivar move: whether this is a second claim, beside the instance's present
+        place
+    :ivar key: idempotency key of the request; None: it has none
+    :ivar redelivered: whether the request may be processed elsewhere, too:
+        its outcome is then recorded under its key, which only one can do
+    :ivar releases_seen: with *redelivered*: time of the last release of the
+        request's instances that concerns its project and does not cancel it,
+        by the database's clock
+    """
+
+    consumer: str
+    host_id: int
+    host: str
+    node: str
+    amounts: Mapping[str, int]
+    ratios: Mapping[str, float]
+    project_id: str | None
+    request_id: str | None
+    document: str
+    placement: str
+    known: bool = False
+    group: str | None = None
+    group_owner: str | None = ''
+    move: bool = False
+    key: str | None = None
+    redelivered: bool = False
+    releases_seen: float = 0.0
+
+
+def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
+    """Return the projects of groups as they were read, by uuid."""
+    return {c.group: c.group_owner for c in claims if c.group}
+
+
+def ask_rows(
+    claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> list[list[Any]]:
+    """Add up what the claims take of each host and class, in fixed order.
+
+    :return: rows in the order of :data:`ASK`
+    """
+    sums: dict[tuple[int, str], list[Any]] = {}
+    for claim in claims:
+        for name, amount in claim.amounts.items():
+            key = claim.host_id, name
+            row = sums.get(key)
+            if row is None:
+                ratio = claim.ratios.get(name)
+                sums[key] = [*key, amount, ratio, fallback.get(name, 1.0)]
+            else:
+                row[2] += amount
+    return [sums[key] for key in sorted(sums)]
+
+
+def instance_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
+    """Return rows in the order of :data:`INSTANCE`."""
+    return [
+        (
+            claim.consumer,
+            claim.host,
+            claim.node,
+            'claimed',
+            claim.project_id,
+            claim.request_id,
+            claim.document,
+            claim.placement,
+            claim.key,
+        )
+        for claim in claims
+    ]
+
+
 def pg_limited(source: str) -> str:
     """Return SQL for the rows of *source*, limited to their own number.
 
@@ -74,14 +163,16 @@ def pg_limited(source: str) -> str:
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
-def parameters(dialect: str, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def parameters(
+    dialect: str, amounts: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
     """Return the parameters of :func:`take_capacity` and :func:`change_use`.
 
-    :param asked: rows in the order of :data:`ASK`
+    :param amounts: rows in the order of :data:`ASK`
     """
-    packed = rows.pack(dialect, ASK, asked)
+    packed = rows.pack(dialect, ASK, amounts)
     if dialect == 'postgresql':
-        packed['expected'] = len(asked)
+        packed['expected'] = len(amounts)
     return packed
 
 

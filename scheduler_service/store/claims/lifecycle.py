@@ -28,11 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import (
-    claim_sql,
-    group_policies,
-    outcomes,
-)
+from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
 
 # Gets the project of each instance that is to be changed, None where it has
@@ -63,6 +59,13 @@ _CONFIRM = (
     .values(state='confirmed')
 )
 _DELETE_INSTANCES = sa.delete(_INSTANCES).where(rows.among(_INSTANCES.c.uuid))
+_MEMBERS = schema.server_group_members
+_GROUPS_OF = sa.select(_MEMBERS.c.group_uuid).where(
+    rows.among(_MEMBERS.c.instance_uuid)
+)
+_DELETE_MEMBERS = sa.delete(_MEMBERS).where(
+    rows.among(_MEMBERS.c.instance_uuid)
+)
 _MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 _DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 _HELD = (
@@ -385,7 +388,11 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     """Delete instances and their memberships in server groups."""
     if not uuids:
         return
-    group_policies.remove_members(writer, uuids)
+    groups = writer.conn.execute(_GROUPS_OF, {'keys': uuids}).scalars()
+    touched = sorted(set(groups))
+    if touched:
+        writer.conn.execute(_DELETE_MEMBERS, {'keys': uuids})
+        writer.touched.groups += touched
     writer.conn.execute(_DELETE_INSTANCES, {'keys': uuids})
     writer.touched.instances_gone += uuids
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import driver_errors
+from scheduler_service.store.connection import Store
 from scheduler_service.store.postgresql import (
     Column,
     PostgreSQLSession,
@@ -228,6 +229,22 @@ class PendingStatements:
         return ready[0][1]
 
 
+def send(
+    store: Store, conn: Connection, statements: Sequence[BoundStatement]
+) -> Callable[[], Any]:
+    """Send statements as one transaction.
+
+    :return: waits for the value; after a deadlock it sends them again
+    """
+    sent = [PendingStatements(conn, statements)]
+
+    def receive() -> Any:
+        pending = sent.pop() if sent else PendingStatements(conn, statements)
+        return pending.receive()
+
+    return lambda: store.run(receive)
+
+
 def _encode(value: Any) -> tuple[bytes | None, int]:
     """Return a value as the server takes it, and 0 for text, 1 for binary."""
     if value is None:
@@ -252,9 +269,9 @@ def _error(result: pq.abc.PGresult) -> Exception:
     message = result.error_message.decode(errors='replace').strip()[:300]
     if state in driver_errors.PG_TIMEOUTS:
         return errors.StoreTimeout(f'The database takes too long: {message}')
-    known = driver_errors.meaning(state)
-    if known is not None:
-        return errors.StoreUnavailable(f'{known}: {message}')
+    meaning = driver_errors.meaning(state)
+    if meaning is not None:
+        return errors.StoreUnavailable(f'{meaning}: {message}')
     if state is None or state[:2] in _UNAVAILABLE:
         return driver_errors.unavailable(psycopg.OperationalError(message))
     refused = StatementError(state, message)
