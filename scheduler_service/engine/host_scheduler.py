@@ -14,9 +14,8 @@ from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob
-from scheduler_service.engine.lanes import GatherS
 from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.ports import Claimer, Extenders
+from scheduler_service.engine.ports import Claimer, Extenders, GatherS
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.replies import HostReplies
 from scheduler_service.engine.selection import OthersWait, Selector

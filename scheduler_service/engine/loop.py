@@ -26,8 +26,8 @@ from scheduler_service.engine.jobs import (
     Job,
     ZoneJob,
 )
-from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.plan import EngineOptions
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor

@@ -15,10 +15,12 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.lanes import GatherS
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
 
+# Returns, for so many requests that wait, for how long more of them may gather
+# before they are taken, in seconds.
+GatherS = Callable[[int], float]
 # Replies to a job with an error, and records why.
 Refuse = Callable[[HostJob, errors.SchedulerError], None]
 

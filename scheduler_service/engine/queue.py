@@ -15,6 +15,7 @@ where the others are. What holds across lanes:
 
 from __future__ import annotations
 
+import collections
 import heapq
 import itertools
 import threading
@@ -23,7 +24,7 @@ from collections.abc import Hashable, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob, Job
-from scheduler_service.engine.lanes import GatherS, Lane
+from scheduler_service.engine.ports import GatherS
 
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
@@ -37,6 +38,21 @@ _BLOCKED_S = 0.002
 # more of them than were left the last time: a job may hold 30 MiB.
 _SPARE = 64
 _FEW = 4
+
+
+class Lane:
+    """The jobs of one caller.
+
+    :ivar served: what it was given, in instances; its place among others
+    :ivar entry: number of its entry in the heap; others are out of date
+    """
+
+    __slots__ = ('entry', 'jobs', 'served')
+
+    def __init__(self, served: float) -> None:
+        self.jobs: collections.deque[Job] = collections.deque()
+        self.served = served
+        self.entry = -1
 
 
 class RequestQueue:
