@@ -15,7 +15,7 @@ from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
 from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.claims.lifecycle import OwnerCheck
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.writing import server_groups
 
@@ -191,10 +191,10 @@ def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
     return results(jobs, dropped)
 
 
-def asked(jobs: Sequence[ClaimsJob]) -> dict[str, Asked]:
+def asked(jobs: Sequence[ClaimsJob]) -> dict[str, ReleaseRequest]:
     """Return who asked for the change of each instance, and when."""
     return {
-        uuid: Asked(job.message.sent_at, job.project_id)
+        uuid: ReleaseRequest(job.message.sent_at, job.project_id)
         for job in jobs
         for uuid in job.instances
     }

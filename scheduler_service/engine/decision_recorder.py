@@ -120,10 +120,10 @@ class DecisionRecorder:
     def follow(self, job: Job) -> None:
         """Write a line when a job of its own has its result."""
         if isinstance(job, HostJob):
-            asked: Request | ZoneRequest = job.request
+            request: Request | ZoneRequest = job.request
             kind, is_trial = 'select_destinations', not job.claim
         elif isinstance(job, ZoneJob):
-            asked = job.zone
+            request = job.zone
             kind, is_trial = 'schedule_zone', not job.keep
         else:
             return
@@ -131,8 +131,8 @@ class DecisionRecorder:
         self._follow(
             job.future,
             kind,
-            asked.request_id,
-            asked.project_id,
+            request.request_id,
+            request.project_id,
             job.message,
             is_trial,
         )

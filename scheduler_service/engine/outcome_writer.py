@@ -50,7 +50,7 @@ class _Task(NamedTuple):
             future.set_exception(RequestReturned())
         return returnable
 
-    def record(self) -> stored.Outcome:
+    def record(self) -> stored.RecordedOutcome:
         assert self.job.key is not None
         return outcomes.outcome_of(self.job.key, self.result, self.error)
 

@@ -215,7 +215,7 @@ class SnapshotCache:
 
         What it did not know of, and what moves, is read again.
         """
-        self.releases.add(pending.asked)
+        self.releases.add(pending.instances)
         if self.snapshot is None:
             return
         table, complete = self.snapshot.hosts, not released.moved

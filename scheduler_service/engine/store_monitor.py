@@ -31,10 +31,6 @@ _LONGEST_PAUSE_S = 8.0
 _WELL_S = 60.0
 
 
-def _do_nothing() -> None:
-    """Do nothing: nobody consumes requests."""
-
-
 class StoreMonitor:
     """Tells the rest of the daemon when the database is lost and back.
 
@@ -46,8 +42,8 @@ class StoreMonitor:
     """
 
     def __init__(self, store: Store, health: Health, retry_s: float) -> None:
-        self.pause: Callable[[], None] = _do_nothing
-        self.resume: Callable[[], None] = _do_nothing
+        self.pause: Callable[[], None] = lambda: None
+        self.resume: Callable[[], None] = lambda: None
         self._store = store
         self._health = health
         self._retry_s = retry_s
@@ -150,10 +146,10 @@ class StoreMonitor:
 
     def _check_tables(self) -> None:
         with self._store.reading() as conn:
-            found = version.check(conn)
-        if found != schema.VERSION:
+            tables = version.check(conn)
+        if tables != schema.VERSION:
             text = 'The tables are newer than this release, which can use them'
-            LOG.info('%s: version %s, not %s', text, found, schema.VERSION)
+            LOG.info('%s: version %s, not %s', text, tables, schema.VERSION)
 
     def _run(self) -> None:
         probe = Probe(self._store)

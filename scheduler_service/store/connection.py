@@ -356,11 +356,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
 
     The counter's row stays locked until the transaction ends.
     """
-    asked = {'counter': counter, 'count': count}
+    values = {'counter': counter, 'count': count}
     if conn.dialect.name in ('mysql', 'mariadb'):
         # The server hands the value back with its answer.
-        return int(conn.execute(_ADVANCE_MYSQL, asked).lastrowid)
-    return int(conn.execute(_ADVANCE, asked).scalar_one())
+        return int(conn.execute(_ADVANCE_MYSQL, values).lastrowid)
+    return int(conn.execute(_ADVANCE, values).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -87,12 +87,12 @@ class PostgreSQLSession(psycopg.Connection[Any]):
     def _checked(self, gen: Any) -> Generator[Any, Any, Any]:
         since = self.waits_since = time.monotonic()
         try:
-            wanted = next(gen)
+            awaited = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield awaited
                 if not ready:
                     self.check_wait(since)
-                wanted = gen.send(ready)
+                awaited = gen.send(ready)
         except StopIteration as end:
             self.aborted = False
             return end.value

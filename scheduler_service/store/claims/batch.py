@@ -182,7 +182,8 @@ def claim_all(
     try:
         # Each of these keys can be recorded once, by one daemon.
         outcomes.add(
-            conn, [outcomes.Outcome(key, outcomes.CLAIMED) for key in keys]
+            conn,
+            [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys],
         )
         _insert_rows(conn, claims)
     except db_exception.DBDuplicateEntry:

@@ -200,9 +200,13 @@ def statements(
             BoundStatement.of(_claim_grouped(), values),
         ]
     if len(claims) == 1 and claims[0].amounts:
-        asked = claim_sql.ask_rows(claims, fallback)
-        values.update(_values_of_one(asked, *claim_sql.instance_rows(claims)))
-        return [BoundStatement.of(_claim_one(len(asked)), values)]
+        amounts = claim_sql.ask_rows(claims, fallback)
+        instance = claim_sql.instance_rows(claims)[0]
+        values.update(zip(claim_sql.INSTANCE, instance, strict=True))
+        values['expected'] = len(amounts)
+        for at, row in enumerate(amounts):
+            values.update(zip(_names_in_row(at), row, strict=True))
+        return [BoundStatement.of(_claim_one(len(amounts)), values)]
     values.update(_values_of_many(claims, fallback, _PLACE))
     return [BoundStatement.of(_claim_many(), values)]
 
@@ -222,21 +226,6 @@ def send(
             raise
 
     return receive
-
-
-def _values_of_one(
-    asked: Sequence[Sequence[Any]], instance: Sequence[Any]
-) -> dict[str, Any]:
-    """Return the parameters of :func:`_claim_one`.
-
-    :param asked: rows in the order of ``claim_sql.ASK``
-    :param instance: a row in the order of ``claim_sql.INSTANCE``
-    """
-    values = dict(zip(claim_sql.INSTANCE, instance, strict=True))
-    values['expected'] = len(asked)
-    for at, row in enumerate(asked):
-        values.update(zip(_names_in_row(at), row, strict=True))
-    return values
 
 
 def _values_of_many(
@@ -589,10 +578,10 @@ class PendingRelease:
     finished.
 
     :param conn: an open connection with no transaction
-    :param asked: by instance
+    :param requests: by instance
     :param expected: instance -> the project that it has to be of; None: any
     :param items: (idempotency key of a request, instance of it)
-    :ivar asked: the instances that callers released
+    :ivar instances: those that callers released
     :ivar lineage: the token of their change
     :ivar sent_at: monotonic time at which they were sent
     :raises StoreUnavailable: it is not known whether anything is released
@@ -602,17 +591,17 @@ class PendingRelease:
         self,
         store: Store,
         conn: Connection,
-        asked: Mapping[str, outcomes.Asked],
+        requests: Mapping[str, outcomes.ReleaseRequest],
         expected: Mapping[str, str | None],
         items: Sequence[tuple[str, str]],
     ) -> None:
-        self.asked = list(asked)
+        self.instances = list(requests)
         self.lineage = new_lineage()
         self.sent_at = time.monotonic()
         self._receive = pg_statements.send(
             store,
             conn,
-            _release_statements(asked, expected, items, self.lineage),
+            _release_statements(requests, expected, items, self.lineage),
         )
         self._fault: Exception | None = None
         self._released: Released | None = None
@@ -644,14 +633,14 @@ class PendingRelease:
 
 
 def _release_statements(
-    asked: Mapping[str, outcomes.Asked],
+    requests: Mapping[str, outcomes.ReleaseRequest],
     expected: Mapping[str, str | None],
     items: Sequence[tuple[str, str]],
     lineage: str,
 ) -> list[BoundStatement]:
     """Return the statements that release claims, or fail and do nothing."""
-    uuids = postgresql.TextColumn(sorted(asked))
-    touched = ChangeRecord(released=sorted(asked))
+    uuids = postgresql.TextColumn(sorted(requests))
+    touched = ChangeRecord(released=sorted(requests))
     values: dict[str, Any] = {
         'uuids': uuids,
         'touched': touched.to_json(),
@@ -660,7 +649,7 @@ def _release_statements(
             'postgresql', _EXPECTED, sorted(expected.items()), 'expected'
         ),
         **rows.pack('postgresql', _ITEM, items, 'items'),
-        **outcomes.release_values('postgresql', asked, outcomes.ALL),
+        **outcomes.release_values('postgresql', requests, outcomes.ALL),
     }
     record = outcomes.releasing('postgresql').text + ' RETURNING 1'
     return [

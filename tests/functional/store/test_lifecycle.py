@@ -13,7 +13,7 @@ from scheduler_service.store.claims import (
     lifecycle,
     released_claims,
 )
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
@@ -72,7 +72,7 @@ def test_other_daemons_are_told_of_what_is_released(store, amounts):
     before = load_snapshot(store)
 
     def touched(writer):
-        lifecycle.cancel(writer, {one.consumer: Asked()})
+        lifecycle.cancel(writer, {one.consumer: ReleaseRequest()})
         return {*writer.touched.load}
 
     assert store.write(touched) == {one.host_id}

@@ -19,7 +19,7 @@ from scheduler_service.store.claims import (
     lifecycle,
     released_claims,
 )
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Store
 from scheduler_service.store.writing import (
     admin,
@@ -88,7 +88,7 @@ def age(store: Store, table) -> None:
 
 
 def cancel(store: Store, *uuids: str, check=None) -> list[str]:
-    asked = dict.fromkeys(uuids, Asked())
+    asked = dict.fromkeys(uuids, ReleaseRequest())
     return store.write(lambda w: lifecycle.cancel(w, asked, check))
 
 

@@ -62,7 +62,7 @@ def test_only_the_claim_on_its_own_host_is_given_up(store, claim, host, left):
 
 def test_nothing_is_given_up_once_its_request_is_answered(store, claim):
     places = {claim.consumer: ('compute-1', 'compute-1')}
-    answer = outcomes.Outcome('m/0', outcomes.RESULT, '{}')
+    answer = outcomes.RecordedOutcome('m/0', outcomes.RESULT, '{}')
     store.write(lambda w: outcomes.add(w.conn, [answer]))
     store.write(lambda w: released_claims.give_up(w, places, False, 'm/0'))
     assert used_memory(store) == [1024, 0]
@@ -85,7 +85,7 @@ def test_what_another_message_got_as_its_answer_stays(
     store, claim, key, names_it, kept
 ):
     named = claim.consumer if names_it else uuid.uuid4()
-    outcome = outcomes.Outcome(
+    outcome = outcomes.RecordedOutcome(
         key, outcomes.RESULT, f'{{"placements": ["{named}"]}}'
     )
     store.write(lambda w: outcomes.add(w.conn, [outcome]))
