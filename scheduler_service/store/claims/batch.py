@@ -170,7 +170,7 @@ def claim_all(
     amounts = claim_sql.ask_rows(claims, fallback)
     if amounts:
         taken = conn.execute(
-            claim_sql.take_capacity(dialect),
+            claim_sql.change_use(dialect, where_it_fits=True),
             claim_sql.parameters(dialect, amounts),
         )
         if taken.rowcount != len(amounts):

@@ -166,7 +166,7 @@ def pg_limited(source: str) -> str:
 def parameters(
     dialect: str, amounts: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
-    """Return the parameters of :func:`take_capacity` and :func:`change_use`.
+    """Return the parameters of :func:`change_use`.
 
     :param amounts: rows in the order of :data:`ASK`
     """
@@ -174,12 +174,6 @@ def parameters(
     if dialect == 'postgresql':
         packed['expected'] = len(amounts)
     return packed
-
-
-@functools.cache
-def take_capacity(dialect: str) -> Any:
-    """Return the statement that takes amounts where they still fit."""
-    return sa.text(_update(dialect, f'AND {FITS}'))
 
 
 @functools.cache
@@ -208,16 +202,17 @@ def delete_allocations(dialect: str) -> Any:
 
 
 @functools.cache
-def change_use(dialect: str) -> Any:
-    """Return the statement that changes use unchecked; negative: less use."""
-    return sa.text(_update(dialect, ''))
+def change_use(dialect: str, where_it_fits: bool) -> Any:
+    """Return the statement that adds amounts to use; negative: less use.
 
-
-def _update(dialect: str, fits: str) -> str:
-    source = rows.source(dialect, ASK)
+    :param where_it_fits: change only the rows with so much capacity left
+    """
+    source, fits = rows.source(dialect, ASK), ''
+    if where_it_fits:
+        fits = f'AND {FITS}'
     if dialect == 'mysql':
-        # The asked rows lead the join, so locks are taken in their order.
-        return (
+        # The amounts lead the join, so locks are taken in their order.
+        return sa.text(
             f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
             f'ON {_SAME_ROW} {fits} SET i.used = i.used + a.amount, '
             'i.available_least = i.available_least - a.amount'
@@ -225,7 +220,7 @@ def _update(dialect: str, fits: str) -> str:
     same_row = _SAME_ROW
     if dialect == 'postgresql':
         source, same_row = pg_limited(source), PG_SAME_ROW_IN_ORDER
-    return (
+    return sa.text(
         f'UPDATE inventories AS i SET {TAKE} FROM {source} '  # noqa: S608
         f'WHERE {same_row} {fits}'
     )

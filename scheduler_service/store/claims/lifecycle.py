@@ -303,8 +303,20 @@ def release_allocations(
     for part in in_chunks(consumers, _CHUNK):
         held += conn.execute(find, {'keys': part})
     if held:
-        _decrement_used(conn, held)
         dialect = rows.dialect_of(conn)
+        # In the order in which every transaction takes inventory rows.
+        amounts: dict[tuple[int, str], int] = {}
+        for row in held:
+            key = row.host_id, row.resource_class
+            amounts[key] = amounts.get(key, 0) - row.amount
+        changes = [
+            (*key, amount, None, None)
+            for key, amount in sorted(amounts.items())
+        ]
+        conn.execute(
+            claim_sql.change_use(dialect, where_it_fits=False),
+            claim_sql.parameters(dialect, changes),
+        )
         keys = [
             (row.consumer_uuid, row.host_id, row.resource_class)
             for row in held
@@ -315,25 +327,6 @@ def release_allocations(
         )
         writer.touched.load += sorted({row.host_id for row in held})
     return {row.consumer_uuid for row in held}
-
-
-def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
-    """Subtract allocations from the use of inventories, in fixed order.
-
-    :param held: rows of ``allocations``
-    """
-    amounts: dict[tuple[int, str], int] = {}
-    for row in held:
-        key = row.host_id, row.resource_class
-        amounts[key] = amounts.get(key, 0) - row.amount
-    changes = [
-        (host, name, amount, None, None)
-        for (host, name), amount in sorted(amounts.items())
-    ]
-    dialect = rows.dialect_of(conn)
-    conn.execute(
-        claim_sql.change_use(dialect), claim_sql.parameters(dialect, changes)
-    )
 
 
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:

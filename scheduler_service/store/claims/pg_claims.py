@@ -197,7 +197,7 @@ def statements(
         values['policies'] = postgresql.TextColumn(policies)
         return [
             BoundStatement.of(_LOCK_GROUPS, values),
-            BoundStatement.of(_claim_grouped(), values),
+            BoundStatement.of(_claim_many(grouped=True), values),
         ]
     if len(claims) == 1 and claims[0].amounts:
         amounts = claim_sql.ask_rows(claims, fallback)
@@ -208,7 +208,7 @@ def statements(
             values.update(zip(_names_in_row(at), row, strict=True))
         return [BoundStatement.of(_claim_one(len(amounts)), values)]
     values.update(_values_of_many(claims, fallback, _PLACE))
-    return [BoundStatement.of(_claim_many(), values)]
+    return [BoundStatement.of(_claim_many(grouped=False), values)]
 
 
 def send(
@@ -291,41 +291,33 @@ def _claim_one(classes: int) -> str:
 
 
 @functools.cache
-def _claim_many() -> str:
-    """Return the statement for many instances, with array parameters."""
+def _claim_many(grouped: bool) -> str:
+    """Return the statement for many instances, with array parameters.
+
+    :param grouped: whether some are of server groups
+    """
+    parts = {'unpacked': _unpacked(_PLACE)}
+    if grouped:
+        parts = {
+            'unpacked': _unpacked(_GROUPED_PLACE) + _SEATS,
+            'allowed': _MAY_JOIN,
+            'joined': _JOINED,
+            'touched': _TOUCHED,
+        }
     return _claim(
         asked='asked',
-        instances=_INSTANCES_OF_MANY,
-        allocations=_ALLOCATIONS_OF_MANY,
+        instances=f"""
+            SELECT uuid, host, node, 'claimed', project_id, request_id,
+                document, placement, idempotency_key, {_NOW}
+            FROM places
+        """,  # noqa: S608
+        allocations="""
+            SELECT uuid, host_id, resource_class, amount
+            FROM places JOIN kinds USING (kind)
+        """,
         count='(SELECT count(*) FROM asked)',
-        unpacked=_unpacked(_PLACE),
+        **parts,
     )
-
-
-@functools.cache
-def _claim_grouped() -> str:
-    """Return the statement for many instances, some of server groups."""
-    return _claim(
-        asked='asked',
-        instances=_INSTANCES_OF_MANY,
-        allocations=_ALLOCATIONS_OF_MANY,
-        count='(SELECT count(*) FROM asked)',
-        unpacked=_unpacked(_GROUPED_PLACE) + _SEATS,
-        allowed=_MAY_JOIN,
-        joined=_JOINED,
-        touched=_TOUCHED,
-    )
-
-
-_INSTANCES_OF_MANY = f"""
-    SELECT uuid, host, node, 'claimed', project_id, request_id, document,
-        placement, idempotency_key, {_NOW}
-    FROM places
-"""  # noqa: S608
-_ALLOCATIONS_OF_MANY = """
-    SELECT uuid, host_id, resource_class, amount
-    FROM places JOIN kinds USING (kind)
-"""
 
 
 def _unpacked(columns: Mapping[str, str]) -> str:
