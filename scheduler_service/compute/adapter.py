@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from scheduler_service import conf as core_options
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
-from scheduler_service.compute.follower.first_pass import FirstPass
-from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
+from scheduler_service.compute.follower.mirror import (
+    FirstPass,
+    Mirror,
+    MirrorOptions,
+)
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.state import Changes
 from scheduler_service.conf.filter_scheduler import GROUP

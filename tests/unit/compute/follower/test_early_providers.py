@@ -7,9 +7,11 @@ import time
 
 import pytest
 
-from scheduler_service.compute.follower import early_providers
-from scheduler_service.compute.follower.early_providers import EarlyProviders
-from scheduler_service.compute.follower.provider_reads import AllProviders
+from scheduler_service.compute.follower import providers
+from scheduler_service.compute.follower.providers import (
+    AllProviders,
+    EarlyProviders,
+)
 from scheduler_service.compute.placement.client import Provider
 from scheduler_service.model import HostReport
 
@@ -29,7 +31,7 @@ def reported(uuid='u1'):
 @pytest.fixture
 def early(monkeypatch):
     """Nobody is waited for."""
-    monkeypatch.setattr(early_providers, '_WAIT_S', 0.0)
+    monkeypatch.setattr(providers, '_WAIT_S', 0.0)
     return EarlyProviders()
 
 
@@ -92,7 +94,7 @@ def test_the_first_hosts_wait_for_it_a_moment():
 
 
 def test_nobody_waits_twice(monkeypatch):
-    monkeypatch.setattr(early_providers, '_WAIT_S', 0.2)
+    monkeypatch.setattr(providers, '_WAIT_S', 0.2)
     early = EarlyProviders()
     started = time.monotonic()
     for _ in range(100):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_service.compute.follower import provider_units
-from scheduler_service.compute.follower.provider_units import ProviderUnits
+from scheduler_service.compute.follower import providers
+from scheduler_service.compute.follower.providers import ProviderUnits
 from scheduler_service.compute.placement.client import Units
 from scheduler_service.errors import PlacementUnavailable
 
@@ -31,7 +31,7 @@ class Client:
 @pytest.mark.parametrize('lost', ['b', 'c'])
 def test_a_provider_that_could_not_be_read_is_read_later(monkeypatch, lost):
     """Whether it is the first or the second of a turn."""
-    monkeypatch.setattr(provider_units, '_TURN_S', 0.0)
+    monkeypatch.setattr(providers, '_TURN_S', 0.0)
     client: Any = Client()
     units = ProviderUnits(store=None, client=client)  # type: ignore[arg-type]
     units.follow('abc')
