@@ -9,7 +9,7 @@ from scheduler_service.engine.jobs import Job
 
 # Says of so many requests that wait, for how long more of them may gather
 # before they are taken, in seconds.
-GatherS = Callable[[int], float]
+BatchingDelay = Callable[[int], float]
 
 
 class Lane:
