@@ -155,11 +155,11 @@ class RequestQueue:
     def _append(self, job: Job) -> None:
         """Add a job to its lane, behind what names the same instances."""
         last = self._last
-        for one in job.names:
-            before = last.get(one)
+        for name in job.names:
+            before = last.get(name)
             if before is not None and not before.future.done():
                 job.after.append(before)
-            last[one] = job
+            last[name] = job
         lane = self._lane(job.lane)
         lane.jobs.append(job)
         self._waiting += 1
@@ -378,9 +378,9 @@ class RequestQueue:
             if not job.future.done():
                 self._pending.append(job)
                 continue
-            for one in job.names:
-                if last.get(one) is job:
-                    del last[one]
+            for name in job.names:
+                if last.get(name) is job:
+                    del last[name]
         if look_at_all:
             self._kept_pending = len(self._pending)
 

@@ -376,7 +376,7 @@ class Mirror:
                 reader.close()
         self._cells = readers
         self._lacks_cell = len(readers) < len(cells)
-        self._applier.remove_other_cells([one.uuid for one in cells])
+        self._applier.remove_other_cells([cell.uuid for cell in cells])
 
     def _reader(self, cell: Cell) -> CellReader | None:
         """Return a reader of a cell; None where its URL cannot be used."""

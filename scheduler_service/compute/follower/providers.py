@@ -244,7 +244,7 @@ class EarlyProviders:
             self._there.set()
         every = self._every
         found = every.found if every and _is_valid(every) else {}
-        return [self._completed(one, found) for one in reports]
+        return [self._completed(report, found) for report in reports]
 
     def _completed(
         self, report: HostReport, found: Mapping[str, Provider]
