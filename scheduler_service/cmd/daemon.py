@@ -23,12 +23,12 @@ from scheduler_service.engine.factory import build, plan
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
-from scheduler_service.rpc.redelivery import RedeliveryWorker
+from scheduler_service.rpc.incoming import ArgumentParser
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.rpc.server import (
     Dispatcher,

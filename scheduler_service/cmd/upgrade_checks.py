@@ -20,7 +20,7 @@ from scheduler_service import errors, policies
 from scheduler_service.cmd import adapters, stores
 from scheduler_service.cmd.threads import run_within
 from scheduler_service.conf import effective, option_names
-from scheduler_service.rpc import driver_range, queue_check, transport
+from scheduler_service.rpc import driver_range, queues, transport
 from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
 
@@ -63,7 +63,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         try:
             found = run_within(
                 _BROKER_S,
-                lambda: queue_check.look(bus, group.exchange, group.topic),
+                lambda: queues.look(bus, group.exchange, group.topic),
                 'look',
             )
         except errors.ConfigurationError as error:
@@ -76,10 +76,10 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         if found and not self._is_set('scheduler', 'topic'):
             return Result(
                 Code.WARNING,
-                f'The queue {queue_check.OLD_TOPIC} of the topic that was the '
+                f'The queue {queues.OLD_TOPIC} of the topic that was the '
                 f'default is there, with {found.messages} messages and '
                 f'{found.consumers} consumers. The default is {group.topic} '
-                f'now: set [scheduler] topic = {queue_check.OLD_TOPIC} to '
+                f'now: set [scheduler] topic = {queues.OLD_TOPIC} to '
                 'keep it, unless another service owns that queue',
             )
         return Result(Code.SUCCESS)
@@ -159,7 +159,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         if not address.transport.startswith(_RABBIT):
             return Result(Code.SUCCESS)
         try:
-            limit = queue_check.time_to_live(address, group.topic)
+            limit = queues.time_to_live(address, group.topic)
         except LookupError as reason:
             text = f'Not known: {reason}. See rabbitmqctl list_policies'
             return Result(Code.SUCCESS, text)

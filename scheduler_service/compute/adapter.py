@@ -8,11 +8,15 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
-from scheduler_service.compute.follower.first_pass import FirstPass
-from scheduler_service.compute.follower.mirror import Mirror, MirrorOptions
+from scheduler_service.compute.follower.mirror import (
+    FirstPass,
+    Mirror,
+    MirrorOptions,
+)
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.state import Changes
 from scheduler_service.conf.filter_scheduler import GROUP
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 _CAUSE = 'mirror'
 
 
-class Adapter:
+class Adapter(base.Adapter):
     """Serves a compute service, follows its databases and its placement.
 
     :param conf: parsed options
@@ -198,10 +202,6 @@ class Adapter:
             lambda: self._scheduler.snapshot() is not None,
         )
         return [made]
-
-    def checks(self) -> dict[str, Callable[[], bool]]:
-        """Return no check: readiness takes nothing of the compute service."""
-        return {}
 
     def is_filled(self) -> bool:
         """Whether the store has hosts to decide on; else start following.

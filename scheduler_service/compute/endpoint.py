@@ -23,8 +23,12 @@ from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.naming import has_node
-from scheduler_service.rpc.arguments import ArgumentParser
-from scheduler_service.rpc.incoming import deadline, delivered, is_call
+from scheduler_service.rpc.incoming import (
+    ArgumentParser,
+    deadline,
+    delivered,
+    is_call,
+)
 from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.rpc.undo import undo_of
 

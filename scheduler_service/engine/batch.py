@@ -211,7 +211,7 @@ class SchedulingBatch:
         if pending is not None:
             _trace_claim(scheduled, sent_at)
         # Replies first: the snapshot is brought up to date as they travel.
-        with self._replies.claimer.together():
+        with self._replies.claimer.hold():
             for one in scheduled:
                 self._replies.finish(one)
         for one in scheduled:

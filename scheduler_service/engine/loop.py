@@ -128,7 +128,7 @@ class EngineLoop:
             self.turns += 1
             self.turned_at = time.monotonic()
             jobs = self._queue.take(
-                self.options.batch_size, _IDLE_S, self._hosts.gather_s
+                self.options.batch_size, _IDLE_S, self._hosts.batching_delay_s
             )
             if self._changes:
                 self._change()

@@ -234,8 +234,11 @@ def _check_held(writer: Writer, answer: HostsAnswer) -> None:
     :raises _GivenUpMeanwhile: it is not
     """
     places = {
-        one.instance_uuid: (one.selected.host, one.selected.node)
-        for one in answer.placements
+        placement.instance_uuid: (
+            placement.selected.host,
+            placement.selected.node,
+        )
+        for placement in answer.placements
     }
     locked = lifecycle.lock(writer.conn, places)
     rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]

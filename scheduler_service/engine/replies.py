@@ -221,8 +221,11 @@ class HostReplies:
         Those that another copy of its message was answered with stay.
         """
         places = {
-            one.instance_uuid: (one.selected.host, one.selected.node)
-            for one in placements
+            placement.instance_uuid: (
+                placement.selected.host,
+                placement.selected.node,
+            )
+            for placement in placements
         }
         self._store.write(
             lambda writer: released_claims.give_up(

@@ -234,7 +234,9 @@ class SnapshotCache:
         for group_uuid, uuid in released.members:
             group = table.groups.get(group_uuid)
             if group is not None:
-                members = [one for one in group.members if one != uuid]
+                members = [
+                    member for member in group.members if member != uuid
+                ]
                 table.groups[group_uuid] = msgspec.structs.replace(
                     group, members=members
                 )

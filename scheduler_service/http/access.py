@@ -14,6 +14,8 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.http.message import Request
 
+# Key of the client's credentials in the environment of a WSGI application.
+CREDENTIALS = 'scheduler_service.credentials'
 PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = 'localhost'
 

@@ -7,20 +7,133 @@ Built by the main thread; requests run on threads of ``http.routes``.
 from __future__ import annotations
 
 import functools
+import io
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from urllib import parse
 
 import falcon
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.http import health, metrics, v1, wsgi
-from scheduler_service.http.access import Guard
+from scheduler_service.http import metrics, v1
+from scheduler_service.http.access import CREDENTIALS, Guard
 from scheduler_service.http.message import Reply, Request
 from scheduler_service.http.routes import Route, Router
 from scheduler_service.policies import Enforcer
+
+_WITHOUT_PREFIX = ('CONTENT_TYPE',)
+_NOT_PASSED_ON = (
+    b'content-length', b'content-encoding', b'transfer-encoding',
+)  # fmt: skip
+
+
+def run(
+    app: Any,
+    request: Request,
+    content: bytes,
+    credentials: Mapping[str, Any],
+) -> Reply:
+    """Return the reply of an application.
+
+    :param content: the body without its content coding
+    :param credentials: of the client, as policy rules read them
+    """
+    told: list[tuple[str, list[tuple[str, str]]]] = []
+
+    def start(status: str, headers: Any, exc_info: Any = None) -> None:
+        told.append((status, headers))
+
+    environ = {**_environ(request, content), CREDENTIALS: credentials}
+    body = b''.join(app(environ, start))
+    status, headers = told[-1]
+    content_type = next(
+        (value for name, value in headers if name.lower() == 'content-type'),
+        'text/plain',
+    )
+    others = tuple(
+        (name, value)
+        for name, value in headers
+        if name.lower() not in ('content-type', 'content-length')
+    )
+    return Reply(int(status[:3]), body, content_type, others)
+
+
+def _environ(request: Request, content: bytes) -> dict[str, Any]:
+    """Return a request in the form of WSGI."""
+    environ: dict[str, Any] = {
+        'REQUEST_METHOD': request.method,
+        'SCRIPT_NAME': '',
+        # Bytes as latin-1: the application decodes them itself.
+        'PATH_INFO': parse.unquote_to_bytes(request.path).decode('latin-1'),
+        'QUERY_STRING': request.query,
+        'SERVER_NAME': 'localhost',
+        'SERVER_PORT': '0',
+        'SERVER_PROTOCOL': f'HTTP/{request.version}',
+        'REMOTE_ADDR': request.client,
+        'CONTENT_LENGTH': str(len(content)),
+        'wsgi.version': (1, 0),
+        'wsgi.url_scheme': 'http',
+        'wsgi.input': io.BytesIO(content),
+        'wsgi.errors': sys.stderr,
+        'wsgi.multithread': True,
+        'wsgi.multiprocess': False,
+        'wsgi.run_once': False,
+    }
+    for name, value in request.headers.items():
+        # In the environment an underscore would pass for a hyphen.
+        if name in _NOT_PASSED_ON or b'_' in name:
+            continue
+        key = name.decode('latin-1').upper().replace('-', '_')
+        if key not in _WITHOUT_PREFIX:
+            key = f'HTTP_{key}'
+        environ[key] = value.decode('latin-1')
+    return environ
+
+
+_MAX_SNAPSHOT_AGE_S = 30.0
+
+
+class Ready:
+    """``/readyz``: what has to be there, by name; 503 if one is bad.
+
+    :param more: checks of adapters by name
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, more: Mapping[str, Callable[[], bool]]
+    ) -> None:
+        self._scheduler = scheduler
+        self._more = more
+
+    def on_get(self, req: Any, resp: Any) -> None:
+        """Check each, and answer with all of them."""
+        status = self._scheduler.status()
+        degraded = ' '.join(status['degraded'])
+        age = status['snapshot_age']
+        checks = {
+            'snapshot': age is not None and age < _MAX_SNAPSHOT_AGE_S,
+            'database': status['database'] == 'up',
+            'bus': 'broker' not in degraded,
+            **{name: check() for name, check in self._more.items()},
+        }
+        resp.media = {
+            'ready': all(checks.values()),
+            **{name: 'ok' if good else 'bad' for name, good in checks.items()},
+            'snapshot_age': age,
+            'degraded': status['degraded'],
+            # The name before the rename, kept for one release.
+            'suffering': status['degraded'],
+        }
+        if not all(checks.values()):
+            resp.status = falcon.HTTP_503
+
+    # Load balancers ask for the status alone; the server leaves the body out.
+    on_head = on_get
+
 
 LOG = logging.getLogger(__name__)
 # Readiness and metrics; then what waits for the engine or the database.
@@ -51,7 +164,7 @@ def make(
     app.add_error_handler(errors.SchedulerError, _scheduler_error)
     app.add_error_handler(wire.WireError, _wire_error)
     app.add_error_handler(Exception, _internal_error)
-    app.add_route('/readyz', health.Ready(scheduler, checks))
+    app.add_route('/readyz', Ready(scheduler, checks))
     app.add_route('/metrics', metrics.Metrics(scheduler, connections))
     v1.add(app, scheduler, enforcer)
     return Router(
@@ -72,7 +185,7 @@ def _route(app: Any, guard: Guard, max_bytes: int, path: str) -> Route:
     """Return the route of a path that falcon serves, or says is unknown."""
 
     def serve(request: Request, content: bytes) -> Reply:
-        return wsgi.run(app, request, content, guard.credentials(request))
+        return run(app, request, content, guard.credentials(request))
 
     if path in _STATUS:
         return Route(path, serve, 'status', max_bytes)

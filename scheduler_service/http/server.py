@@ -23,8 +23,7 @@ from typing import Any
 
 from scheduler_service.http import tls
 from scheduler_service.http.access import Guard
-from scheduler_service.http.connection import Connection, Settings
-from scheduler_service.http.limits import Limits
+from scheduler_service.http.connection import Connection, Limits, Settings
 from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)

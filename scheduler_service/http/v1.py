@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.http import wsgi
+from scheduler_service.http import access
 from scheduler_service.model import Request, document_text, documents
 from scheduler_service.model.inventory import Document
 from scheduler_service.policies import Enforcer
@@ -45,7 +45,7 @@ class _Checked:
 
         :raises Forbidden: it does not allow it
         """
-        caller = RequestContext(self._enforcer, req.env[wsgi.CREDENTIALS])
+        caller = RequestContext(self._enforcer, req.env[access.CREDENTIALS])
         caller.authorize(rule, {})
 
 

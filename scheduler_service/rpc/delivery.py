@@ -7,14 +7,20 @@ request, and if that one may not wait, by a thread of the reply publisher.
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import BatchItem
+from scheduler_service.engine.futures import BatchItem, RequestReturned
+from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc.cast_replies import ReplyCallback
+from scheduler_service.rpc.incoming import stored_id
+from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
 # A reply with more placements is encoded and sent on a thread of its own,
@@ -164,3 +170,72 @@ def _placements(result: Any) -> int:
         for one in result
         if isinstance(one, BatchItem)
     )
+
+
+class RedeliveryWorker:
+    """A thread that dispatches redelivered messages and waits for each.
+
+    :param quarantine: counts deliveries, and refuses a message that had too
+        many
+    """
+
+    def __init__(
+        self, quarantine: Quarantine, publisher: ReplyPublisher
+    ) -> None:
+        self._quarantine = quarantine
+        self._publisher = publisher
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._run, name='redelivery', daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the broker gives what waits to another daemon."""
+        self._waiting.put(None)
+
+    def put(
+        self,
+        message: Any,
+        dispatch: Callable[[Any], Future[Any] | None],
+        failure: Callable[[errors.SchedulerError], Exception] | None = None,
+    ) -> None:
+        """Dispatch a message when those before it are done.
+
+        :param failure: makes what the caller gets of an error
+        """
+        self._waiting.put((message, dispatch, failure))
+
+    def _run(self) -> None:
+        while (task := self._waiting.get()) is not None:
+            try:
+                self._work(*task)
+            except Exception:
+                LOG.exception('A redelivered message failed')
+
+    def _work(
+        self,
+        message: Any,
+        dispatch: Callable[[Any], Future[Any] | None],
+        failure: Callable[[errors.SchedulerError], Exception] | None,
+    ) -> None:
+        if getattr(message, 'unwanted', False):
+            message.requeue()
+            return
+        message_id = stored_id(message.unique_id)
+        try:
+            self._quarantine.begin(message_id, message.message, message.ctxt)
+        except errors.RequestPutAside as error:
+            refusal = Delivery(message, None, error, failure=failure)
+            self._publisher.put(refusal)
+            return
+        future = dispatch(message)
+        # The next message has to wait until this one is done.
+        fault = None if future is None else future.exception()
+        if isinstance(fault, RequestReturned):
+            self._quarantine.cancel(message_id)
+        else:
+            self._quarantine.end(message_id)

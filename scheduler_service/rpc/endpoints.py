@@ -30,9 +30,8 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization, queues
-from scheduler_service.rpc.arguments import ArgumentParser
 from scheduler_service.rpc.cast_replies import CastReplySender
-from scheduler_service.rpc.incoming import deadline, delivered
+from scheduler_service.rpc.incoming import ArgumentParser, deadline, delivered
 from scheduler_service.rpc.server import Pending
 from scheduler_service.rpc.undo import undo_each_of, undo_of
 

@@ -20,7 +20,7 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
-from scheduler_service.rpc.arguments import ArgumentParser
+from scheduler_service.rpc.incoming import ArgumentParser
 from scheduler_service.rpc.server import Pending
 
 _MAX_ENTRIES = 10_000

@@ -5,16 +5,28 @@ Stateless; used by the polling thread and by the redelivery thread.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler_service.engine.delivered_message import (
-    DeliveredMessage,
-    never,
-)
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.engine.delivered_message import DeliveredMessage, never
+from scheduler_service.model import documents, limits
 from scheduler_service.rpc.context import sent_at
-from scheduler_service.rpc.message_id import stored_id
+
+
+def stored_id(unique_id: Any) -> str:
+    """Return the id of a message as it is stored: a digest of a long one.
+
+    The sender makes up the id, which may be any text.
+    """
+    text = str(unique_id)
+    if len(text) <= limits.MESSAGE_ID_LENGTH and text.isprintable():
+        return text
+    return hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()
 
 
 def deadline(incoming: Any) -> float | None:
@@ -73,3 +85,35 @@ def _lane(ctxt: Any, incoming: Any) -> tuple[str, str]:
     replies = getattr(incoming, 'reply_q', None)
     # Either may be of any type, which need not be one that a dict can have.
     return str(replies or ''), str(project)
+
+
+class ArgumentParser:
+    """Turns arguments into typed documents.
+
+    :ivar max_bytes: the most that arguments may take, encoded as JSON
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+
+    def parse(self, args: Any, kind: type[Any]) -> Any:
+        """Return the arguments as an object of *kind*.
+
+        :raises PayloadTooLarge: too many bytes, or nested too deeply
+        :raises InvalidRequest: with the place and what was expected there
+        """
+        try:
+            text = msgspec.json.encode(args)
+        except (TypeError, ValueError, RecursionError) as fault:
+            documents.check_depth(args)
+            raise errors.InvalidRequest(f'cannot be read: {fault}') from None
+        if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
+            documents.check_depth(args)
+        size = len(text)
+        if size > self.max_bytes:
+            raise errors.PayloadTooLarge(
+                f'{size} bytes, at most {self.max_bytes} are allowed',
+                size=size,
+                limit=self.max_bytes,
+            )
+        return documents.arguments(args, kind)

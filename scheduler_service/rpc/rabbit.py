@@ -11,33 +11,486 @@ by any thread, each over a connection of its own.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import logging
+import re
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kombu
+import msgspec
 import oslo_messaging
-from amqp.exceptions import MessageNacked
+from amqp import basic_message
+from amqp.exceptions import AMQPError, MessageNacked
 from oslo_config import cfg
 from oslo_messaging._drivers import amqp, amqpdriver, base, common
 from oslo_messaging._drivers import impl_rabbit as stock
 
 from scheduler_service.rpc import queues
 from scheduler_service.rpc.context import sent_at
-from scheduler_service.rpc.rabbit_connection import (
-    Connection,
-    as_message,
-    refusals,
-)
-from scheduler_service.rpc.rabbit_message import (
-    LateAckMessage,
-    deadline_of,
-    reply_address,
-)
-from scheduler_service.rpc.shared_queue import SharedQueue
+
+# What an address may have before the name of the server.
+_USER_INFO = re.compile(r'//[^/\s]*@')
+
+
+def words(fault: BaseException) -> str:
+    """Return what an error says on one line, without passwords."""
+    text = _USER_INFO.sub('//', ' '.join(str(fault).split()))
+    return type(fault).__name__ if _is_mute(fault) else text
+
+
+def _is_mute(fault: BaseException) -> bool:
+    """Whether an error has no text; the library for AMQP invents one."""
+    if isinstance(fault, AMQPError):
+        return not fault.reply_text
+    return not str(fault).strip()
+
+
+def as_message(body: bytes) -> Any:
+    """Return an encoded reply as a message that survives a restart."""
+    return basic_message.Message(
+        body,
+        content_type='application/json',
+        content_encoding='utf-8',
+        delivery_mode=2,
+    )
+
+
+@contextlib.contextmanager
+def refusals(queue: str | None) -> Iterator[None]:
+    """Have a full queue's refusal raise an error that ends the sending.
+
+    The stock code takes it for a lost connection, and sends again for ever.
+
+    :raises MessageUndeliverable: the queue is full, and refuses
+    """
+    try:
+        yield
+    except MessageNacked as refusal:
+        raise oslo_messaging.MessageUndeliverable(
+            refusal, '', queue, None
+        ) from None
+
+
+class Connection(stock.Connection):  # type: ignore[misc]
+    """The stock connection, which tells of queues that refuse a message.
+
+    It also leaves a node of the broker that hangs for another one.
+
+    :param on_fault: called with each fault; the first connection is made
+        before anybody has the object
+    :ivar fault: why the broker could not be reached the last time, and
+        where; empty if it could
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        on_fault: Callable[[str], None] = lambda fault: None,
+        **more: Any,
+    ) -> None:
+        self.fault = ''
+        self._on_fault = on_fault
+        super().__init__(*args, **more)
+
+    @property
+    def address(self) -> str:
+        """The node of the broker that is used, or was tried last."""
+        return f'{self.connection.hostname}:{self.connection.port}'
+
+    def record_fault(self, fault: BaseException, *rest: Any) -> None:
+        """Keep why the connection was lost, or could not be made."""
+        self.fault = f'{self.address}: {words(fault)}'
+        self._on_fault(self.fault)
+        # The daemon's health logs it, once.
+        LOG.debug('A node of the broker does not answer: %s', self.fault)
+
+    def ensure_connection(self) -> None:
+        """Connect anew; the stock code keeps one whose node is silent."""
+        self.connection.collect()
+        self._set_current_channel(None)
+        self._connect(self.max_retries)
+
+    def _connect(self, max_retries: int | None) -> None:
+        """Connect to a node of the broker; keep why those before failed."""
+        self.connection.ensure_connection(
+            errback=self.record_fault,
+            max_retries=max_retries,
+            interval_start=self.interval_start,
+            interval_step=self.interval_stepping,
+            interval_max=self.interval_max,
+        )
+        self._set_current_channel(self.connection.channel())
+        self.set_transport_socket_timeout()
+        self.fault = ''
+
+    def ensure(
+        self,
+        method: Any,
+        retry: int | None = None,
+        recoverable_error_callback: Any = None,
+        *args: Any,
+        **more: Any,
+    ) -> Any:
+        """Run a method as the stock code does; keep why it had to connect."""
+
+        def on_error(fault: BaseException) -> None:
+            # Without a text it only says what is known: see the stock code.
+            if not (_is_mute(fault) and self.fault):
+                self.record_fault(fault)
+            if recoverable_error_callback:
+                recoverable_error_callback(fault)
+
+        return super().ensure(method, retry, on_error, *args, **more)
+
+    def reconnect(self) -> bool:
+        """Try each node of the broker; return whether one answered.
+
+        While the stock code consumes it passes over nodes when it reconnects:
+        of three it may try the same silent one for ever.
+        """
+        with self._connection_lock:
+            self.connection.collect()
+            try:
+                self._connect(len(self.connection.alt))
+            except Exception as fault:
+                self.record_fault(fault)
+                return False
+            self._new_tags = set(self._consumers.values())
+        return True
+
+    def _publish(
+        self, exchange: Any, msg: Any, routing_key: Any = None, *how: Any
+    ) -> None:
+        with refusals(routing_key):
+            super()._publish(exchange, msg, routing_key, *how)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
+    """A request that is acknowledged when its work is done.
+
+    :ivar redelivered: whether the broker delivered it before, to any daemon
+    :ivar shared: whether it came from the queue that daemons share
+    :ivar returns: how often it was returned to its queue, or its connection
+        was lost; quorum queues alone count that
+    :ivar deadline: monotonic time at which the caller gives up, by the
+        expiration of the message; None: it has none
+    :ivar settled: whether it has its reply, or is not worked on any more
+    :ivar encodes_structs: replies may hold typed documents, not only plain
+        values
+    """
+
+    redelivered = False
+    shared = False
+    returns = 0
+    deadline: float | None = None
+    settled = False
+    encodes_structs = True
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it is not to be worked on, since the daemon pauses."""
+        return self.shared and bool(self.listener.paused)
+
+    def is_lost(self) -> bool:
+        """Whether its connection is closed: the broker delivers it again."""
+        return not self.message._raw_message.channel.is_open
+
+    def reply(self, reply: Any = None, failure: Any = None) -> None:
+        """Send the reply, once.
+
+        :raises MessageUndeliverable: the caller's queue is not there
+        """
+        if self.orig_msg_id:
+            body = self._body(reply, failure)
+            self.listener.driver.publish_reply(self.reply_q, body)
+        self.settled = True
+
+    def try_reply(self, reply: Any = None, failure: Any = None) -> bool:
+        """Send the reply if that needs no waiting.
+
+        :return: whether it was sent, or nobody waits for one
+        """
+        if not self.orig_msg_id:
+            return True
+        body = self._body(reply, failure)
+        sent: bool = self.listener.driver.try_publish(self.reply_q, body)
+        self.settled = sent
+        return sent
+
+    @property
+    def reply_refused(self) -> bool:
+        """Whether the caller's queue was missing or full a moment ago."""
+        return bool(self.listener.driver.refuses(self.reply_q))
+
+    def heartbeat(self) -> None:
+        """Tell the caller that the request is still worked on.
+
+        :raises MessageUndeliverable: the caller's queue is not there
+        """
+        if self.orig_msg_id:
+            body = self._body(None, None, ending=False)
+            self.listener.driver.publish_reply(self.reply_q, body)
+
+    def _body(self, reply: Any, failure: Any, ending: bool = True) -> bytes:
+        if failure:
+            failure = common.serialize_remote_exception(failure)
+        message = {
+            'result': reply,
+            'failure': failure,
+            'ending': ending,
+            '_msg_id': self.msg_id,
+            amqp.UNIQUE_ID: uuid.uuid4().hex,
+        }
+        return _encode(
+            {'oslo.version': '2.0', 'oslo.message': _encode(message).decode()}
+        )
+
+    def acknowledge(self) -> None:
+        """Have the polling thread acknowledge it with its next poll."""
+        self._message_operations_handler.do(self._acknowledge_now)
+
+    def requeue(self) -> None:
+        """Have the polling thread hold it for others, or for a better time.
+
+        It may have been worked on, so it counts as delivered before.
+        """
+        self.settled = self.redelivered = True
+        self._message_operations_handler.do(lambda: self.listener.hold(self))
+
+    def _acknowledge_now(self) -> None:
+        self.listener.settled(self.unique_id)
+        try:
+            self.message.acknowledge()
+        except Exception as error:
+            # The connection is lost, so the broker delivers it again.
+            LOG.warning('Acknowledging a request failed: %s', error)
+
+    def give_back(self) -> None:
+        """Return it to its queue; called by the polling thread."""
+        self.settled = True
+        self.listener.settled(None)
+        try:
+            self.message.requeue()
+        except Exception as error:
+            LOG.warning('Returning a request to its queue failed: %s', error)
+
+
+def reply_address(message: Any) -> tuple[str | None, str | None]:
+    """Take from a message under which id its caller waits, and where.
+
+    :return: (None, None) for a cast, and where either is no name that the
+        broker could have, so that nobody can be answered
+    """
+    found, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
+    if not (isinstance(found, str) and isinstance(queue, str)):
+        return None, None
+    return (found, queue) if queues.is_name(queue) else (None, None)
+
+
+def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
+    """Return when a message that is delivered now expires, monotonic.
+
+    Its time to live is in milliseconds, as text; the broker, too, counts it
+    anew in each queue.
+
+    :param sent_at: when it was sent, in seconds since the epoch, where it is
+        counted from then on: a message that is delivered once more, whose
+        caller may have left and asked again
+    """
+    text: Any = (properties or {}).get('expiration')
+    try:
+        lives = int(text) / 1000
+    except (TypeError, ValueError, OverflowError):
+        return None
+    since = 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
+    return time.monotonic() + lives - since
+
+
+# Methods that need no database.
+_ALWAYS = frozenset(('ping',))
+# How often a paused daemon looks whether others consume, in seconds.
+_LOOK_S = 0.5
+# The delivery limit of a quorum queue that was declared without one: the
+# broker's own since RabbitMQ 4.0. A policy may set one, which nobody can see.
+_DELIVERY_LIMIT = 20
+
+
+class SharedQueue:
+    """The consumer of one queue, which can be paused.
+
+    :param conn: oslo.messaging's connection that the consumers belong to
+    :param name: of the queue
+    :param presence: of the queue that daemons consume from while they consume
+        from this one
+    :param most: how many messages may be held
+    :ivar paused: whether nothing is to be consumed
+    """
+
+    def __init__(self, conn: Any, name: str, presence: str, most: int) -> None:
+        self.paused = False
+        self._conn = conn
+        self._name = name
+        self._presence = presence
+        self._most = most
+        # (consumer, tag) of oslo.messaging while they are cancelled.
+        self._cancelled: list[tuple[Any, int]] = []
+        self._held: list[Any] = []
+        self._look_at = 0.0
+
+    def delivered(self, message: Any) -> bool:
+        """Whether a message that arrived came from this queue."""
+        info = message._raw_message.delivery_info or {}
+        tag = info.get('consumer_tag')
+        # One that was fetched has no consumer's tag.
+        return tag is None or tag == self._tag()
+
+    def follow(self) -> list[Any]:
+        """Stop or start consuming, as it was asked for.
+
+        :return: messages that were held, and are to be processed now
+        """
+        self._drop_lost()
+        if not self.paused:
+            if self._cancelled:
+                self._start()
+            held, self._held = self._held, []
+            return held
+        if not self._cancelled:
+            self._stop()
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_S
+            self._look()
+        return []
+
+    def admit(self, messages: list[Any]) -> list[Any]:
+        """Return the messages that are to be processed now; hold the rest."""
+        admitted = []
+        for message in messages:
+            if (
+                not self.paused
+                or not message.shared
+                or _method(message) in _ALWAYS
+            ):
+                admitted.append(message)
+            else:
+                self.hold(message)
+        return admitted
+
+    def hold(self, message: Any) -> None:
+        """Keep a message, until it can be processed or returned."""
+        self._held.append(message)
+
+    def _consumers(self) -> list[tuple[Any, int]]:
+        names = self._name, self._presence
+        return self._cancelled or [
+            (consumer, tag)
+            for consumer, tag in self._conn._consumers.items()
+            if consumer.queue_name in names
+        ]
+
+    def _own(self) -> tuple[Any, int] | None:
+        """Return the consumer of this queue, and its tag."""
+        for consumer, tag in self._consumers():
+            if consumer.queue_name == self._name:
+                return consumer, tag
+        return None
+
+    def _tag(self) -> str | None:
+        own = self._own()
+        return str(own[1]) if own else None
+
+    def _stop(self) -> None:
+        """Cancel the consumers; the connection is not to revive them."""
+        found = self._consumers()
+        if not found or found[0][0].queue_auto_delete:
+            # The broker deletes such a queue together with its messages.
+            return
+        self._cancelled = found
+        for consumer, tag in found:
+            del self._conn._consumers[consumer]
+            self._conn._new_tags.discard(tag)
+        try:
+            for consumer, tag in found:
+                consumer.cancel(tag)
+        except Exception as error:
+            self._reconnect(error)
+        LOG.info('Stopped consuming from %s', self._name)
+
+    def _start(self) -> None:
+        for consumer, tag in self._cancelled:
+            self._conn._consumers[consumer] = tag
+            # The connection consumes for it before it next waits for messages.
+            self._conn._new_tags.add(tag)
+        self._cancelled = []
+        LOG.info('Consuming from %s again', self._name)
+
+    def _look(self) -> None:
+        """Fetch messages where nobody consumes, else return held ones."""
+        channel = self._conn.channel
+        if channel is None or not self._conn.connection.connected:
+            return
+        try:
+            if self._others_consume(channel):
+                held, self._held = self._held, []
+                for message in held:
+                    if self._may_return(message):
+                        message.give_back()
+                    else:
+                        self._held.append(message)
+            elif self._cancelled:
+                self._fetch(channel)
+        except Exception as error:
+            self._reconnect(error)
+
+    def _may_return(self, message: Any) -> bool:
+        """Whether a message is far from the delivery limit of its queue."""
+        config = self._conn.rabbit_quorum_queue_config
+        limit = config.delivery_limit or _DELIVERY_LIMIT
+        return bool(2 * message.returns < limit)
+
+    def _others_consume(self, channel: Any) -> bool:
+        found = channel.queue_declare(self._presence, passive=True)
+        own = 0 if self._cancelled else 1
+        return bool(found.consumer_count > own)
+
+    def _fetch(self, channel: Any) -> None:
+        own = self._own()
+        assert own is not None
+        for _ in range(self._most - len(self._held)):
+            message = channel.basic_get(self._name)
+            if message is None:
+                return
+            own[0]._callback(message)
+
+    def _drop_lost(self) -> None:
+        """Forget messages that the broker took back with the connection."""
+        kept = []
+        for message in self._held:
+            if message.is_lost():
+                message.listener.settled(None)
+            else:
+                kept.append(message)
+        self._held = kept
+
+    def _reconnect(self, error: Exception) -> None:
+        """Have oslo.messaging look after a connection that failed."""
+        LOG.info('The queue %s could not be used: %s', self._name, error)
+        self._conn._new_tags = set(self._conn._consumers.values())
+
+
+def _method(message: Any) -> Any:
+    body = message.message
+    return body.get('method') if isinstance(body, dict) else None
+
 
 LOG = logging.getLogger(__name__)
 _PREFETCH = 128

@@ -22,9 +22,8 @@ from scheduler_service import errors, tracing
 from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
-from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.delivery import Delivery, RedeliveryWorker
 from scheduler_service.rpc.incoming import is_late
-from scheduler_service.rpc.redelivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)

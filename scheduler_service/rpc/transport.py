@@ -6,21 +6,64 @@ used by any thread.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
-from collections.abc import Iterator
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
 import kombu
 import oslo_messaging
 from amqp.exceptions import AccessRefused, NotAllowed
+from kombu import compression
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_messaging._drivers import common, impl_rabbit
 from oslo_messaging.transport import TransportURL
 
 from scheduler_service import errors
-from scheduler_service.rpc import compression, driver_range
+from scheduler_service.rpc import driver_range
+
+# Bytes of a message when it is unpacked: many times what a request may have.
+MOST_BYTES = 64 * 2**20
+# Type of the content, as the library names it -> makes what unpacks it.
+_UNPACKERS: dict[str, Callable[[], Any]] = {
+    'application/x-gzip': zlib.decompressobj,
+    'application/x-bz2': bz2.BZ2Decompressor,
+    'application/x-lzma': lzma.LZMADecompressor,
+}
+
+
+def limit_compression() -> None:
+    """Have the library unpack no more than ``MOST_BYTES`` in this process.
+
+    It drops a message that it cannot unpack.
+    """
+    for kind, unpacker in _UNPACKERS.items():
+        pack, _ = compression.get_encoder(kind)
+        compression.register(pack, _bounded(unpacker), kind)
+
+
+def _bounded(unpacker: Callable[[], Any]) -> Callable[[bytes], bytes]:
+    """Return a function that unpacks a whole body.
+
+    It raises ValueError where that is too large, or not complete.
+    """
+
+    def unpack(body: bytes) -> bytes:
+        work = unpacker()
+        content: bytes = work.decompress(body, MOST_BYTES)
+        if not work.eof:
+            raise ValueError(
+                f'the message is not complete, or has more than {MOST_BYTES} '
+                'bytes when it is unpacked'
+            )
+        return content
+
+    return unpack
+
 
 EXCEPTIONS = ['scheduler_service.errors']
 _RABBIT = 'oslo_messaging_rabbit'
@@ -160,7 +203,7 @@ def for_server(conf: Any, url: str | None = None) -> Any:
     """
     parsed = address(conf, url)
     _prepare_driver(conf, parsed)
-    compression.limit()
+    limit_compression()
     if parsed.transport in _RABBIT_URLS:
         usable = driver_range.is_usable()
         parsed.transport = _LATE_ACK if usable else 'rabbit'

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from scheduler_service.cmd.daemon import Daemon
-from scheduler_service.compute.follower import first_pass
+from scheduler_service.compute.follower import mirror
 from scheduler_service.store import schema
 from tests.support import processes
 from tests.support.documents import CONTEXT, SMALL
@@ -263,7 +263,7 @@ def test_requests_wait_for_capacity_from_placement(
 def test_placement_that_stays_away_does_not_hold_up_the_start(
     nova, store, start, service, monkeypatch
 ):
-    monkeypatch.setattr(first_pass, 'PLACEMENT_WAIT_S', 1.0)
+    monkeypatch.setattr(mirror, 'PLACEMENT_WAIT_S', 1.0)
     name = f'h{uuid.uuid4().hex}'
     service.add_provider(nova.add_host(name), name, **ROOM)
     service.stop()

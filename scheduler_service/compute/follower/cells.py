@@ -16,12 +16,61 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.compute.follower import queries, translation
-from scheduler_service.compute.follower.databases import ReadOnlyDatabase
-from scheduler_service.compute.follower.queries import Cell, NodeMarks
-from scheduler_service.compute.follower.services import ServiceStates
+from scheduler_service.compute.follower import databases, translation
+from scheduler_service.compute.follower.databases import (
+    Cell,
+    Fingerprint,
+    NodeMarks,
+    ReadOnlyDatabase,
+)
 from scheduler_service.compute.follower.translation import ServiceState
 from scheduler_service.model import HostReport, Instance
+
+_UP = ServiceState(disabled=False, reason=None, up=True)
+
+
+class ServiceStates:
+    """Reads the states of services.
+
+    :param down_time: seconds without a sign of life, after which a service
+        is down
+    """
+
+    def __init__(self, down_time: float) -> None:
+        self._down_time = down_time
+        self._fingerprint: Fingerprint | None = None
+        self._hosts: frozenset[str] = frozenset()
+
+    def reset(self) -> None:
+        """Read all the next time."""
+        self._fingerprint = None
+
+    def read(
+        self, conn: Connection, now: datetime.datetime
+    ) -> dict[str, ServiceState]:
+        """Return the state of each service, by host.
+
+        :param now: in UTC, without a time zone
+        """
+        found = databases.services_fingerprint(conn)
+        fresh = (
+            now - datetime.timedelta(seconds=self._down_time),
+            now + datetime.timedelta(seconds=self._down_time),
+        )
+        if found == self._fingerprint:
+            rows = databases.services(conn, fresh)
+        else:
+            rows = databases.services(conn)
+            self._hosts = frozenset(rows)
+            self._fingerprint = found
+        states = dict.fromkeys(self._hosts, _UP)
+        states.update(
+            (host, translation.service_state(row, now, self._down_time))
+            for host, row in rows.items()
+            if host in self._hosts
+        )
+        return states
+
 
 T = TypeVar('T')
 LOG = logging.getLogger(__name__)
@@ -116,20 +165,20 @@ class CellReader:
                 self._states.reset()
             services = self._states.read(conn, now)
             # Before the nodes: what an instance takes is written after it.
-            since = _since(queries.newest_instance_change(conn), now)
-            instances = queries.changed_instances(conn, since)
-            marks = queries.node_marks(conn)
+            since = _since(databases.newest_instance_change(conn), now)
+            instances = databases.changed_instances(conn, since)
+            marks = databases.node_marks(conn)
             nodes: dict[int, tuple[Any, ...]] = {} if full else self._nodes
             if not self._is_quiet(marks) and not full:
                 since = _since(marks.changed_at, now)
-                nodes = queries.changed_nodes(conn, since)
+                nodes = databases.changed_nodes(conn, since)
             fresh = self._fresh_instances(instances)
             hosts = None
             if not full:
                 hosts = self._affected(services, fresh, nodes)
             found = None
             if hosts is None or hosts or fresh:
-                rows = queries.nodes(
+                rows = databases.nodes(
                     conn, None if hosts is None else sorted(hosts)
                 )
                 if full:
@@ -194,7 +243,7 @@ class CellReader:
         ordered = None if hosts is None else sorted(hosts)
         placed = [
             found
-            for row in queries.instances(conn, ordered)
+            for row in databases.instances(conn, ordered)
             if (found := self._instance(row, known)) is not None
         ]
         reports = [
@@ -251,7 +300,7 @@ def _noted(
 ) -> Iterator[Any]:
     """Yield rows of nodes; keep in *nodes* how they are now."""
     for row in rows:
-        nodes[row.id] = queries.moving(row)
+        nodes[row.id] = databases.moving(row)
         yield row
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute.follower import queries, translation
+from scheduler_service.compute.follower import databases, translation
 from scheduler_service.compute.follower.applying import Applier, Complete
 from scheduler_service.compute.follower.cells import (
     OVERLAP_S,
@@ -29,14 +29,17 @@ from scheduler_service.compute.follower.cells import (
     Known,
 )
 from scheduler_service.compute.follower.databases import (
+    Cell,
+    Fingerprint,
     ReadOnlyDatabase,
     filled_in,
 )
-from scheduler_service.compute.follower.queries import Cell, Fingerprint
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import first_line
+from scheduler_service.store.records import mirror_progress
 from scheduler_service.store.records.leases import Lease, LeaseLost
+from scheduler_service.store.records.mirror_progress import Progress
 
 LOG = logging.getLogger(__name__)
 _API = 'compute-api-database'
@@ -300,13 +303,13 @@ class Mirror:
         """
         try:
             with self._api.reading() as conn:
-                cells = queries.cells(conn)
-                found = queries.fingerprints(conn)
+                cells = databases.cells(conn)
+                found = databases.fingerprints(conn)
                 changed = self._changed_tables(found)
                 if changed or cells != [*self._cells]:
-                    mappings = queries.host_mappings(conn)
-                    flavors = queries.flavor_ids(conn)
-                    rows = queries.aggregates(conn)
+                    mappings = databases.host_mappings(conn)
+                    flavors = databases.flavor_ids(conn)
+                    rows = databases.aggregates(conn)
         except sa.exc.SQLAlchemyError as fault:
             self._health.degrade(
                 _API,
@@ -373,7 +376,7 @@ class Mirror:
                 reader.close()
         self._cells = readers
         self._lacks_cell = len(readers) < len(cells)
-        self._applier.remove_other_cells([one.uuid for one in cells])
+        self._applier.remove_other_cells([cell.uuid for cell in cells])
 
     def _reader(self, cell: Cell) -> CellReader | None:
         """Return a reader of a cell; None where its URL cannot be used."""
@@ -405,3 +408,48 @@ class Mirror:
 def _words(fault: Exception) -> str:
     """Return the driver's words of a fault, on one line."""
     return first_line(getattr(fault, 'orig', None) or fault)
+
+
+# For how long capacity from placement is waited for once the hosts are
+# there, in seconds.
+PLACEMENT_WAIT_S = 30.0
+
+
+class FirstPass:
+    """The progress of the first pass, recorded in the store for all daemons.
+
+    :param with_placement: whether capacity comes from the placement service
+    """
+
+    def __init__(self, store: Store, with_placement: bool) -> None:
+        self._store = store
+        self._with_placement = with_placement
+        # Monotonic time at which the hosts were first seen to be there.
+        self._hosts_seen_at: float | None = None
+
+    def record(self, progress: Progress) -> None:
+        """Record how far a pass came, for good.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        self._store.write(
+            lambda writer: mirror_progress.record(writer, progress)
+        )
+
+    def missing(self) -> str:
+        """Return what has to be read before requests; empty: nothing.
+
+        A placement service that does not answer is waited for only a while.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        with self._store.reading() as conn:
+            progress = mirror_progress.read(conn)
+        if progress == Progress.NOTHING:
+            return "the compute service's databases"
+        if not self._with_placement or progress == Progress.CAPACITY:
+            return ''
+        if self._hosts_seen_at is None:
+            self._hosts_seen_at = time.monotonic()
+        waited = time.monotonic() - self._hosts_seen_at
+        return '' if waited > PLACEMENT_WAIT_S else 'resource providers'

@@ -14,26 +14,262 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute.follower import provider_reads
-from scheduler_service.compute.follower.early_providers import EarlyProviders
-from scheduler_service.compute.follower.left_claims import LeftClaims
-from scheduler_service.compute.follower.provider_units import ProviderUnits
 from scheduler_service.compute.placement.client import (
+    UNBOUNDED,
     PlacementClient,
     Provider,
+    Units,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
+from scheduler_service.compute.placement.undoing import LeftClaims
 from scheduler_service.engine.health import Health
-from scheduler_service.model import HostReport
+from scheduler_service.model import (
+    STANDARD_FIELDS,
+    HostReport,
+    Resource,
+    UnitLimits,
+)
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
+from scheduler_service.store.reading.loading import MAX_UNIT
 from scheduler_service.store.writing import host_reports
+
+_BAD = 400
+
+
+class AllProviders(NamedTuple):
+    """What a read of all providers found.
+
+    :ivar since: time by the database's clock before it: claims that were
+        made until then are in their use
+    :ivar known: uuids of all root providers
+    :ivar found: those that have a processor left, or some of a custom class
+        that nodes without processors have, by uuid
+    :ivar read_at: monotonic time before it
+    """
+
+    since: float
+    known: set[str]
+    found: dict[str, Provider]
+    read_at: float
+
+
+def read_all(
+    client: PlacementClient, since: float, custom: Iterable[str]
+) -> AllProviders:
+    """Read all providers, with one call for processors and for each class.
+
+    :param custom: resource classes of nodes that have no processors
+    :raises PlacementUnavailable: the service does not answer
+    """
+    read_at = time.monotonic()
+    known = client.provider_uuids()
+    found = client.providers('VCPU')
+    for name in custom:
+        try:
+            found = {**client.providers(name), **found}
+        except errors.PlacementUnavailable as fault:
+            # The service knows the class no more.
+            if fault.facts.get('status') != _BAD:
+                raise
+    return AllProviders(since, known, found, read_at)
+
+
+def provider_report(
+    node: Any,
+    provider: Provider,
+    units: Mapping[str, Units],
+    counted: list[str] | None = None,
+) -> HostReport:
+    """Return what a provider says of a host.
+
+    Capacity is what is left of the total after what is reserved, times the
+    ratio; so the ratio is 1.
+
+    :param units: resource class -> bounds of what the provider itself has
+    :param counted: instances whose claims its use includes
+    """
+    changes: dict[str, Any] = {}
+    for name, (total, used, ratio) in STANDARD_FIELDS.items():
+        changes[total] = max(provider.capacity.get(name, 0), 0)
+        changes[used] = provider.used.get(name, 0)
+        changes[ratio] = 1.0
+    changes['resources'] = {
+        name: Resource(
+            total=max(capacity, 0),
+            used=provider.used.get(name, 0),
+            **_bounds(units.get(name)),
+        )
+        for name, capacity in provider.capacity.items()
+        if name not in STANDARD_FIELDS
+    }
+    changes['units'] = {
+        name: UnitLimits(**_bounds(one))
+        for name, one in units.items()
+        if name in STANDARD_FIELDS
+    }
+    changes['traits'] = provider.traits
+    return HostReport(node.host, node.node, changes, counted=counted)
+
+
+def _bounds(units: Units | None) -> dict[str, int]:
+    """Return the fields of a document that bound single allocations."""
+    least, most, step = units or UNBOUNDED
+    found = {'min_unit': least, 'step_size': step}
+    return found if most == UNBOUNDED.most else {**found, 'max_unit': most}
+
+
+# So many are read in a turn, of which there is one each second at most: some
+# hundredths of what the service can do.
+_AT_ONCE = 2
+_TURN_S = 1.0
+
+
+class ProviderUnits:
+    """The bounds of providers by uuid, as far as they are known."""
+
+    def __init__(self, store: Store, client: PlacementClient) -> None:
+        self._store = store
+        self._client = client
+        self._known: dict[str, Mapping[str, Units]] = {}
+        # Many providers are alike, and share one mapping.
+        self._distinct: dict[
+            tuple[tuple[str, Units], ...], Mapping[str, Units]
+        ] = {}
+        self._unknown: list[str] = []
+        self._read_at = 0.0
+
+    def load(self) -> None:
+        """Take over what another daemon read, or this one before it ended.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        table, hosts = schema.inventories.c, schema.hosts.c
+        query = (
+            sa.select(
+                hosts.uuid,
+                table.resource_class,
+                table.min_unit,
+                table.max_unit,
+                table.step_size,
+            )
+            .join_from(
+                schema.inventories, schema.hosts, table.host_id == hosts.id
+            )
+            .where(
+                (table.min_unit != 1)
+                | (table.max_unit != MAX_UNIT)
+                | (table.step_size != 1)
+            )
+            .order_by(table.host_id)
+        )
+        found: dict[str, dict[str, Units]] = {}
+        with self._store.reading() as conn:
+            for uuid, name, least, most, step in conn.execute(query):
+                bound = UNBOUNDED.most if most == MAX_UNIT else most
+                found.setdefault(uuid, {})[name] = Units(least, bound, step)
+        for uuid, units in found.items():
+            self.put(uuid, units)
+
+    def put(self, uuid: str, units: Mapping[str, Units]) -> None:
+        """Keep what was read of a provider."""
+        key = tuple(sorted(units.items()))
+        self._known[uuid] = self._distinct.setdefault(key, units)
+
+    def of(self, uuid: str) -> Mapping[str, Units]:
+        """Return what is known of a provider."""
+        return self._known.get(uuid, {})
+
+    def follow(self, uuids: Iterable[str]) -> None:
+        """Learn soon what these providers have, and forget all others."""
+        wanted = dict.fromkeys(uuids)
+        self._known = {
+            uuid: units
+            for uuid, units in self._known.items()
+            if uuid in wanted
+        }
+        self._unknown = [uuid for uuid in wanted if uuid not in self._known]
+
+    def read_some(self) -> None:
+        """Read a few of which nothing is known.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        if time.monotonic() - self._read_at < _TURN_S:
+            return
+        self._read_at = time.monotonic()
+        for uuid in self._unknown[: -_AT_ONCE - 1 : -1]:
+            if uuid not in self._known:
+                self.put(uuid, self._client.units(uuid))
+            # Not before it was read: where that fails it is read later.
+            self._unknown.pop()
+
+
+# What was read before the hosts were there is used for so long, in seconds.
+_VALID_S = 30.0
+# The first hosts wait so long for it, in seconds: shorter than a lease.
+_WAIT_S = 2.0
+
+
+class EarlyProviders:
+    """Holds what was read until the hosts of the first pass are there."""
+
+    def __init__(self) -> None:
+        self._every: AllProviders | None = None
+        self._there = threading.Event()
+        # Providers of hosts that were written with them, by uuid.
+        self._written: dict[str, Provider] = {}
+
+    def put(self, every: AllProviders) -> None:
+        """Keep what was read."""
+        self._every = every
+        self._there.set()
+
+    def take(self) -> AllProviders | None:
+        """Return what is kept, unless it is too old, and keep it no longer."""
+        every, self._every = self._every, None
+        # Nobody waits for it any more.
+        self._there.set()
+        return every if _is_valid(every) else None
+
+    def complete(self, reports: Sequence[HostReport]) -> list[HostReport]:
+        """Return reports of hosts that are new, with their capacity."""
+        if not self._there.wait(_WAIT_S):
+            self._there.set()
+        every = self._every
+        found = every.found if every and _is_valid(every) else {}
+        return [self._completed(report, found) for report in reports]
+
+    def _completed(
+        self, report: HostReport, found: Mapping[str, Provider]
+    ) -> HostReport:
+        uuid = report.changes.get('uuid', '')
+        provider = found.get(uuid)
+        if provider is None:
+            # It may have been written with one, in vain.
+            self._written.pop(uuid, None)
+            return report
+        self._written[uuid] = provider
+        return provider_report(report, provider, {}).over(report)
+
+    def has_written(self, provider: Provider) -> bool:
+        """Whether a host was written with this; asked once of each."""
+        return self._written.pop(provider.uuid, None) is provider
+
+    def forget(self) -> None:
+        """Forget which were written."""
+        self._written.clear()
+
+
+def _is_valid(every: AllProviders | None) -> bool:
+    return every is not None and time.monotonic() - every.read_at < _VALID_S
+
 
 LOG = logging.getLogger(__name__)
 _CAUSE = 'placement'
@@ -246,7 +482,7 @@ class ProviderFollower:
         with self._taken(again=not first):
             every = self._early.take() if first else None
             if every is None:
-                every = provider_reads.read_all(
+                every = read_all(
                     self._client, self._now(), self._custom_classes()
                 )
             since, known, found, read_at = every
@@ -357,7 +593,7 @@ class ProviderFollower:
                     self._written[node.uuid] = mark
                 if self._written.get(node.uuid) != mark or listed:
                     reports.append(
-                        provider_reads.report(node, provider, units, listed)
+                        provider_report(node, provider, units, listed)
                     )
                 self._written[node.uuid] = mark
             if reports:

@@ -30,7 +30,7 @@ GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
 DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
 # What is not called there.
 UNUSED = {
-    'inproc': ('rpc.rabbit:', 'rpc.rabbit_message:', 'store.claims.pg_'),
+    'inproc': ('rpc.rabbit:', 'store.claims.pg_'),
     'rabbit': (
         'store.claims.batch:claim_all',
         'store.claims.batch:join_groups',

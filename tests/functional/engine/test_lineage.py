@@ -203,3 +203,18 @@ def test_disabled_hosts_are_not_chosen_when_a_backup_was_restored(
     assert {chosen() for _ in range(8)} == {hosts[-1]}
     counters = service.client.ping(CONTEXT)['counters']
     assert counters['database_history_changes'] >= 1
+
+
+def test_the_snapshot_is_read_again_at_once_when_connections_were_dropped(
+    store,
+):
+    import_two_hosts(store)
+    cache = Cache(store)
+    # It takes long to bring it up to date, so that this is seldom done.
+    cache._read_s = 60.0
+    disable(store, 'compute-1')
+    before = cache.snapshot.revision
+    assert cache.current().revision == before
+    cache.drop()
+    assert_same_snapshot(cache.current(), load_snapshot(store))
+    cache.drop()

@@ -11,7 +11,7 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.rpc import call_monitor
 from scheduler_service.rpc.call_monitor import CallMonitor
-from scheduler_service.rpc.rabbit_message import deadline_of
+from scheduler_service.rpc.rabbit import deadline_of
 from tests.support.waiting import wait_until
 
 

@@ -10,18 +10,16 @@ from scheduler_service.rpc import driver_range
 from tests.support.paths import ROOT
 
 RPC = ROOT / 'scheduler_service' / 'rpc'
-FILES = (
-    'rabbit.py', 'rabbit_connection.py', 'rabbit_message.py', 'queues.py',
-    'shared_queue.py',
-)  # fmt: skip
+FILES = ('rabbit.py', 'queues.py')
 LISTED = {
     member
     for words in driver_range.NEEDED.values()
     for members in words.values()
     for member in members
 }
-# Of a message of kombu, and of the driver's own thread-local storage.
-OWN = {'_raw_message', '_local'}
+# Of a message of kombu, of the driver's own thread-local storage, and of a
+# transport.
+OWN = {'_raw_message', '_local', '_driver'}
 
 
 def trees():

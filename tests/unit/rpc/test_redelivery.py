@@ -11,7 +11,7 @@ from scheduler_service import errors
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.quarantine import Quarantine
-from scheduler_service.rpc.redelivery import RedeliveryWorker
+from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 

@@ -16,7 +16,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.rpc import inproc, transport
 from scheduler_service.rpc.call_monitor import CallMonitor
-from scheduler_service.rpc.redelivery import RedeliveryWorker
+from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.rpc.server import Dispatcher, Pending, new_server
 from scheduler_service.store.connection import Store

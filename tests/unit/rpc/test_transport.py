@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kombu import compression as library
 from oslo_config import cfg
 
 from scheduler_service import conf as options
-from scheduler_service import errors, rpc  # noqa: F401 - chooses the backend
+from scheduler_service import errors
 from scheduler_service.cmd import adapters
 from scheduler_service.rpc import transport
 
@@ -87,3 +88,34 @@ def test_an_address_that_cannot_be_used_is_a_configuration_error(
     with pytest.raises(errors.ConfigurationError, match=text) as caught:
         make(conf)
     assert 'secret' not in str(caught.value)
+
+
+KINDS = ['gzip', 'bzip2', 'lzma']
+
+
+@pytest.fixture(autouse=True)
+def limited():
+    transport.limit_compression()
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_message_is_what_was_packed(kind):
+    content = bytes(range(256)) * 5000
+    packed, name = library.compress(content, kind)
+    assert library.decompress(packed, name) == content
+    assert library.decompress(*library.compress(b'', kind)) == b''
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_message_is_refused_when_it_is_too_large(kind):
+    packed, name = library.compress(bytes(transport.MOST_BYTES + 1), kind)
+    assert len(packed) < 100_000
+    with pytest.raises(ValueError, match='67108864 bytes'):
+        library.decompress(packed, name)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_message_is_refused_when_a_part_is_missing(kind):
+    packed, name = library.compress(b'x' * 1000, kind)
+    with pytest.raises(ValueError, match='not complete'):
+        library.decompress(packed[:-1], name)

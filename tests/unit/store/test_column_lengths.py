@@ -11,7 +11,7 @@ from scheduler_service import errors
 from scheduler_service.model import Pool, ServerGroup, documents
 from scheduler_service.model.limits import TEXT_LENGTH
 from scheduler_service.rpc.context import credentials
-from scheduler_service.rpc.message_id import stored_id
+from scheduler_service.rpc.incoming import stored_id
 from scheduler_service.store import schema
 
 UUID = str(uuid.UUID(int=7))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from scheduler_service.compute.follower.applying import Applier
 from scheduler_service.compute.follower.cells import CellChanges
-from scheduler_service.compute.follower.queries import Cell
+from scheduler_service.compute.follower.databases import Cell
 from scheduler_service.model import Instance
 from scheduler_service.store.connection import Store
 from tests.support.waiting import wait_until

@@ -1,17 +1,55 @@
-"""Hosts of the first pass are written once, with their capacity."""
+"""Bounds of providers that are read one by one."""
 
 from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from scheduler_service.compute.follower import early_providers
-from scheduler_service.compute.follower.early_providers import EarlyProviders
-from scheduler_service.compute.follower.provider_reads import AllProviders
-from scheduler_service.compute.placement.client import Provider
+from scheduler_service.compute.follower import providers
+from scheduler_service.compute.follower.providers import (
+    AllProviders,
+    EarlyProviders,
+    ProviderUnits,
+)
+from scheduler_service.compute.placement.client import Provider, Units
+from scheduler_service.errors import PlacementUnavailable
 from scheduler_service.model import HostReport
+
+BOUNDS = {'VCPU': Units(1, 8, 1)}
+
+
+class Client:
+    """Stands in for the service, which cannot be made to fail in between.
+
+    :ivar lost: the provider at which the service does not answer
+    """
+
+    lost = ''
+
+    def units(self, uuid: str) -> Any:
+        if uuid == self.lost:
+            raise PlacementUnavailable('no answer')
+        return BOUNDS
+
+
+@pytest.mark.parametrize('lost', ['b', 'c'])
+def test_a_provider_that_could_not_be_read_is_read_later(monkeypatch, lost):
+    """Whether it is the first or the second of a turn."""
+    monkeypatch.setattr(providers, '_TURN_S', 0.0)
+    client: Any = Client()
+    units = ProviderUnits(store=None, client=client)  # type: ignore[arg-type]
+    units.follow('abc')
+    client.lost = lost
+    with pytest.raises(PlacementUnavailable):
+        units.read_some()
+    client.lost = ''
+    for _ in 'abc':
+        units.read_some()
+    assert [units.of(uuid) for uuid in 'abc'] == [BOUNDS] * 3
+
 
 ONE = Provider('u1', {'VCPU': 8, 'VGPU': 2}, {'VCPU': 1}, ['HW_X'])
 
@@ -29,7 +67,7 @@ def reported(uuid='u1'):
 @pytest.fixture
 def early(monkeypatch):
     """Nobody is waited for."""
-    monkeypatch.setattr(early_providers, '_WAIT_S', 0.0)
+    monkeypatch.setattr(providers, '_WAIT_S', 0.0)
     return EarlyProviders()
 
 
@@ -92,7 +130,7 @@ def test_the_first_hosts_wait_for_it_a_moment():
 
 
 def test_nobody_waits_twice(monkeypatch):
-    monkeypatch.setattr(early_providers, '_WAIT_S', 0.2)
+    monkeypatch.setattr(providers, '_WAIT_S', 0.2)
     early = EarlyProviders()
     started = time.monotonic()
     for _ in range(100):

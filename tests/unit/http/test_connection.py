@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scheduler_service.http.limits import Limits, owner_of
+from scheduler_service.http.connection import Limits, owner_of
 
 
 class Waiting:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc.arguments import ArgumentParser
+from scheduler_service.rpc.incoming import ArgumentParser
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):

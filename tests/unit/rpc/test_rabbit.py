@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from amqp.exceptions import AccessRefused, RecoverableConnectionError
 
-from scheduler_service.rpc import rabbit_connection
+from scheduler_service.rpc import rabbit
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from scheduler_service.rpc import rabbit_connection
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line_without_passwords(fault, told):
-    assert rabbit_connection.words(fault) == told
+    assert rabbit.words(fault) == told
