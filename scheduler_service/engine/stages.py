@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from scheduler_service import tracing, turns
+from scheduler_service import time_slice, tracing
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.jobs import HostJob
 
@@ -17,7 +17,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def of_selection(
-    job: HostJob, turn: turns.Turn
+    job: HostJob, turn: time_slice.TimeSlice
 ) -> AbstractContextManager[None]:
     """Tell what happens inside the block: wait, filter and weigh."""
     trace = job.message.trace
@@ -26,9 +26,9 @@ def of_selection(
 
 @contextmanager
 def _selecting(
-    job: HostJob, turn: turns.Turn, trace: tracing.Trace
+    job: HostJob, turn: time_slice.TimeSlice, trace: tracing.Trace
 ) -> Iterator[None]:
-    turn.filtered = turns.Filtered()
+    turn.filtered = time_slice.Filtered()
     start = time.monotonic()
     trace.stage('wait', job.queued_at, start, attempts=job.attempts)
     try:

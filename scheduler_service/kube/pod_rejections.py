@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.capacity import CapacityFilter
-from scheduler_service.filters.support.count import CountFilter
+from scheduler_service.filters.capacity import CapacityFilter, CountFilter
 from scheduler_service.kube.pod_load import NodeRows
 from scheduler_service.pipeline.judgement import Judgement
 from scheduler_service.settings import Settings

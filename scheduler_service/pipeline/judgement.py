@@ -14,9 +14,9 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
+    Funnel,
     Step,
 )
-from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.weighing import Term, Weighing
 
 

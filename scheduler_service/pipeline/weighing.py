@@ -12,9 +12,8 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
-from scheduler_service.columns.metadata import least_number
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings

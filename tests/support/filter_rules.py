@@ -10,7 +10,7 @@ import ipaddress
 import json
 
 from scheduler_service import specops
-from scheduler_service.filters.support import numa
+from scheduler_service.filters import numa
 from scheduler_service.model.image_properties import KNOWN
 from tests.support import capacity_rules
 from tests.support.filter_world import (

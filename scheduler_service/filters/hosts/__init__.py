@@ -5,9 +5,9 @@ from __future__ import annotations
 from scheduler_service.filters.base import (
     AdaptedHostFilter,
     HostFilter,
+    HostState,
     OneHostFilter,
 )
-from scheduler_service.filters.host_state import HostState
 from scheduler_service.filters.hosts.aggregate_core_filter import (
     AggregateCoreFilter,
 )

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_service import turns
+from scheduler_service import time_slice
+from scheduler_service.filters import numa
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
-from scheduler_service.filters.support import numa
-from scheduler_service.filters.support.unreadable import UNREADABLE
+from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -197,10 +197,10 @@ def test_work_goes_on_where_it_stopped_when_the_turn_was_over():
     stops = 0
     while True:
         try:
-            with turns.begin(turns.Turn(0, lambda: True)):
+            with time_slice.begin(time_slice.TimeSlice(0, lambda: True)):
                 mask = NUMATopologyFilter().mask(hosts, request, RATIOS)
             break
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             stops += 1
             assert stops < 20
     assert stops > 3
