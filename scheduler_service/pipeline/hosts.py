@@ -3,7 +3,7 @@
 :class:`HostPipeline` is what the engine, the extender face and the
 conformance cases call. The engine's pipeline belongs to the engine's thread;
 :meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts`,
-:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.judge` may be
+:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.evaluate` may be
 called by any thread on a table of its own.
 """
 
@@ -20,13 +20,13 @@ from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.cache import CachedSearch, SearchCache
+from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
     Funnel,
     Passed,
 )
-from scheduler_service.pipeline.judgement import Judgement
 from scheduler_service.pipeline.ranking import FINALISTS, RandomSource, Ranking
 from scheduler_service.pipeline.search import HostSearch, SearchPlan
 from scheduler_service.pipeline.selection import (
@@ -216,12 +216,12 @@ class HostPipeline:
         """Return what each filter says of every host."""
         return self._filtering.results(table, request)
 
-    def judge(self, table: HostTable, request: Request) -> Judgement:
+    def evaluate(self, table: HostTable, request: Request) -> Evaluation:
         """Return what can be asked about a request as often as necessary.
 
         :param table: does not change as long as it is asked
         """
-        return Judgement(self._filtering, self._weighing, table, request)
+        return Evaluation(self._filtering, self._weighing, table, request)
 
     def weigh_hosts(
         self, table: HostTable, mask: Mask, request: Request

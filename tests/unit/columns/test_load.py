@@ -16,7 +16,9 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters import hosts as host_filters
 from scheduler_service.filters.base import ComparisonFilter
-from scheduler_service.filters.hosts import TypeAffinityFilter
+from scheduler_service.filters.hosts.type_affinity_filter import (
+    TypeAffinityFilter,
+)
 from scheduler_service.model import documents
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN as WEIGHERS
