@@ -104,7 +104,7 @@ def translate(
         document['flavor']['extra_specs'].pop(_ALIAS, None)
     return ComputeRequest(
         documents.request(document),
-        None if made is None else documents.server_group(made),
+        None if made is None else documents.parse(made, ServerGroup),
         spec.network_metadata,
     )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from scheduler_service.model import Request
-from scheduler_service.model.groups import ResourceGroup
+from scheduler_service.model.request import ResourceGroup
 from scheduler_service.placement.client import PLAIN, PlacementClient
 
 

@@ -56,13 +56,14 @@ def pools(args: Any, conf: Any) -> None:
 
 def create_pool(args: Any, conf: Any) -> None:
     """Add a pool."""
-    pool = documents.parse_as(
+    pool = documents.parse(
         {
             'id': args.id or str(uuid.uuid4()),
             'name': args.name,
             'attributes': pairs(args.attribute),
         },
         Pool,
+        errors.InvalidInventory,
     )
     write(
         conf,
@@ -253,7 +254,7 @@ def groups(args: Any, conf: Any) -> None:
 def create_group(args: Any, conf: Any) -> None:
     """Add a server group."""
     limit = args.max_server_per_host
-    group = documents.parse_as(
+    group = documents.parse(
         {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
@@ -263,6 +264,7 @@ def create_group(args: Any, conf: Any) -> None:
             'members': args.member,
         },
         ServerGroup,
+        errors.InvalidInventory,
     )
     if group.rules and group.policy != 'anti-affinity':
         raise WrongUsage(

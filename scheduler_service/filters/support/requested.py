@@ -13,7 +13,7 @@ from typing import Any
 from scheduler_service import errors, specops
 from scheduler_service.filters.support.unreadable import FAULTS
 from scheduler_service.model import Request
-from scheduler_service.model.parse_errors import shown
+from scheduler_service.model.problems import shown
 
 #: Of an extra spec that is compared.
 REQUIREMENT = 'a value, or an operator with a value, such as ">= 4"'
