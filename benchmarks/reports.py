@@ -28,7 +28,7 @@ from scheduler_service.settings import Settings
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.writing import host_reports
 from scheduler_service.weighers import BUILT_IN as WEIGHERS
 

@@ -21,7 +21,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store, translate_errors
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading.snapshot import load_snapshot
 
 if TYPE_CHECKING:
     from scheduler_service.store.claims.pg_release import (

@@ -26,8 +26,8 @@ from scheduler_service.model import (
 )
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.faults import first_line
-from scheduler_service.store.reading import inventory_export, loading
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.writing import inventory_diff, inventory_import
 
 
@@ -221,7 +221,7 @@ def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:
 def export(args: Any, conf: Any) -> None:
     """Print everything in the store as one document."""
     with open_store(conf) as store, store.reading() as conn:
-        document = inventory_export.export(conn)
+        document = loading.export(conn)
     output.document(document, args.format)
 
 

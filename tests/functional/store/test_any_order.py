@@ -23,8 +23,8 @@ from scheduler_service.store.claims import expiry, lifecycle
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
     change_feed,
-    inventory_export,
-    snapshot_loading,
+    loading,
+    snapshot,
 )
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import (
@@ -163,7 +163,7 @@ class Verbs(RuleBasedStateMachine):
     def export_and_import(self):
         before = held(self.store)
         with self.store.reading() as conn:
-            document = documents.dump(inventory_export.export(conn))
+            document = documents.dump(loading.export(conn))
         import_inventory(self.store, documents.read(document))
         assert held(self.store) == before
 
@@ -183,9 +183,7 @@ class Verbs(RuleBasedStateMachine):
             assert wrong == []
             assert group_hosts(conn)
             self.follower = change_feed.refresh(conn, self.follower)
-            assert_same_snapshot(
-                self.follower, snapshot_loading.load_snapshot(conn)
-            )
+            assert_same_snapshot(self.follower, snapshot.load_snapshot(conn))
 
 
 def held(store: Store) -> set[tuple[str, int, str, int]]:

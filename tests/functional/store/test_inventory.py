@@ -14,7 +14,7 @@ from scheduler_service import errors
 from scheduler_service.model import ServerGroup, documents
 from scheduler_service.store import claims, schema
 from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.reading import inventory_export, loading
+from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import (
     inventory_diff,
     inventory_import,
@@ -48,7 +48,7 @@ HOSTS_AND_GROUP = {
 def test_export_is_the_document_that_was_imported(store):
     import_inventory(store, FULL_INVENTORY)
     with store.reading() as conn:
-        exported = documents.dump(inventory_export.export(conn))
+        exported = documents.dump(loading.export(conn))
     again = documents.inventory(documents.read(exported))
     first, second = again.hosts
     assert (first.host, second.host) == ('compute-1', 'Compute-1')
@@ -104,7 +104,7 @@ def test_a_claim_counts_once_when_exported_and_imported(store):
     import_inventory(store, FULL_INVENTORY)
     write_claims(store, new_claim(load_snapshot(store), 512))
     with store.reading() as conn:
-        exported = inventory_export.export(conn)
+        exported = loading.export(conn)
     import_inventory(store, documents.read(documents.dump(exported)))
     assert used_amounts(store)['MEMORY_MB'] == 1536
 
