@@ -13,13 +13,10 @@ from typing import Any
 
 from scheduler_service.engine.futures import ReplyFuture
 from scheduler_service.model import Aggregate, HostReport, Instance
+from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.records.refused_reports import Refusals
-from scheduler_service.store.writing import (
-    admin,
-    aggregates,
-    instance_reports,
-)
+from scheduler_service.store.writing import aggregates, instances
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -43,7 +40,7 @@ class UpdateInstances(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return instance_reports.put(writer, self.instances)
+        return instances.report(writer, self.instances)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -55,7 +52,9 @@ class DeleteInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return instance_reports.remove(writer, {self.host: self.uuids})
+        return lifecycle.remove_from_host(
+            writer, self.host, sorted(self.uuids)
+        )
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -67,7 +66,7 @@ class SyncInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return instance_reports.sync(writer, self.host, self.uuids)
+        return instances.sync(writer, self.host, self.uuids)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -78,7 +77,7 @@ class UpdateAggregates(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return admin.put_aggregates(writer, self.aggregates)
+        return aggregates.put(writer, self.aggregates)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)

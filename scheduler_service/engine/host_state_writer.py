@@ -32,7 +32,7 @@ from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.faults import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.writing import hosts as host_rows
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
@@ -228,7 +228,7 @@ class HostStateWriter:
     def _write_report_chunk(self, reports: list[HostReport]) -> None:
         """Write reports together; each by itself where that fails."""
         try:
-            self._write(lambda writer: host_reports.write(writer, reports))
+            self._write(lambda writer: host_rows.report(writer, reports))
         except errors.StoreUnavailable:
             raise
         except Exception as fault:

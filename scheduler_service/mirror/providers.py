@@ -30,7 +30,7 @@ from scheduler_service.placement.sharing import SharedProviders
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.writing import hosts as host_rows
 
 LOG = logging.getLogger(__name__)
 _CAUSE = 'placement'
@@ -369,9 +369,7 @@ class ProviderFollower:
 
     def _write_reports(self, reports: Sequence[HostReport]) -> None:
         try:
-            self._store.write(
-                lambda writer: host_reports.write(writer, reports)
-            )
+            self._store.write(lambda writer: host_rows.report(writer, reports))
         except Exception:
             self._written.clear()
             raise

@@ -28,7 +28,7 @@ from scheduler_service.store.connection import Writer
 from scheduler_service.store.faults import first_line
 from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.snapshot import load_snapshot
-from scheduler_service.store.writing import inventory_diff, inventory_import
+from scheduler_service.store.writing import inventory_import
 
 
 def read(
@@ -146,7 +146,7 @@ def diff(args: Any, conf: Any) -> int:
     wanted = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
         _check_hosts(args, wanted, conn)
-        found, kept = inventory_diff.differences(conn, wanted, args.replace)
+        found, kept = inventory_import.differences(conn, wanted, args.replace)
     _tell_kept(kept, 'would stay')
     columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
     output.listing([one._asdict() for one in found], columns, args)

@@ -340,7 +340,7 @@ def _send(
             )
             cursors.append(cursor)
     answers = {
-        (id(query), tuple(keys)): _Rows(cursor.fetchall())
+        (id(query), tuple(keys)): cursor.fetchall()
         for (query, keys), cursor in zip(some, cursors, strict=True)
     }
     return cast(Connection, _Answered(conn, answers))
@@ -352,19 +352,11 @@ def _text(query: Any, dialect: Any) -> str:
     return str(query.compile(dialect=dialect))
 
 
-class _Rows(list[Any]):
-    """Rows that are read as those of a result."""
-
-    def all(self) -> list[Any]:
-        """Return the rows."""
-        return self
-
-
 class _Answered:
     """A connection with answers to some queries."""
 
     def __init__(
-        self, conn: Connection, answers: Mapping[tuple[int, Any], _Rows]
+        self, conn: Connection, answers: Mapping[tuple[int, Any], list[Any]]
     ) -> None:
         self._conn = conn
         self._answers = answers

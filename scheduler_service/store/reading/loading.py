@@ -33,8 +33,21 @@ from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import REVISION, in_chunks
 
 _CHUNK = 500
-_NO_DOCUMENT = '{}'
 MAX_UNIT = 2**53
+# Columns of hosts with the names of the document's fields.
+HOST_COLUMNS = (
+    'uuid',
+    'host',
+    'status',
+    'disabled_reason',
+    'state',
+    'hypervisor_type',
+    'hypervisor_version',
+    'host_ip',
+    'cell_uuid',
+    'num_io_ops',
+    'failed_builds',
+)
 
 
 class Query(NamedTuple):
@@ -43,11 +56,15 @@ class Query(NamedTuple):
     every: Any
     some: Any
 
-    def run(self, conn: Connection, keys: list[Any] | None) -> Any:
-        """Execute it; None: for all rows."""
+    def run(self, conn: Connection, keys: Iterable[Any] | None) -> list[Any]:
+        """Return the rows of these keys; None: all rows."""
         if keys is None:
-            return conn.execute(self.every)
-        return conn.execute(self.some, {'keys': keys})
+            return list(conn.execute(self.every).all())
+        return [
+            row
+            for part in in_chunks(keys, _CHUNK)
+            for row in conn.execute(self.some, {'keys': part})
+        ]
 
 
 def _query(every: Any, column: Any) -> Query:
@@ -141,19 +158,22 @@ def hosts(
     :param ids: only these; None: all
     :param reported: use without what claims hold
     """
-    documents: dict[int, Host] = {}
-    for part in [None] if ids is None else in_chunks(ids, _CHUNK):
-        listed = _HOSTS.run(conn, part).all()
-        offered = _inventories(conn, part, reported)
-        traits: dict[int, list[str]] = defaultdict(list)
-        for host_id, name in _TRAITS.run(conn, part).all():
-            traits[host_id].append(name)
-        counts = {} if reported else instance_counts(conn, part)
-        for row in listed:
-            count = counts.get((row.host, row.node), 0)
-            documents[row.id] = _host(
-                row, offered[row.id], traits[row.id], count
-            )
+    keys = None if ids is None else list(ids)
+    listed = _HOSTS.run(conn, keys)
+    offered = _inventories(conn, keys, reported)
+    traits: dict[int, list[str]] = defaultdict(list)
+    for host_id, name in _TRAITS.run(conn, keys):
+        traits[host_id].append(name)
+    counts = {} if reported else instance_counts(conn, keys)
+    documents = {
+        row.id: _host(
+            row,
+            offered[row.id],
+            traits[row.id],
+            counts.get((row.host, row.node), 0),
+        )
+        for row in listed
+    }
     return dict(sorted(documents.items()))
 
 
@@ -165,28 +185,16 @@ def host_names(conn: Connection) -> set[str]:
 def _host(
     row: Any, offered: dict[str, Any], traits: list[str], instances: int
 ) -> Host:
-    extra = {}
-    if row.document != _NO_DOCUMENT:
-        extra = msgspec.json.decode(row.document)
-        if extra.get('metrics'):
-            extra['metrics'] = msgspec.convert(extra['metrics'], list[Metric])
+    nested = msgspec.json.decode(row.document)
+    if nested.get('metrics'):
+        nested['metrics'] = msgspec.convert(nested['metrics'], list[Metric])
     return Host(
-        host=row.host,
+        **{name: getattr(row, name) for name in HOST_COLUMNS},
         hypervisor_hostname=row.node,
-        uuid=row.uuid,
-        status=row.status,
-        disabled_reason=row.disabled_reason,
-        state=row.state,
-        hypervisor_type=row.hypervisor_type,
-        hypervisor_version=row.hypervisor_version,
-        host_ip=row.host_ip,
-        cell_uuid=row.cell_uuid,
-        num_io_ops=row.num_io_ops,
-        failed_builds=row.failed_builds,
         num_instances=row.instances_other + instances,
         traits=traits,
         **offered,
-        **extra,
+        **nested,
     )
 
 
@@ -195,7 +203,7 @@ def _inventories(
 ) -> dict[int, dict[str, Any]]:
     """Return the fields of host documents that are stored as inventories."""
     offered: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in _INVENTORIES.run(conn, ids).all():
+    for row in _INVENTORIES.run(conn, ids):
         fields, name = offered[row.host_id], row.resource_class
         used = row.reported if reported else row.used
         limits = {
@@ -233,10 +241,14 @@ def instance_counts(
 
     :param ids: only of these hosts; None: of all
     """
-    found: Counter[tuple[str, str]] = Counter()
-    for host, node, count in INSTANCE_COUNTS.run(conn, ids):
-        found[host, node] += count
-    return found
+    counts: dict[tuple[str, str], int] = {}
+    for part in [None] if ids is None else in_chunks(ids, _CHUNK):
+        # Nodes of one service host may be in several parts.
+        of_part: Counter[tuple[str, str]] = Counter()
+        for host, node, count in INSTANCE_COUNTS.run(conn, part):
+            of_part[host, node] += count
+        counts.update(of_part)
+    return counts
 
 
 def aggregates(conn: Connection) -> list[Aggregate]:
@@ -282,22 +294,17 @@ def bound_for(
     conn: Connection, uuids: list[str] | None = None
 ) -> dict[str, str]:
     """Return the service hosts that instances move to; None: all."""
-    found: dict[str, str] = {}
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        moves = BOUND_FOR.run(conn, part)
-        found.update((row.instance_uuid, row.host) for row in moves)
-    return found
+    rows = BOUND_FOR.run(conn, uuids)
+    return {row.instance_uuid: row.host for row in rows}
 
 
 def instance_documents(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[tuple[Instance, str]]:
     """Return (instance, state) pairs; None: all of them, by uuid."""
-    found: list[tuple[Instance, str]] = []
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        there = INSTANCES.run(conn, part)
-        found += [(_instance(row), row.state) for row in there]
-    return sorted(found, key=lambda pair: pair[0].uuid)
+    rows = INSTANCES.run(conn, uuids)
+    documents = [(_instance(row), row.state) for row in rows]
+    return sorted(documents, key=lambda pair: pair[0].uuid)
 
 
 def _instance(row: Any) -> Instance:
@@ -315,22 +322,23 @@ def groups(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> dict[str, ServerGroup]:
     """Return server groups with their members by uuid; None: all."""
-    documents: dict[str, ServerGroup] = {}
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        members: dict[str, list[str]] = defaultdict(list)
-        for group, member in MEMBERS.run(conn, part):
-            members[group].append(member)
-        for row in GROUPS.run(conn, part):
-            limit = row.max_server_per_host
-            documents[row.uuid] = ServerGroup(
-                uuid=row.uuid,
-                name=row.name,
-                project_id=row.project_id,
-                policy=row.policy,
-                rules={} if limit is None else {'max_server_per_host': limit},
-                members=members[row.uuid],
-            )
-    return documents
+    keys = None if uuids is None else list(uuids)
+    members: dict[str, list[str]] = defaultdict(list)
+    for group, member in MEMBERS.run(conn, keys):
+        members[group].append(member)
+    return {
+        row.uuid: ServerGroup(
+            uuid=row.uuid,
+            name=row.name,
+            project_id=row.project_id,
+            policy=row.policy,
+            rules={}
+            if row.max_server_per_host is None
+            else {'max_server_per_host': row.max_server_per_host},
+            members=members[row.uuid],
+        )
+        for row in GROUPS.run(conn, keys)
+    }
 
 
 def pools(conn: Connection) -> dict[str, Pool]:
