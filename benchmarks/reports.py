@@ -28,8 +28,8 @@ from scheduler_service.settings import Settings
 from scheduler_service.store import migrate
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.reading.snapshot import load_snapshot
+from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.weighers import BUILT_IN as WEIGHERS
 
 _MARKS = 10
@@ -78,7 +78,7 @@ class Stored:
 
     def apply(self, told: list[HostReport]) -> None:
         """Write reports, and read what they changed."""
-        self._store.write(lambda writer: host_reports.write(writer, told))
+        self._store.write(lambda writer: host_rows.report(writer, told))
         with self._store.reading() as conn:
             self._snapshot = change_feed.refresh(conn, self._snapshot)
 

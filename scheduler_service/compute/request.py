@@ -15,19 +15,18 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service.compute import features, wire
 from scheduler_service.model import Request, ServerGroup, documents
-from scheduler_service.model.devices import (
-    GuestNuma,
-    GuestNumaCell,
-    PciRequest,
-)
-from scheduler_service.model.groups import MAX_GROUPS, ResourceGroup
 from scheduler_service.model.inventory import Count, ResourceClass, Uuid
 from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.model.request import (
+    MAX_GROUPS,
     MAX_INSTANCES,
     Destination,
     Flavor,
+    GuestNuma,
+    GuestNumaCell,
     Image,
+    PciRequest,
+    ResourceGroup,
     Retry,
 )
 
@@ -397,7 +396,7 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
                 f'{place}: expected a number', at=place
             )
         rules['max_server_per_host'] = int(most)
-    return documents.server_group(
+    return documents.parse(
         {
             'uuid': sent.uuid,
             'name': sent.name or sent.uuid,
@@ -405,7 +404,8 @@ def _server_group(sent: wire.Group | None) -> ServerGroup | None:
             'policy': policy,
             'rules': rules,
             'members': sent.members or [],
-        }
+        },
+        ServerGroup,
     )
 
 

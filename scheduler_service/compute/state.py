@@ -84,11 +84,11 @@ def _listed(found: Any, place: str) -> list[dict[str, Any]]:
 
 
 def _aggregate(found: wire.Aggregate) -> Aggregate:
-    return documents.aggregate(_present(msgspec.to_builtins(found)))
+    return documents.parse(_present(msgspec.to_builtins(found)), Aggregate)
 
 
 def _instance(host: str, found: wire.Instance) -> Instance:
-    return documents.instance(
+    return documents.parse(
         _present(
             {
                 'uuid': found.uuid,
@@ -99,7 +99,8 @@ def _instance(host: str, found: wire.Instance) -> Instance:
                 'availability_zone': found.availability_zone,
                 'task_state': found.task_state,
             }
-        )
+        ),
+        Instance,
     )
 
 

@@ -14,11 +14,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model.devices import MAX_CPUS, MAX_DEVICES, MAX_PAGE_KB
 from scheduler_service.model.inventory import Count, Uuid
-from scheduler_service.model.limits import Short
-from scheduler_service.model.numa_limits import MAX_NODES
-from scheduler_service.model.request import MAX_SETTINGS
+from scheduler_service.model.limits import MAX_NUMA_CELLS, Short
+from scheduler_service.model.request import (
+    MAX_CPUS,
+    MAX_DEVICES,
+    MAX_PAGE_KB,
+    MAX_SETTINGS,
+)
 
 _NAME = 'nova_object.name'
 _NAMESPACE = 'nova_object.namespace'
@@ -146,7 +149,7 @@ class NumaCell(Part):
 class NumaTopology(Part):
     """InstanceNUMATopology."""
 
-    cells: Annotated[list[NumaCell], msgspec.Meta(max_length=MAX_NODES)]
+    cells: Annotated[list[NumaCell], msgspec.Meta(max_length=MAX_NUMA_CELLS)]
     emulator_threads_policy: str | None = None
 
 

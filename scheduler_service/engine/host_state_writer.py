@@ -24,17 +24,13 @@ from scheduler_service import errors
 from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.model import Aggregate, HostReport, Instance
-from scheduler_service.store.claims import released_claims
+from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
-from scheduler_service.store.writing import (
-    admin,
-    aggregates,
-    host_reports,
-    instance_reports,
-)
+from scheduler_service.store.writing import aggregates, instances
+from scheduler_service.store.writing import hosts as host_rows
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
@@ -67,7 +63,7 @@ class UpdateInstances(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return instance_reports.put(writer, self.instances)
+        return instances.report(writer, self.instances)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -79,7 +75,9 @@ class DeleteInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return instance_reports.remove(writer, {self.host: self.uuids})
+        return lifecycle.remove_from_host(
+            writer, self.host, sorted(self.uuids)
+        )
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -91,7 +89,7 @@ class SyncInstances(Event):
 
     def write(self, writer: Writer) -> list[str]:
         """Return those that changed."""
-        return instance_reports.sync(writer, self.host, self.uuids)
+        return instances.sync(writer, self.host, self.uuids)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -102,7 +100,7 @@ class UpdateAggregates(Event):
 
     def write(self, writer: Writer) -> int:
         """Return how many changed."""
-        return admin.put_aggregates(writer, self.aggregates)
+        return aggregates.put(writer, self.aggregates)
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -364,7 +362,7 @@ class HostStateWriter:
     def _write_report_chunk(self, reports: list[HostReport]) -> None:
         """Write reports together; each by itself where that fails."""
         try:
-            self._write(lambda writer: host_reports.write(writer, reports))
+            self._write(lambda writer: host_rows.report(writer, reports))
         except errors.StoreUnavailable:
             raise
         except Exception as fault:

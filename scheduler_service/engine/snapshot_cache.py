@@ -22,7 +22,7 @@ from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import translate_errors
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading.snapshot import load_snapshot
 
 if TYPE_CHECKING:
     from scheduler_service.store.claims.pg_claims import (

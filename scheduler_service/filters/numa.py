@@ -30,9 +30,9 @@ from scheduler_service.filters.unreadable import (
     reading,
     setting_path,
 )
-from scheduler_service.model import Request, numa_limits
-from scheduler_service.model.devices import GuestNuma
-from scheduler_service.model.limits import MAX_RATIO
+from scheduler_service.model import Request
+from scheduler_service.model.limits import MAX_NUMA_CELLS, MAX_RATIO
+from scheduler_service.model.request import GuestNuma
 
 _PAGE_SIZE = re.compile(
     r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
@@ -82,9 +82,9 @@ def guest_topology(request: Request) -> GuestTopology | None:
     if nodes is None and not pinned and not page:
         return None
     place = setting_path(request, *_NODES)
-    with reading(place, f'a number from 1 to {numa_limits.MAX_NODES}', nodes):
+    with reading(place, f'a number from 1 to {MAX_NUMA_CELLS}', nodes):
         count = int(nodes or 1)
-        if not 1 <= count <= numa_limits.MAX_NODES:
+        if not 1 <= count <= MAX_NUMA_CELLS:
             raise ValueError('out of bounds')
     with reading(place, 'cells that add up to the flavor', count):
         cells = _guest_cells(request, count)

@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler_service import errors, specops
 from scheduler_service.model import Request
-from scheduler_service.model.parse_errors import shown
+from scheduler_service.model.problems import shown
 
 #: How the reason begins that such a host gets.
 UNREADABLE = 'the host cannot be judged: '

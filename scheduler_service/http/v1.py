@@ -64,7 +64,6 @@ class Explain(_Checked):
         if twice:
             raise errors.InvalidRequest('; '.join(twice[:_MOST_NAMED]))
         documents.check_depth(arguments)
-        documents.check_text(arguments)
         parsed = documents.arguments(arguments, _ExplainArgs)
         if self._scheduler.snapshot() is None:
             raise errors.ServiceBusy('The hosts are not loaded yet')

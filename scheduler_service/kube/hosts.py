@@ -16,8 +16,7 @@ from scheduler_service.kube.node_reader import NodeHost
 from scheduler_service.model import Host, HostReport
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records.leases import Lease
-from scheduler_service.store.writing import admin, host_reports
+from scheduler_service.store.records.daemons import Lease
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 
@@ -144,14 +143,14 @@ class HostWriter:
             ]
             if gone:
                 aggregate_rows.remove(writer, gone)
-            admin.put_aggregates(writer, aggregates)
+            aggregate_rows.put(writer, aggregates)
 
         self._lease.keep()
         self._store.write(write)
 
 
 def _writing(reports: Sequence[HostReport]) -> Any:
-    return lambda writer: host_reports.write(writer, reports)
+    return lambda writer: host_rows.report(writer, reports)
 
 
 def _removing(store_id: int) -> Any:

@@ -65,7 +65,7 @@ def node_host(node: Any, domain: str) -> tuple[Host, str | None]:
     given = _annotated(node, f'{domain}/host-document')
     if given is not None:
         try:
-            return documents.parse_as(given, Host), zone
+            return documents.parse(given, Host, errors.InvalidInventory), zone
         except errors.InvalidInventory as fault:
             raise wire.WireError(f'{domain}/host-document: {fault}') from None
     return _plain_host(node, labels, domain), zone
@@ -103,7 +103,7 @@ def _plain_host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
     if architecture:
         document['supported_instances'] = [[architecture, None, None]]
     try:
-        return documents.parse_as(document, Host)
+        return documents.parse(document, Host, errors.InvalidInventory)
     except errors.InvalidInventory as fault:
         raise wire.WireError(f'node {name}: {fault}') from None
 

@@ -1,184 +1,108 @@
-"""Finds everything that is wrong with an inventory document, not the first.
+"""Finds what is wrong with documents: the place, and what was expected there.
 
-For people who write documents: parsing stops at the first error, and is what
-says whether there is one. Stateless; any thread may call any function.
+The parser of types stops at the first error and names types of Python. The
+checks here yield every problem with its path in the document, one after the
+other: whoever only refuses takes the first. Stateless; any thread may call
+any function.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import itertools
+import json
+import math
+import re
+import sys
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator
-from typing import Annotated, Any, TypeVar, Union
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
 import msgspec
+from msgspec import inspect
 
-from scheduler_service import errors
-from scheduler_service.model import (
-    consistency,
-    documents,
-    parse_errors,
-    uniqueness,
+from scheduler_service.model import limits
+from scheduler_service.model.inventory import (
+    NESTED_TYPES,
+    Aggregate,
+    Host,
+    Instance,
+    Inventory,
 )
-from scheduler_service.model.inventory import Inventory
-from scheduler_service.model.parse_errors import join, written
 
 T = TypeVar('T')
 _UNIONS = (Union, types.UnionType)
+# A text of the parser, and the path at its end.
+_MESSAGE = re.compile(
+    r'^(?P<text>.*?)(?: - at (?:`key` in )?`\$?\.?(?P<path>.*)`)?$', re.S
+)
+_UUID = re.compile(r"matching regex '\^\[0-9a-fA-F\].*'")
+_KINDS = {
+    'int': 'an integer',
+    'str': 'a string',
+    'float': 'a number',
+    'bool': 'true or false',
+    'array': 'a list',
+    'object': 'an object',
+    'null': 'null',
+}
+_TOO_MANY_DIGITS = 'a value with too many digits'
+# Fields with values of any kind, which the types do not look into.
+_OPEN_FIELDS: Mapping[type, tuple[str, ...]] = {
+    Host: ('cpu_info', 'stats', 'pci_device_pools', 'numa_topology'),
+    Instance: ('image_meta', 'flavor'),
+}
+# Made once: json.dumps makes one for each value.
+_STRICT = json.JSONEncoder(allow_nan=False, default=str, skipkeys=True)
+# Part of an inventory -> the keys that no two entries may share.
+_UNIQUE_KEYS: Mapping[str, tuple[str, ...]] = {
+    'pools': ('id', 'name'),
+    'hosts': ('host', 'uuid'),
+    'aggregates': ('id', 'uuid'),
+    'instances': ('uuid',),
+    'server_groups': ('uuid',),
+}
+
+
+class Problem(NamedTuple):
+    """What is wrong at a place; as a text it is one sentence.
+
+    :ivar at: path in the document; empty: the whole document
+    """
+
+    at: str
+    text: str
+
+    def __str__(self) -> str:
+        return f'{self.at}: {self.text}' if self.at else self.text
 
 
 def of_inventory(
     document: Any, stored: Collection[str] | None = None
 ) -> list[str]:
-    """Return a sentence for each thing that is wrong, with its place.
+    """Return a sentence for each thing that is wrong with an inventory.
 
-    What a part of the document leaves open, such as names that are there
-    twice, is checked in the entries that can be parsed.
+    What types leave open, such as names that are there twice, is checked in
+    the entries that can be parsed.
 
     :param stored: service hosts that aggregates may name beside those of the
         document; None: they may name any
     """
-    found = [*_of_text(document), *_of(document, Inventory, '')]
-    if not isinstance(document, dict):
-        return list(dict.fromkeys(found))
-    parsed: dict[str, list[Any]] = {}
-    for part, kind in _types(Inventory).items():
-        entries = document.get(part, [])
-        item = typing.get_args(kind)[0]
-        if isinstance(entries, list):
-            parsed[part] = [_parsed(one, item) for one in entries]
-    for part, whole in parsed.items():
-        for index, one in enumerate(whole):
-            place = f'{part}[{index}]'
-            found += _of_entity(one, place)
-            found += consistency.faults(one, place)
-    found += uniqueness.duplicates(parsed)
-    if stored is not None:
-        hosts = _of_entries(document, 'hosts', 'host', str)
-        members = _of_entries(document, 'aggregates', 'hosts', list)
-        found += _missing({*hosts, *stored}, members)
-    return list(dict.fromkeys(found))
-
-
-def _of_entries(
-    document: dict[Any, Any], part: str, key: str, kind: type[T]
-) -> list[T]:
-    """Return a value of each entry of a part; an empty one where it is odd."""
-    entries = document.get(part)
-    if not isinstance(entries, list):
-        return []
-    values = (one.get(key) if isinstance(one, dict) else None
-              for one in entries)  # fmt: skip
-    return [one if isinstance(one, kind) else kind() for one in values]
-
-
-def missing_hosts(
-    inventory: Inventory, stored: Collection[str] = ()
-) -> list[str]:
-    """Return a sentence for each host that aggregates name and is nowhere.
-
-    :param stored: service hosts that are there beside those of the document
-    """
-    known = {host.host for host in inventory.hosts} | {*stored}
-    return _missing(known, [one.hosts for one in inventory.aggregates])
-
-
-def _missing(
-    known: Collection[str], members: Iterable[Iterable[Any]]
-) -> list[str]:
-    """Return a sentence for each host of aggregates that is not known."""
-    names = sorted(known)
-    return [
-        f'aggregates[{place}].hosts[{index}]: there is no host '
-        f'{host}{_nearest(host, names)}'
-        for place, hosts in enumerate(members)
-        for index, host in enumerate(hosts)
-        if isinstance(host, str) and host not in known
-    ]
-
-
-def _of_text(document: Any) -> list[str]:
-    try:
-        documents.check_text(document, fault=errors.InvalidInventory)
-    except errors.InvalidInventory as fault:
-        return [str(fault.args[0])]
-    return []
-
-
-def _of(value: Any, kind: Any, place: str) -> list[str]:
-    """Return what is wrong with a value of a type, and with all below it."""
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError as fault:
-        below = list(_below(value, _plain(kind, value), place))
-        if below:
-            return below
-        where, text = parse_errors.explain(str(fault), value, kind)
-        where = join(place, where)
-        return [f'{where}: {text}' if where else text]
-    except (RecursionError, OverflowError, ValueError) as fault:
-        return [f'{place}: cannot be parsed: {fault}']
-    return []
-
-
-def _below(value: Any, kind: Any, place: str) -> Iterator[str]:
-    """Yield what is wrong with the parts of a value that cannot be parsed."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        if isinstance(value, dict):
-            yield from _of_fields(value, kind, place)
-        return
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _of(item, inner[0], f'{place}[{index}]')
-    elif origin is dict and isinstance(value, dict):
-        for key, item in value.items():
-            yield from _of(item, inner[1], join(place, written(key)))
-
-
-def _of_fields(
-    value: dict[Any, Any], kind: type[msgspec.Struct], place: str
-) -> Iterator[str]:
-    fields = _types(kind)
-    for key, item in value.items():
-        name = written(key)
-        where = join(place, name)
-        if key in fields:
-            yield from _of(item, fields[key], where)
-        else:
-            yield f'{where}: unknown key{_nearest(name, sorted(fields))}'
-    for field in msgspec.structs.fields(kind):
-        if field.required and field.name not in value:
-            yield f'{join(place, field.name)}: required, but absent'
-
-
-def _plain(kind: Any, value: Any) -> Any:
-    """Return a type without annotations, and of several the one that may be.
-
-    :param value: says which one: an object or a list
-    """
-    if typing.get_origin(kind) is Annotated:
-        return _plain(typing.get_args(kind)[0], value)
-    if typing.get_origin(kind) in _UNIONS:
-        for one in typing.get_args(kind):
-            plain = _plain(one, value)
-            if isinstance(value, typing.get_origin(plain) or plain):
-                return plain
-            if isinstance(value, dict) and _is_struct(plain):
-                return plain
-    return kind
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-@functools.cache
-def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the types of a document's fields."""
-    return typing.get_type_hints(kind, include_extras=True)
+    found = [*unstorable(document), *mistyped(document, Inventory)]
+    if isinstance(document, dict):
+        parsed: dict[str, list[Any]] = {}
+        for part, kind in _fields(Inventory).items():
+            entries = document.get(part)
+            if isinstance(entries, list):
+                (item,) = typing.get_args(kind)
+                parsed[part] = [_parsed(entry, item) for entry in entries]
+        found += in_entities(parsed)
+    sentences = [str(problem) for problem in found]
+    if isinstance(document, dict) and stored is not None:
+        sentences += missing_hosts(document, stored)
+    return list(dict.fromkeys(sentences))
 
 
 def _parsed(entry: Any, kind: Any) -> Any:
@@ -189,15 +113,336 @@ def _parsed(entry: Any, kind: Any) -> Any:
         return None
 
 
-def _of_entity(entity: Any, place: str) -> list[str]:
+def missing_hosts(inventory: Any, stored: Collection[str] = ()) -> list[str]:
+    """Return a sentence for each host that aggregates name and is nowhere.
+
+    :param inventory: as an object or as plain values, which may be wrong
+    :param stored: service hosts that are there beside those of the document
+    """
+    hosts = {*_values(inventory, 'hosts', 'host', str), *stored}
+    names = sorted(hosts)
+    return [
+        f'aggregates[{place}].hosts[{index}]: there is no host '
+        f'{host}{_hint(host, names)}'
+        for place, members in enumerate(
+            _values(inventory, 'aggregates', 'hosts', list)
+        )
+        for index, host in enumerate(members)
+        if isinstance(host, str) and host not in hosts
+    ]
+
+
+def _values(inventory: Any, part: str, key: str, kind: type[T]) -> Iterator[T]:
+    """Yield a value of each entry; an empty one where it is not of *kind*."""
+    entries = _value(inventory, part)
+    for entry in entries if isinstance(entries, list) else ():
+        value = _value(entry, key)
+        yield value if isinstance(value, kind) else kind()
+
+
+def _value(entity: Any, key: str) -> Any:
+    if isinstance(entity, dict):
+        return entity.get(key)
+    return getattr(entity, key, None)
+
+
+def unstorable(document: Any, place: str = '') -> Iterator[Problem]:
+    """Yield text that not every database can store, and huge numbers.
+
+    That is NUL, lone surrogates, and integers of more digits than Python
+    writes. The encoder recognises documents without any, which are nearly
+    all, without a walk through them.
+
+    :param place: path of the document
+    """
     try:
-        documents.check_parts_of(entity, place)
-    except errors.InvalidInventory as fault:
-        return [str(fault.args[0])]
-    return []
+        if b'\\u0000' not in msgspec.json.encode(document):
+            return
+    except RecursionError:
+        yield Problem(place or 'document', 'nested too deeply')
+        return
+    except (TypeError, ValueError):
+        # A lone surrogate or a huge integer, found below; or a type, which
+        # parsing rejects.
+        pass
+    for where, value in _scalars(document, place):
+        if isinstance(value, int):
+            if _written(value) == _TOO_MANY_DIGITS:
+                whole = '' if where else 'document: '
+                yield Problem(
+                    where,
+                    f'{whole}expected an integer of at most '
+                    f'{sys.get_int_max_str_digits()} digits',
+                )
+        elif '\0' in value or any('\ud800' <= c <= '\udfff' for c in value):
+            yield Problem(
+                where, 'expected text without NUL and lone surrogates'
+            )
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def _scalars(document: Any, place: str) -> Iterator[tuple[str, str | int]]:
+    """Yield every text and integer, key or value, with its path.
+
+    The path of a key is that of what it is in.
+    """
+    if isinstance(document, str | int):
+        yield place, document
+    elif isinstance(document, list):
+        for index, item in enumerate(document):
+            yield from _scalars(item, f'{place}[{index}]')
+    elif isinstance(document, dict):
+        for key, item in document.items():
+            if isinstance(key, str | int):
+                yield place, key
+            step = _written(key, ascii).strip("'")
+            yield from _scalars(item, join(place, step))
+
+
+def mistyped(value: Any, kind: Any, place: str = '') -> Iterator[Problem]:
+    """Yield each value that is not of its type, and each wrong key.
+
+    :param place: path of the value
+    """
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        below = _below(value, kind, place)
+        first = next(below, None)
+        if first is None:
+            yield _explained(str(fault), value, kind, place)
+        else:
+            yield first
+            yield from below
+    except (RecursionError, OverflowError, ValueError) as fault:
+        yield Problem(place, f'cannot be parsed: {fault}')
+
+
+def _below(value: Any, kind: Any, place: str) -> Iterator[Problem]:
+    """Yield what is wrong with the parts of a value."""
+    kind = _narrowed(kind, value)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(value, dict) and _is_struct(kind):
+        yield from _in_fields(value, kind, place)
+    elif isinstance(value, dict) and origin is dict:
+        for key, item in value.items():
+            yield from mistyped(item, inner[1], join(place, _written(key)))
+    elif isinstance(value, list) and origin in (list, tuple):
+        kinds = itertools.repeat(inner[0]) if origin is list else inner
+        for index, (item, of) in enumerate(zip(value, kinds, strict=False)):
+            yield from mistyped(item, of, f'{place}[{index}]')
+
+
+def _in_fields(
+    value: dict[Any, Any], kind: type[msgspec.Struct], place: str
+) -> Iterator[Problem]:
+    fields = _fields(kind)
+    for key, item in value.items():
+        name = _written(key)
+        if key in fields:
+            yield from mistyped(item, fields[key], join(place, name))
+        elif kind.__struct_config__.forbid_unknown_fields:
+            hint = _hint(name, sorted(fields))
+            yield Problem(join(place, name), f'unknown key{hint}')
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.encode_name not in value:
+            at = join(place, field.encode_name)
+            yield Problem(at, 'required, but absent')
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a document's fields."""
+    return {
+        field.encode_name: field.type for field in msgspec.structs.fields(kind)
+    }
+
+
+def _narrowed(kind: Any, value: Any) -> Any:
+    """Return a type without annotations, and of several the one that may be.
+
+    :param value: says which one: an object or a list
+    """
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        return _narrowed(typing.get_args(kind)[0], value)
+    if origin in _UNIONS:
+        containers = (list, tuple) if isinstance(value, list) else (dict,)
+        for each in typing.get_args(kind):
+            plain = _narrowed(each, value)
+            if typing.get_origin(plain) in containers:
+                return plain
+            if isinstance(value, dict) and _is_struct(plain):
+                return plain
+    return kind
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _explained(message: str, value: Any, kind: Any, place: str) -> Problem:
+    """Return a problem for a text of the parser about a value."""
+    match = _MESSAGE.match(message)
+    assert match is not None
+    text, at = match['text'], join(place, match['path'] or '')
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.UnionType):
+        given = (each for each in info.types
+                 if not isinstance(each, inspect.NoneType))  # fmt: skip
+        info = next(given, info)
+    if text.startswith('Expected'):
+        least = info.ge if isinstance(info, inspect.IntType) else None
+        text = f'expected {_expected(text, least)}, got {shown(value)}'
+    elif text.startswith('Invalid enum value'):
+        text = _not_accepted(value, info)
+    return Problem(at, text)
+
+
+def _expected(text: str, least: int | None) -> str:
+    """Return in words what ``Expected `int | null`, got `str``` expects.
+
+    :param least: of integers, if any
+    """
+    body = text.removeprefix('Expected ').split(', got ')[0]
+    for kind, words in _KINDS.items():
+        body = re.sub(rf'\b{kind}\b', words, body)
+    body = body.replace('`', '').replace(' | ', ' or ')
+    if least is not None and body in ('an integer', 'an integer or null'):
+        body = body.replace('an integer', f'an integer >= {least}')
+    body = _UUID.sub('that is a UUID', body)
+    return body.replace(
+        r"matching regex '^[A-Z0-9_]{1,255}\\Z'", 'of A-Z, 0-9 and _'
+    )
+
+
+def _not_accepted(value: Any, info: inspect.Type) -> str:
+    """Return that a value is not one of those that its type lists."""
+    if isinstance(info, inspect.DictType):
+        info = info.key_type
+    if not isinstance(info, inspect.LiteralType):
+        return f'not an accepted value, got {shown(value)}'
+    listed = ', '.join(str(each) for each in info.values)
+    if isinstance(value, dict):
+        return f'expected the keys {listed} only, got {shown(value)}'
+    return f'{shown(value)} is not one of {listed}'
+
+
+def left_open(entity: Any, place: str = '') -> Iterator[Problem]:
+    """Yield what is wrong in a parsed entity beyond the types of its fields.
+
+    :param place: path of the entity
+    """
+    if isinstance(entity, Aggregate):
+        for key, text in entity.metadata.items():
+            limit = limits.metadata_limit(key)
+            if limit is not None and limits.exceeds(text, limit):
+                yield Problem(
+                    join(join(place, 'metadata'), key),
+                    f'expected a number of -{limit:g} to {limit:g}, '
+                    f'got {shown(text)}',
+                )
+    elif isinstance(entity, Host | Instance):
+        for name, kind in NESTED_TYPES.items():
+            if value := getattr(entity, name, None):
+                plain = msgspec.to_builtins(value)
+                yield from mistyped(plain, kind, join(place, name))
+
+
+def in_entities(parts: Mapping[str, Sequence[Any]]) -> Iterator[Problem]:
+    """Yield what is wrong in the entities of an inventory document.
+
+    These checks are for documents that operators write. What hosts and other
+    services report is taken as it is, as far as :func:`left_open` accepts it.
+
+    :param parts: entities by part; None stands for one that is not valid
+    """
+    for part, entities in parts.items():
+        for index, entity in enumerate(entities):
+            place = f'{part}[{index}]'
+            yield from left_open(entity, place)
+            for field in _OPEN_FIELDS.get(type(entity), ()):
+                if value := getattr(entity, field):
+                    yield from _not_finite(value, join(place, field))
+    for part, keys in _UNIQUE_KEYS.items():
+        entries = list(parts.get(part, ()))
+        for key in keys:
+            values = [_unique(entity, key) for entity in entries]
+            for index, problem in duplicates(part, key, values):
+                yield problem
+                # Its other keys may follow from this one.
+                entries[index] = None
+
+
+def _not_finite(value: Any, place: str) -> Iterator[Problem]:
+    """Yield each number that JSON cannot represent."""
+    try:
+        # Nearly all values are fine, and this is quicker than to look at each.
+        _STRICT.encode(value)
+    except ValueError:
+        yield from _each_not_finite(value, place)
+
+
+def _each_not_finite(value: Any, place: str) -> Iterator[Problem]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield Problem(place, f'expected a finite number, got {shown(value)}')
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _each_not_finite(item, join(place, str(key)))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _each_not_finite(item, f'{place}[{index}]')
+
+
+def _unique(entity: Any, key: str) -> Any:
+    if entity is None:
+        return None
+    if key == 'host':
+        return f'{entity.host} {entity.hypervisor_hostname}'
+    return getattr(entity, key)
+
+
+def duplicates(
+    part: str, key: str, values: Sequence[Any]
+) -> Iterator[tuple[int, Problem]]:
+    """Yield (index, problem) of values that came before; None is no value."""
+    seen: dict[Any, int] = {}
+    for index, value in enumerate(values):
+        if value is None:
+            continue
+        first = seen.setdefault(value, index)
+        if first != index:
+            text = f'{value} is a duplicate of {part}[{first}]'
+            yield index, Problem(f'{part}[{index}].{key}', text)
+
+
+def _hint(name: str, names: list[str]) -> str:
     """Return a hint at the name that may be meant; empty if none is near."""
-    found = difflib.get_close_matches(name, names, 1, 0.75)
-    return f'; is {found[0]} meant?' if found else ''
+    near = difflib.get_close_matches(name[:255], names, 1, 0.75)
+    return f'; is {near[0]} meant?' if near else ''
+
+
+def join(place: str, key: str) -> str:
+    """Return the path of a key within a place."""
+    if not place or not key or key.startswith('['):
+        return f'{place}{key}'
+    return f'{place}.{key}'
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    if isinstance(value, float) and not math.isfinite(value):
+        # In JSON it would be null.
+        return str(value)
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = _written(value, repr)
+    return text if len(text) <= 60 else text[:57] + '...'
+
+
+def _written(value: Any, how: Callable[[Any], str] = str) -> str:
+    """Return a value as a text, also where an integer in it is too long."""
+    try:
+        return how(value)
+    except ValueError:
+        return _TOO_MANY_DIGITS

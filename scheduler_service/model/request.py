@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import uuid
+from collections import Counter
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.model import groups, new_uuids, numa_limits
-from scheduler_service.model.devices import GuestNuma, PciRequest
-from scheduler_service.model.groups import ResourceGroup
 from scheduler_service.model.inventory import (
     Attributes,
     Count,
@@ -22,16 +22,29 @@ from scheduler_service.model.inventory import (
     Uuid,
     dashed,
 )
-from scheduler_service.model.limits import Name, Short
+from scheduler_service.model.limits import (
+    MAX_NUMA_CELLS,
+    Name,
+    Short,
+    check_numa,
+)
 
 MAX_INSTANCES = 1000
 # Extra specs of a flavor, and properties of an image. Some filters look at
 # all hosts for each of them, and all other requests wait meanwhile.
 MAX_SETTINGS = 512
+MAX_GROUPS = 64
+MAX_DEVICES = 4096
+MAX_CPUS = 4096
+MAX_PAGE_KB = 10**15 - 1
+_PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
 # Stands for all amounts of a resource class that no host has.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
+# What a random digit becomes that says of which kind a uuid is.
+_VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
+_MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
 
 
@@ -51,7 +64,7 @@ class Flavor(Document):
 
     def __post_init__(self) -> None:
         if self.extra_specs:
-            numa_limits.check(self.extra_specs)
+            check_numa(self.extra_specs)
 
 
 class Image(Document):
@@ -65,7 +78,7 @@ class Image(Document):
 
     def __post_init__(self) -> None:
         if self.properties:
-            numa_limits.check(self.properties)
+            check_numa(self.properties)
 
 
 class Retry(Document):
@@ -89,6 +102,66 @@ class Destination(Document):
     allow_cross_cell_move: bool = False
     aggregates: list[str] = []
     forbidden_aggregates: list[str] = []
+
+
+class PciRequest(Document):
+    """PCI devices of one kind.
+
+    :ivar alternatives: a device has to match one of them: properties such as
+        ``vendor_id`` with their values, ``dev_type`` among them; None as a
+        value: the device does not have the property
+    :ivar name: of the alias that they stand for, for reasons
+    """
+
+    alternatives: Annotated[
+        list[dict[str, str | None]], msgspec.Meta(min_length=1)
+    ]
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
+    name: str | None = None
+
+
+class GuestNumaCell(Document):
+    """A NUMA cell of an instance: number of CPUs, and memory in MB."""
+
+    cpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
+    memory_mb: Count
+
+
+class GuestNuma(Document):
+    """The NUMA topology of an instance.
+
+    :ivar pinned: whether its CPUs are dedicated to it
+    :ivar isolated_emulator: whether emulator threads get a CPU of their own
+    :ivar page_size: small, large, any, a size in KiB as text, or empty
+    """
+
+    cells: Annotated[
+        list[GuestNumaCell],
+        msgspec.Meta(min_length=1, max_length=MAX_NUMA_CELLS),
+    ]
+    pinned: bool = False
+    thread_policy: Literal['', 'prefer', 'require', 'isolate'] = ''
+    isolated_emulator: bool = False
+    page_size: Annotated[str, msgspec.Meta(pattern=_PAGE_SIZE)] = ''
+
+
+class ResourceGroup(Document):
+    """Resources that one provider has to have, the host's own or one below.
+
+    :ivar suffix: names the group, as in a query of the placement service
+    :ivar aggregates: uuids, each entry one or several with commas between
+        them; the provider has to be in one aggregate of each entry
+    :ivar in_tree: uuid of a provider whose tree it has to be in; None: that
+        of the host
+    """
+
+    suffix: Annotated[str, msgspec.Meta(pattern=r'^[a-zA-Z0-9_-]{1,64}\Z')]
+    resources: dict[ResourceClass, Count] = {}
+    required: list[Trait] = []
+    forbidden: list[Trait] = []
+    aggregates: list[Short] = []
+    forbidden_aggregates: list[Short] = []
+    in_tree: Short | None = None
 
 
 class Request(Document, dict=True):
@@ -135,7 +208,7 @@ class Request(Document, dict=True):
     numa_topology: GuestNuma | None = None
     pci_requests: list[PciRequest] = []
     resource_groups: Annotated[
-        list[ResourceGroup], msgspec.Meta(max_length=groups.MAX_GROUPS)
+        list[ResourceGroup], msgspec.Meta(max_length=MAX_GROUPS)
     ] = []
     group_policy: Literal['none', 'isolate'] | None = None
     same_subtree: list[list[Short]] = []
@@ -153,9 +226,24 @@ class Request(Document, dict=True):
             self.num_instances = len(uuids)
         self.instance_uuids = uuids
         if self.resource_groups or self.same_subtree:
-            groups.check(self.resource_groups, self.same_subtree)
+            self._check_groups()
         if self.instance_group:
             self.instance_group = dashed(self.instance_group)
+
+    def _check_groups(self) -> None:
+        """Check that groups have different suffixes, and subtrees name them.
+
+        :raises ValueError: says which does not
+        """
+        counts = Counter(group.suffix for group in self.resource_groups)
+        for suffix, count in counts.items():
+            if count > 1:
+                raise ValueError(
+                    f'expected different suffixes, got 2 x {suffix}'
+                )
+        for suffix in {name for names in self.same_subtree for name in names}:
+            if suffix not in counts:
+                raise ValueError(f'same_subtree: there is no group {suffix}')
 
     def with_ids(
         self, key: str | None = None, request_id: str | None = None
@@ -175,9 +263,9 @@ class Request(Document, dict=True):
             self,
             request_id=self.request_id
             or request_id
-            or f'req-{new_uuids.one(key, "request")}',
+            or f'req-{_new_uuid(key, "request")}',
             instance_uuids=self.instance_uuids
-            or new_uuids.several(key, self.num_instances),
+            or _new_uuids(key, self.num_instances),
         )
 
     @property
@@ -217,14 +305,12 @@ class Request(Document, dict=True):
 
         The resources of groups count as well.
         """
-        found = self.own_resources
         if not self.resource_groups:
-            return found
-        more = groups.total(self.resource_groups)
-        return {
-            name: found.get(name, 0) + more.get(name, 0)
-            for name in sorted({*found, *more})
-        }
+            return self.own_resources
+        total = Counter(self.own_resources)
+        for group in self.resource_groups:
+            total.update(group.resources)
+        return dict(sorted(total.items()))
 
     @functools.cached_property
     def own_resources(self) -> dict[str, int]:
@@ -331,7 +417,7 @@ class ZoneRequest(Document):
         """
         if self.id and self.request_id:
             return self
-        made = new_uuids.one(key, 'zone')
+        made = _new_uuid(key, 'zone')
         if self.name is not None:
             named = f'{self.project_id or ""}\0{self.name}'
             made = str(uuid.uuid5(_ZONES, named))
@@ -340,7 +426,7 @@ class ZoneRequest(Document):
             id=self.id or made,
             request_id=self.request_id
             or request_id
-            or f'req-{new_uuids.one(key, "request")}',
+            or f'req-{_new_uuid(key, "request")}',
         )
 
 
@@ -385,4 +471,48 @@ def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:
         key[6:]
         for key, value in specs.items()
         if key.startswith('trait:') and value == wanted and len(key) > 6
+    )
+
+
+def _new_uuid(key: str | None, name: object) -> str:
+    """Return a random uuid, or the one of a name within a message."""
+    if key is None:
+        return str(uuid.uuid4())
+    return _uuid5(_of_message(key), name)
+
+
+def _new_uuids(key: str | None, count: int) -> list[str]:
+    """Return uuids as :func:`_new_uuid` does, named by number.
+
+    Where there are many, one by one takes several times as long.
+    """
+    if key is not None:
+        message = _of_message(key)
+        return [_uuid5(message, number) for number in range(count)]
+    if count == 1:
+        return [str(uuid.uuid4())]
+    digits = os.urandom(16 * count).hex()
+    return [
+        _dashed(digits[at : at + 32], 4) for at in range(0, len(digits), 32)
+    ]
+
+
+def _of_message(key: str) -> Any:
+    """Return the hash that the uuids of a message begin with."""
+    start = _MESSAGES.bytes + f'{key}/'.encode()
+    return hashlib.sha1(start, usedforsecurity=False)
+
+
+def _uuid5(start: Any, name: object) -> str:
+    """Return what ``uuid.uuid5`` does, of a hash that is begun already."""
+    whole = start.copy()
+    whole.update(str(name).encode())
+    return _dashed(whole.hexdigest(), 5)
+
+
+def _dashed(digits: str, version: int) -> str:
+    """Return 32 hexadecimal digits as a uuid of a version."""
+    return (
+        f'{digits[:8]}-{digits[8:12]}-{version}{digits[13:16]}-'
+        f'{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}'
     )

@@ -7,7 +7,7 @@ waits. The writer's own thread stores what is reported.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,7 +15,12 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.engine import host_state_writer
-from scheduler_service.model import HostReport, documents
+from scheduler_service.model import (
+    Aggregate,
+    HostReport,
+    Instance,
+    documents,
+)
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
@@ -136,7 +141,7 @@ class HostStateEndpoint:
         listed = info if isinstance(info, list) else [info]
         with_host = [{'host': parsed.host_name, **each} for each in listed]
         with self._counting('instance_reports'):
-            instances = _each(with_host, 'instance_info', documents.instance)
+            instances = _each(with_host, 'instance_info', Instance)
         for instance in instances:
             if instance.host != parsed.host_name:
                 raise errors.InvalidRequest(
@@ -186,9 +191,7 @@ class HostStateEndpoint:
         parsed = self._parse(args, _AggregatesArgs)
         self._check(ctxt, 'update_aggregates')
         with self._counting('aggregates'):
-            listed = _each(
-                parsed.aggregates, 'aggregates', documents.aggregate
-            )
+            listed = _each(parsed.aggregates, 'aggregates', Aggregate)
         return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
@@ -228,14 +231,14 @@ class HostStateEndpoint:
 
 
 def _each(
-    documents_given: list[Any], place: str, parse: Callable[[Any], Any]
+    documents_given: list[Any], place: str, kind: type[Any]
 ) -> list[Any]:
     """Parse each document of a list; an error names the index."""
     _check_count(documents_given, place)
     parsed = []
     for index, document in enumerate(documents_given):
         try:
-            parsed.append(parse(document))
+            parsed.append(documents.parse(document, kind))
         except errors.InvalidRequest as error:
             raise _placed(error, f'{place}[{index}]') from None
     return parsed

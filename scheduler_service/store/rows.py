@@ -202,6 +202,16 @@ def insert(
         conn.execute(sa.insert(table), listed)
 
 
+def select_in(
+    conn: Connection, query: Any, column: Any, keys: Iterable[Any]
+) -> list[Any]:
+    """Return the rows of a query whose *column* is in *keys*."""
+    found: list[Any] = []
+    for part in in_chunks(keys, _CHUNK):
+        found += conn.execute(query.where(column.in_(part)))
+    return found
+
+
 def delete(conn: Connection, column: Any, keys: Sequence[Any]) -> int:
     """Delete the rows whose *column* is in *keys*; return how many."""
     gone = 0

@@ -13,7 +13,7 @@ from scheduler_service.settings import Settings
 from scheduler_service.store import claims
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
-from scheduler_service.store.reading import loading, snapshot_loading
+from scheduler_service.store.reading import loading, snapshot
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import inventory_import
 from tests.support.documents import INVENTORY
@@ -79,7 +79,7 @@ def import_inventory(
 def load_snapshot(store: Store) -> Snapshot:
     """Return what a daemon loads at its start."""
     with store.reading() as conn:
-        return snapshot_loading.load_snapshot(conn)
+        return snapshot.load_snapshot(conn)
 
 
 def import_two_hosts(store: Store) -> Snapshot:

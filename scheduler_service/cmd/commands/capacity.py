@@ -18,7 +18,7 @@ from scheduler_service.engine import headroom
 from scheduler_service.engine.factory import plan
 from scheduler_service.model import Request, documents
 from scheduler_service.store.reading import residents
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading.snapshot import load_snapshot
 
 _NUMBERS = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 

@@ -7,22 +7,22 @@ from typing import Any
 from scheduler_service.cmd import output, reasons
 from scheduler_service.cmd.commands import read, timestamp
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import decision_search, decisions
+from scheduler_service.store.records import decisions
 
 
 def listing(args: Any, conf: Any) -> None:
     """List the newest decisions."""
-    wanted = decision_search.Filter(
+    wanted = decisions.DecisionFilter(
         args.since, args.outcome, args.filter, args.project, args.host
     )
     # Another order than by time has to look at all of them.
     limit = None if args.sort else args.limit or None
 
-    def look(conn: Any) -> list[decision_search.Found]:
-        found = decision_search.search(conn, wanted, limit)
+    def look(conn: Any) -> list[decisions.DecisionSummary]:
+        found = decisions.search(conn, wanted, limit)
         if args.filter and not found:
             # Plug-ins have names of their own: only decisions know them all.
-            known = decision_search.filters(conn)
+            known = decisions.filters(conn)
             output.nothing_matches('--filter', args.filter, known)
         if args.host and not found:
             known = loading.host_names(conn)

@@ -26,9 +26,9 @@ from scheduler_service.model import (
 )
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.driver_errors import first_line
-from scheduler_service.store.reading import inventory_export, loading
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
-from scheduler_service.store.writing import inventory_diff, inventory_import
+from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.snapshot import load_snapshot
+from scheduler_service.store.writing import inventory_import
 
 
 def read(
@@ -146,7 +146,7 @@ def diff(args: Any, conf: Any) -> int:
     wanted = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
         _check_hosts(args, wanted, conn)
-        found, kept = inventory_diff.differences(conn, wanted, args.replace)
+        found, kept = inventory_import.differences(conn, wanted, args.replace)
     _tell_kept(kept, 'would stay')
     columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
     output.listing([one._asdict() for one in found], columns, args)
@@ -221,7 +221,7 @@ def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:
 def export(args: Any, conf: Any) -> None:
     """Print everything in the store as one document."""
     with open_store(conf) as store, store.reading() as conn:
-        document = inventory_export.export(conn)
+        document = loading.export(conn)
     output.document(document, args.format)
 
 

@@ -25,7 +25,10 @@ from scheduler_service.model import (
 )
 from scheduler_service.store.reading import host_listing, loading
 from scheduler_service.store.records import refused_reports
-from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import pools as pool_rows
+from scheduler_service.store.writing import server_groups
 from scheduler_service.store.writing import zones as zone_rows
 
 
@@ -56,19 +59,18 @@ def pools(args: Any, conf: Any) -> None:
 
 def create_pool(args: Any, conf: Any) -> None:
     """Add a pool."""
-    pool = documents.parse_as(
+    pool = documents.parse(
         {
             'id': args.id or str(uuid.uuid4()),
             'name': args.name,
             'attributes': pairs(args.attribute),
         },
         Pool,
+        errors.InvalidInventory,
     )
     write(
         conf,
-        lambda writer: admin.create_pool(
-            writer, pool.id, pool.name, pool.attributes
-        ),
+        lambda writer: pool_rows.create(writer, pool),
     )
     output.say(output.cell(f'Pool {pool.name} has the id {pool.id}.'))
 
@@ -76,12 +78,15 @@ def create_pool(args: Any, conf: Any) -> None:
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
     changes = _or_none(args.attribute)
-    write(conf, lambda writer: admin.set_pool(writer, args.pool, changes))
+    write(
+        conf,
+        lambda writer: pool_rows.set_attributes(writer, args.pool, changes),
+    )
 
 
 def delete_pool(args: Any, conf: Any) -> None:
     """Remove a pool."""
-    write(conf, lambda writer: admin.delete_pool(writer, args.pool))
+    write(conf, lambda writer: pool_rows.delete_named(writer, args.pool))
 
 
 def hosts(args: Any, conf: Any) -> None:
@@ -155,14 +160,14 @@ def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
 
 def enable_host(args: Any, conf: Any) -> None:
     """Enable a host."""
-    write(conf, lambda w: admin.set_host_status(w, args.host, True))
+    write(conf, lambda w: host_rows.set_status(w, args.host, True))
 
 
 def disable_host(args: Any, conf: Any) -> None:
     """Disable a host: it is not selected any more."""
     write(
         conf,
-        lambda writer: admin.set_host_status(
+        lambda writer: host_rows.set_status(
             writer, args.host, False, args.reason
         ),
     )
@@ -170,7 +175,9 @@ def disable_host(args: Any, conf: Any) -> None:
 
 def remove_host(args: Any, conf: Any) -> None:
     """Remove a host, and say which aggregates it was in."""
-    left = write(conf, lambda writer: admin.remove_host(writer, args.host))
+    left = write(
+        conf, lambda writer: host_rows.remove_service_host(writer, args.host)
+    )
     if left:
         names = ', '.join(f'{one.name} ({one.id})' for one in left)
         output.say(f'Host {args.host} is removed from aggregates {names}.')
@@ -190,7 +197,7 @@ def create_aggregate(args: Any, conf: Any) -> None:
         metadata['availability_zone'] = args.zone
     aggregate = write(
         conf,
-        lambda writer: admin.create_aggregate(writer, args.name, metadata),
+        lambda writer: aggregate_rows.create(writer, args.name, metadata),
     )
     output.say(
         output.cell(f'Aggregate {aggregate.name} has the id {aggregate.id}.')
@@ -203,7 +210,7 @@ def set_aggregate(args: Any, conf: Any) -> None:
     _change(
         args,
         conf,
-        lambda aggregate: admin.set_metadata(aggregate, changes),
+        lambda aggregate: aggregate_rows.set_metadata(aggregate, changes),
     )
 
 
@@ -234,13 +241,13 @@ def _change(
 ) -> None:
     write(
         conf,
-        lambda writer: admin.change_aggregate(writer, args.aggregate, change),
+        lambda writer: aggregate_rows.change(writer, args.aggregate, change),
     )
 
 
 def delete_aggregate(args: Any, conf: Any) -> None:
     """Remove an aggregate."""
-    write(conf, lambda w: admin.delete_aggregate(w, args.aggregate))
+    write(conf, lambda w: aggregate_rows.delete_named(w, args.aggregate))
 
 
 def groups(args: Any, conf: Any) -> None:
@@ -253,7 +260,7 @@ def groups(args: Any, conf: Any) -> None:
 def create_group(args: Any, conf: Any) -> None:
     """Add a server group."""
     limit = args.max_server_per_host
-    group = documents.parse_as(
+    group = documents.parse(
         {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
@@ -263,13 +270,14 @@ def create_group(args: Any, conf: Any) -> None:
             'members': args.member,
         },
         ServerGroup,
+        errors.InvalidInventory,
     )
     if group.rules and group.policy != 'anti-affinity':
         raise WrongUsage(
             'argument --max-server-per-host: only the policy anti-affinity '
             f'has it, got {group.policy}'
         )
-    write(conf, lambda writer: admin.create_group(writer, group))
+    write(conf, lambda writer: server_groups.create(writer, group))
     output.say(
         output.cell(f'Server group {group.name} has the uuid {group.uuid}.')
     )
@@ -277,7 +285,7 @@ def create_group(args: Any, conf: Any) -> None:
 
 def delete_group(args: Any, conf: Any) -> None:
     """Remove a server group."""
-    write(conf, lambda writer: admin.delete_group(writer, args.uuid))
+    write(conf, lambda writer: server_groups.delete_named(writer, args.uuid))
 
 
 def zones(args: Any, conf: Any) -> None:

@@ -26,11 +26,6 @@ from scheduler_service.store.claims import lifecycle, placement_records
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import loading
-from scheduler_service.store.writing import (
-    admin,
-    host_reports,
-    instance_reports,
-)
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
@@ -126,7 +121,7 @@ class Applier:
     def _write_reports(self, reports: Sequence[HostReport]) -> None:
         """Write reports together; each by itself where that fails."""
         try:
-            self._write(lambda writer: host_reports.write(writer, reports))
+            self._write(lambda writer: host_rows.report(writer, reports))
         except db_exception.DBError as fault:
             if len(reports) == 1:
                 LOG.warning(
@@ -162,7 +157,7 @@ class Applier:
         return {one.host for one in differ}
 
     def _write_instances(self, part: list[Instance]) -> None:
-        self._write(lambda writer: instance_reports.put(writer, part))
+        self._write(lambda writer: instance_rows.report(writer, part))
 
     def _remove_instances(self, changes: CellChanges) -> None:
         """Remove instances that are gone from where the store has them.
@@ -300,7 +295,7 @@ class Applier:
             gone = [one.id for one in stored if one.id not in wanted]
             if gone:
                 aggregate_rows.remove(writer, gone)
-            return len(gone) + admin.put_aggregates(writer, aggregates)
+            return len(gone) + aggregate_rows.put(writer, aggregates)
 
         return int(self._write(work))
 

@@ -38,7 +38,7 @@ from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.connection import Store, in_chunks
 from scheduler_service.store.reading.loading import MAX_UNIT
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.writing import hosts as host_rows
 
 _BAD = 400
 
@@ -608,9 +608,7 @@ class ProviderFollower:
 
     def _write_reports(self, reports: Sequence[HostReport]) -> None:
         try:
-            self._store.write(
-                lambda writer: host_reports.write(writer, reports)
-            )
+            self._store.write(lambda writer: host_rows.report(writer, reports))
         except Exception:
             self._written.clear()
             raise

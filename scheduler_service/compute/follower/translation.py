@@ -133,7 +133,7 @@ def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
     :raises InvalidRequest: a value is out of bounds
     """
     flavorid = flavors.get(row.instance_type_id)
-    return documents.instance(
+    return documents.parse(
         {
             'uuid': row.uuid,
             'host': row.host,
@@ -143,7 +143,8 @@ def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
             'availability_zone': row.availability_zone,
             'task_state': row.task_state,
             'flavor': {'flavorid': flavorid} if flavorid else {},
-        }
+        },
+        Instance,
     )
 
 
@@ -171,7 +172,7 @@ def aggregates(
             **({'uuid': row.uuid} if row.uuid else {}),
         }
         try:
-            made.append(documents.aggregate(document))
+            made.append(documents.parse(document, Aggregate))
         except errors.InvalidRequest as error:
             left_out.append(f'aggregate {row.id}: {error}')
     return made, left_out

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from scheduler_service.compute.placement.client import PLAIN, PlacementClient
 from scheduler_service.model import Request
-from scheduler_service.model.groups import ResourceGroup
+from scheduler_service.model.request import ResourceGroup
 
 
 class Tree(NamedTuple):

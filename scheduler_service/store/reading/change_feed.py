@@ -9,27 +9,24 @@ time, and nothing of the snapshot is certain.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from scheduler_service.columns.build import (
-    with_aggregates,
-    with_hosts,
-)
+from scheduler_service.columns.build import with_aggregates, with_hosts
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable
-from scheduler_service.model import ServerGroup
-from scheduler_service.store import clock, schema
-from scheduler_service.store.connection import ChangeRecord
-from scheduler_service.store.reading import loading, queries, together
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store import clock, rows, schema
+from scheduler_service.store.connection import ChangeRecord, in_chunks
+from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.snapshot import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
@@ -50,6 +47,23 @@ _SINCE = (
     .limit(sa.bindparam('most'))
 )
 _NONE: Mapping[int, str] = MappingProxyType({})
+_CHUNK = 500
+_HOSTS, _OFFERED = schema.hosts.c, schema.inventories.c
+# What changes of a host with every claim.
+_LOADS = sa.select(
+    _HOSTS.id,
+    _HOSTS.host,
+    _HOSTS.node,
+    _HOSTS.num_io_ops,
+    _HOSTS.instances_other,
+    _HOSTS.state,
+).where(rows.among(_HOSTS.id))
+_USES = sa.select(
+    _OFFERED.host_id,
+    _OFFERED.resource_class,
+    _OFFERED.used,
+    _OFFERED.available_least,
+).where(rows.among(_OFFERED.host_id))
 
 
 class HistoryChanged(Exception):
@@ -224,33 +238,34 @@ def _apply(
     """Return the table with everything that was touched read again."""
     instances, groups = touched.instances, touched.groups
     load = sorted({*touched.load} - {*touched.hosts})
-    conn = together.send(
+    conn = _send(
         conn,
         [
-            (queries.BOUND_FOR.some, instances),
-            (queries.INSTANCES.some, instances),
-            (queries.MEMBERS.some, groups),
-            (queries.GROUPS.some, groups),
-            (queries.INSTANCE_COUNTS.some, load),
-            (queries.HOST_LOADS, load),
-            (queries.USES, load),
+            (loading.BOUND_FOR.some, instances),
+            (loading.INSTANCES.some, instances),
+            (loading.MEMBERS.some, groups),
+            (loading.GROUPS.some, groups),
+            (loading.INSTANCE_COUNTS.some, load),
+            (_LOADS, load),
+            (_USES, load),
         ],
     )
     if touched.instances or touched.instances_gone:
-        now = loading.instances(conn, touched.instances)
-        there = {one.uuid for one in now}
-        for one in now:
-            table.put_instance(one.uuid, one)
-        for uuid in {*touched.instances, *touched.instances_gone} - there:
-            table.put_instance(uuid, None)
-    if touched.groups:
-        table = dataclasses.replace(
-            table, groups=_groups(conn, table, touched.groups)
-        )
+        stored = {one.uuid: one for one in loading.instances(conn, instances)}
+        for uuid in {*touched.instances, *touched.instances_gone}:
+            table.put_instance(uuid, stored.get(uuid))
+    if groups:
+        kept = {
+            uuid: group
+            for uuid, group in table.groups.items()
+            if uuid not in set(groups)
+        }
+        kept.update(loading.groups(conn, groups))
+        table = dataclasses.replace(table, groups=kept)
     if touched.hosts or touched.hosts_gone:
-        wanted = {*touched.hosts, *touched.hosts_gone}
-        hosts = loading.hosts(conn, sorted(wanted))
-        table = with_hosts(table, list(hosts.items()), wanted - hosts.keys())
+        changed = {*touched.hosts, *touched.hosts_gone}
+        hosts = loading.hosts(conn, sorted(changed))
+        table = with_hosts(table, list(hosts.items()), changed - hosts.keys())
     if touched.aggregates:
         table = with_aggregates(table, loading.aggregates(conn))
     if load:
@@ -258,38 +273,98 @@ def _apply(
     return table
 
 
-def _groups(
-    conn: Connection, table: HostTable, uuids: list[str]
-) -> dict[str, ServerGroup]:
-    groups = {
-        uuid: group
-        for uuid, group in table.groups.items()
-        if uuid not in set(uuids)
-    }
-    groups.update(loading.groups(conn, uuids))
-    return groups
-
-
 def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
-    used: dict[str, dict[int, int]] = {}
+    """Read again what claims change of hosts."""
+    used: dict[str, dict[int, int]] = {name: {} for name in table.resources}
     numbers: dict[str, dict[int, float]] = {
         'num_instances': {},
         'num_io_ops': {},
         'disk_available_least': {},
         'up': {},
     }
-    for store_id, load in loading.loads(conn, ids).items():
-        row = table.row_of_id(store_id)
-        if row is None:
-            continue
-        for name, amount in load.used.items():
-            if name in table.resources:
-                used.setdefault(name, {})[row] = amount
-        least = load.available_least
-        numbers['num_instances'][row] = load.num_instances
-        numbers['num_io_ops'][row] = load.num_io_ops
-        numbers['up'][row] = load.up
-        numbers['disk_available_least'][row] = (
-            np.nan if least is None else least
-        )
-    table.set_load(used, numbers)
+    for part in in_chunks(ids, _CHUNK):
+        counts = loading.instance_counts(conn, part)
+        row_of: dict[int, int] = {}
+        for host in conn.execute(_LOADS, {'keys': part}):
+            row = table.row_of_id(host.id)
+            if row is None:
+                continue
+            row_of[host.id] = row
+            count = counts.get((host.host, host.node), 0)
+            numbers['num_instances'][row] = host.instances_other + count
+            numbers['num_io_ops'][row] = host.num_io_ops
+            numbers['up'][row] = host.state == 'up'
+            numbers['disk_available_least'][row] = np.nan
+        for host_id, name, amount, least in conn.execute(
+            _USES, {'keys': part}
+        ):
+            row = row_of.get(host_id)
+            if row is None or name not in used:
+                continue
+            used[name][row] = amount
+            if name == 'DISK_GB' and least is not None:
+                numbers['disk_available_least'][row] = least
+    table.set_load({name: use for name, use in used.items() if use}, numbers)
+
+
+def _send(
+    conn: Connection, queries: Sequence[tuple[Any, list[Any]]]
+) -> Connection:
+    """Send queries in one round trip, where that can be.
+
+    PostgreSQL takes them in libpq's pipeline mode. Elsewhere each is sent
+    when it is executed.
+
+    :param conn: in autocommit mode
+    :param queries: statements with the parameter ``keys``, and its values
+    :return: a connection that gives the answers where they are executed, and
+        executes all other queries itself
+    """
+    some = [(query, keys) for query, keys in queries
+            if keys and len(keys) <= _CHUNK]  # fmt: skip
+    if conn.dialect.name != 'postgresql' or len(some) < 2:
+        return conn
+    from psycopg.rows import namedtuple_row
+
+    from scheduler_service.store.postgresql import ARRAY_TYPES
+
+    raw: Any = conn.connection.dbapi_connection
+    cursors = []
+    with raw.pipeline():
+        for query, keys in some:
+            cursor = raw.cursor(row_factory=namedtuple_row)
+            kind = 'int' if isinstance(keys[0], int) else 'text'
+            cursor.execute(
+                _text(query, conn.dialect),
+                {'keys': ARRAY_TYPES[kind](keys)},
+            )
+            cursors.append(cursor)
+    answers = {
+        (id(query), tuple(keys)): cursor.fetchall()
+        for (query, keys), cursor in zip(some, cursors, strict=True)
+    }
+    return cast(Connection, _Answered(conn, answers))
+
+
+@functools.lru_cache(maxsize=32)
+def _text(query: Any, dialect: Any) -> str:
+    """Return a query as psycopg takes it."""
+    return str(query.compile(dialect=dialect))
+
+
+class _Answered:
+    """A connection with answers to some queries."""
+
+    def __init__(
+        self, conn: Connection, answers: Mapping[tuple[int, Any], list[Any]]
+    ) -> None:
+        self._conn = conn
+        self._answers = answers
+
+    def execute(self, query: Any, values: Any = None) -> Any:
+        """Return the rows of a query."""
+        if values and 'keys' in values:
+            answer = self._answers.get((id(query), tuple(values['keys'])))
+            if answer is not None:
+                return answer
+        return self._conn.execute(query, values)

@@ -1,4 +1,4 @@
-"""Reads hosts for lists: a few columns, and no document for each host.
+"""Reads hosts for lists, without a document for each host.
 
 Stateless: any thread may call it with a connection of its own. 50,000 hosts
 take a second; their whole documents would take ten times as long.
@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
+import numpy as np
 from sqlalchemy.engine import Connection
 
-from scheduler_service.model import STANDARD_CLASSES
-from scheduler_service.store import schema
-from scheduler_service.store.reading import loading
-
-_HOSTS = schema.hosts.c
-_OFFERED = schema.inventories.c
-_NOTHING: tuple[dict[str, str], float | None] = ({}, None)
+from scheduler_service.columns.table import HostTable
+from scheduler_service.model import (
+    STANDARD_CLASSES,
+    STANDARD_FIELDS,
+    Aggregate,
+)
+from scheduler_service.store.reading.snapshot import load_hosts
 
 
 class Filter(NamedTuple):
-    """Which hosts are wanted; what is None or empty does not count.
+    """Which hosts to list; what is None or empty does not count.
 
     :ivar zone: name of an availability zone
     :ivar aggregate: id or name
@@ -41,40 +40,13 @@ class Filter(NamedTuple):
     pattern: str | None = None
 
 
-class Membership(NamedTuple):
-    """What aggregates say about a service host.
-
-    :ivar zones: names of its availability zones
-    :ivar aggregates: names of its aggregates
-    :ivar ids: their ids, as text
-    """
-
-    zones: set[str]
-    aggregates: list[str]
-    ids: list[str]
-
-
-def memberships(conn: Connection) -> Callable[[str], Membership]:
-    """Return a function that returns the membership of a service host."""
-    found: dict[str, Membership] = {}
-    for aggregate in loading.aggregates(conn):
-        zones = aggregate.zones
-        for host in aggregate.hosts:
-            of_host = found.setdefault(host, Membership(set(), [], []))
-            of_host.aggregates.append(aggregate.name)
-            of_host.ids.append(str(aggregate.id))
-            of_host.zones.update(zones)
-    none = Membership(set(), [], [])
-    return lambda host: found.get(host, none)
-
-
 def rows(
     conn: Connection,
     wanted: Filter,
     ratio_of: Mapping[str, float],
     default_zone: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the wanted hosts, by their names.
+    """Yield the hosts that a filter accepts, by their names.
 
     ``used`` is the part in use of what may be allocated of the standard
     class that is fullest, in percent.
@@ -82,88 +54,90 @@ def rows(
     :param ratio_of: allocation ratios of hosts without one, by class
     :param default_zone: of hosts whose aggregates have none
     """
-    member = memberships(conn)
-    counts = loading.instance_counts(conn)
-    used = _use(conn, ratio_of)
-    matches = _name_matcher(wanted.pattern)
-    for row in conn.execute(_query(wanted)).all():
-        of_host = member(row.host)
-        zones = of_host.zones or {default_zone}
-        if not matches(row.host) or not _is_member(wanted, zones, of_host):
-            continue
-        texts, percent = used.get(row.id, _NOTHING)
-        instances = row.instances_other + counts.get((row.host, row.node), 0)
+    table = load_hosts(conn)
+    sets = table.coded['aggregate_set']
+    by_id = table.topology.aggregates
+    members = {
+        ids: _Membership.of([by_id[number] for number in sorted(ids)])
+        for ids in sets.values
+    }
+    accepted = sets.mask_where(
+        lambda ids: members[ids].has(wanted, default_zone)
+    )
+    if wanted.pattern:
+        matches = re.compile(fnmatch.translate(wanted.pattern)).match
+        accepted &= table.coded['host'].mask_where(
+            lambda name: matches(name) is not None
+        )
+    for name, value, good in (
+        ('up', wanted.state, 'up'),
+        ('enabled', wanted.status, 'enabled'),
+    ):
+        if value:
+            accepted &= table.number(name) == (value == good)
+    enabled, up = table.number('enabled'), table.number('up')
+    instances = table.number('num_instances')
+    use = [
+        (STANDARD_FIELDS[name][0], table.resources[name])
+        for name in STANDARD_CLASSES
+    ]
+    fullest = _fullest(table, ratio_of).tolist()
+    by_name = sorted(
+        (table.host_at(row), table.node_at(row), row)
+        for row in np.flatnonzero(accepted).tolist()
+    )
+    for host, node, row in by_name:
+        member = members[sets.at(row)]
         yield {
-            'host': row.host,
-            'node': row.node,
-            'zone': ', '.join(sorted(zones)),
-            'status': row.status,
-            'state': row.state,
-            'vcpus': texts.get('VCPU', '0/0'),
-            'memory_mb': texts.get('MEMORY_MB', '0/0'),
-            'local_gb': texts.get('DISK_GB', '0/0'),
-            'used': percent,
-            'instances': instances,
-            'aggregates': of_host.aggregates,
-            'disabled_reason': row.disabled_reason,
+            'host': host,
+            'node': node,
+            'zone': ', '.join(member.zones or [default_zone]),
+            'status': 'enabled' if enabled[row] else 'disabled',
+            'state': 'up' if up[row] else 'down',
+            **{
+                field: f'{offered.used[row]}/{offered.total[row]}'
+                for field, offered in use
+            },
+            'used': None if fullest[row] < 0 else fullest[row],
+            'instances': int(instances[row]),
+            'aggregates': member.names,
+            'disabled_reason': table.coded['disabled_reason'].at(row),
         }
 
 
-def _query(wanted: Filter) -> Any:
-    query = sa.select(
-        _HOSTS.id,
-        _HOSTS.host,
-        _HOSTS.node,
-        _HOSTS.status,
-        _HOSTS.state,
-        _HOSTS.instances_other,
-        _HOSTS.disabled_reason,
-    ).order_by(_HOSTS.host, _HOSTS.node)
-    if wanted.state:
-        query = query.where(_HOSTS.state == wanted.state)
-    if wanted.status:
-        query = query.where(_HOSTS.status == wanted.status)
-    return query
+class _Membership(NamedTuple):
+    """The aggregates of a host, and its availability zones."""
 
+    zones: list[str]
+    names: list[str]
+    ids: list[str]
 
-def _use(
-    conn: Connection, ratio_of: Mapping[str, float]
-) -> Mapping[int, tuple[dict[str, str], float | None]]:
-    """Return use and total by class, and the fullest in percent, by id."""
-    query = sa.select(
-        _OFFERED.host_id,
-        _OFFERED.resource_class,
-        _OFFERED.used,
-        _OFFERED.total,
-        _OFFERED.allocation_ratio,
-    ).where(_OFFERED.resource_class.in_(STANDARD_CLASSES))
-    texts: dict[int, dict[str, str]] = defaultdict(dict)
-    most: dict[int, float] = {}
-    for host_id, name, used, total, ratio in conn.execute(query).all():
-        texts[host_id][name] = f'{used}/{total}'
-        limit = total * (ratio or ratio_of[name])
-        if limit > 0 and used / limit > most.get(host_id, -1.0):
-            most[host_id] = used / limit
-    return {
-        host_id: (
-            found,
-            round(most[host_id] * 100, 1) if host_id in most else None,
+    @classmethod
+    def of(cls, aggregates: Sequence[Aggregate]) -> _Membership:
+        return cls(
+            sorted({zone for one in aggregates for zone in one.zones}),
+            [aggregate.name for aggregate in aggregates],
+            [str(aggregate.id) for aggregate in aggregates],
         )
-        for host_id, found in texts.items()
-    }
+
+    def has(self, wanted: Filter, default_zone: str) -> bool:
+        """Whether it has the zone and the aggregate of a filter."""
+        return (
+            not wanted.zone or wanted.zone in (self.zones or [default_zone])
+        ) and (
+            not wanted.aggregate or wanted.aggregate in self.names + self.ids
+        )
 
 
-def _name_matcher(pattern: str | None) -> Callable[[str], Any]:
-    if not pattern:
-        return lambda name: True
-    return re.compile(fnmatch.translate(pattern)).match
-
-
-def _is_member(wanted: Filter, zones: set[str], member: Membership) -> bool:
-    if wanted.zone and wanted.zone not in zones:
-        return False
-    if not wanted.aggregate:
-        return True
-    return (
-        wanted.aggregate in member.aggregates or wanted.aggregate in member.ids
-    )
+def _fullest(table: HostTable, ratio_of: Mapping[str, float]) -> Any:
+    """Return the use of the fullest class in percent; -1: there is none."""
+    fullest = np.full(len(table), -1.0)
+    for name in STANDARD_CLASSES:
+        offered = table.resources[name]
+        # A ratio of 0 counts as none.
+        ratio = np.where(offered.ratio > 0, offered.ratio, ratio_of[name])
+        limit = offered.total * ratio
+        some = limit > 0
+        percent = 100 * offered.used[some] / limit[some]
+        fullest[some] = np.maximum(fullest[some], percent)
+    return fullest.round(1)

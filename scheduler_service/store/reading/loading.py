@@ -1,12 +1,14 @@
 """Reads entities into documents: all of a kind, or some by their keys.
 
+:func:`export` reads the whole store as an inventory document.
+
 Stateless: any thread may call it with a connection of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,29 +22,114 @@ from scheduler_service.model import (
     Aggregate,
     Host,
     Instance,
+    Inventory,
     Metric,
     Pool,
     Resource,
     ServerGroup,
     UnitLimits,
 )
-from scheduler_service.store import schema
+from scheduler_service.store import rows, schema
 from scheduler_service.store.connection import REVISION, in_chunks
-from scheduler_service.store.reading import queries
 
 _CHUNK = 500
-_NO_DOCUMENT = '{}'
 MAX_UNIT = 2**53
+# Columns of hosts with the names of the document's fields.
+HOST_COLUMNS = (
+    'uuid',
+    'host',
+    'status',
+    'disabled_reason',
+    'state',
+    'hypervisor_type',
+    'hypervisor_version',
+    'host_ip',
+    'cell_uuid',
+    'num_io_ops',
+    'failed_builds',
+)
 
 
-class Load(NamedTuple):
-    """What changes of a host with every claim."""
+class Query(NamedTuple):
+    """A query of all rows of a kind, and of those with some ``keys``."""
 
-    used: dict[str, int]
-    available_least: int | None
-    num_instances: int
-    num_io_ops: int
-    up: bool
+    every: Any
+    some: Any
+
+    def run(self, conn: Connection, keys: Iterable[Any] | None) -> list[Any]:
+        """Return the rows of these keys; None: all rows."""
+        if keys is None:
+            return list(conn.execute(self.every).all())
+        return [
+            row
+            for part in in_chunks(keys, _CHUNK)
+            for row in conn.execute(self.some, {'keys': part})
+        ]
+
+
+def _query(every: Any, column: Any) -> Query:
+    return Query(every, every.where(rows.among(column)))
+
+
+def _counting(names: Any = None) -> Any:
+    """Return the query of instances and moves by host and node.
+
+    :param names: query of the service hosts to count for; None: all
+    """
+    counts = []
+    for table in (schema.instances, schema.moves):
+        counted = sa.select(table.c.host, table.c.node, sa.func.count())
+        if names is not None:
+            counted = counted.where(table.c.host.in_(names))
+        counts.append(counted.group_by(table.c.host, table.c.node))
+    return sa.union_all(*counts)
+
+
+# Made once: to make a query anew takes three times as long as to execute it.
+_HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
+_INVENTORIES = _query(
+    sa.select(schema.inventories), schema.inventories.c.host_id
+)
+_TRAITS = _query(
+    sa.select(schema.traits).order_by(
+        schema.traits.c.host_id, schema.traits.c.name
+    ),
+    schema.traits.c.host_id,
+)
+INSTANCE_COUNTS = Query(
+    _counting(),
+    _counting(
+        sa.select(schema.hosts.c.host).where(rows.among(schema.hosts.c.id))
+    ),
+)
+BOUND_FOR = _query(
+    sa.select(schema.moves.c.instance_uuid, schema.moves.c.host),
+    schema.moves.c.instance_uuid,
+)
+INSTANCES = _query(
+    sa.select(
+        schema.instances.c.uuid,
+        schema.instances.c.host,
+        schema.instances.c.node,
+        schema.instances.c.state,
+        schema.instances.c.project_id,
+        schema.instances.c.document,
+    ),
+    schema.instances.c.uuid,
+)
+MEMBERS = _query(
+    sa.select(schema.server_group_members).order_by(
+        schema.server_group_members.c.group_uuid,
+        schema.server_group_members.c.instance_uuid,
+    ),
+    schema.server_group_members.c.group_uuid,
+)
+GROUPS = _query(
+    sa.select(schema.server_groups).order_by(
+        schema.server_groups.c.name, schema.server_groups.c.uuid
+    ),
+    schema.server_groups.c.uuid,
+)
 
 
 def newest_change(conn: Connection) -> tuple[int, str | None]:
@@ -71,10 +158,23 @@ def hosts(
     :param ids: only these; None: all
     :param reported: use without what claims hold
     """
-    found: dict[int, Host] = {}
-    for part in [None] if ids is None else in_chunks(ids, _CHUNK):
-        found.update(_hosts(conn, part, reported))
-    return dict(sorted(found.items()))
+    keys = None if ids is None else list(ids)
+    listed = _HOSTS.run(conn, keys)
+    offered = _inventories(conn, keys, reported)
+    traits: dict[int, list[str]] = defaultdict(list)
+    for host_id, name in _TRAITS.run(conn, keys):
+        traits[host_id].append(name)
+    counts = {} if reported else instance_counts(conn, keys)
+    documents = {
+        row.id: _host(
+            row,
+            offered[row.id],
+            traits[row.id],
+            counts.get((row.host, row.node), 0),
+        )
+        for row in listed
+    }
+    return dict(sorted(documents.items()))
 
 
 def host_names(conn: Connection) -> set[str]:
@@ -82,52 +182,19 @@ def host_names(conn: Connection) -> set[str]:
     return set(conn.execute(sa.select(schema.hosts.c.host)).scalars())
 
 
-def _hosts(
-    conn: Connection, ids: list[int] | None, reported: bool
-) -> dict[int, Host]:
-    found = queries.HOSTS.run(conn, ids).all()
-    offered = _inventories(conn, ids, reported)
-    named = _traits(conn, ids)
-    counts = {} if reported else instance_counts(conn, ids)
-    return {
-        row.id: _host(
-            row,
-            offered.get(row.id, {}),
-            named.get(row.id, []),
-            row.instances_other + counts.get((row.host, row.node), 0),
-        )
-        for row in found
-    }
-
-
 def _host(
-    row: Any,
-    fields: dict[str, Any],
-    traits: list[str],
-    num_instances: int,
+    row: Any, offered: dict[str, Any], traits: list[str], instances: int
 ) -> Host:
-    extra = {}
-    if row.document != _NO_DOCUMENT:
-        extra = msgspec.json.decode(row.document)
-        if extra.get('metrics'):
-            extra['metrics'] = msgspec.convert(extra['metrics'], list[Metric])
+    nested = msgspec.json.decode(row.document)
+    if nested.get('metrics'):
+        nested['metrics'] = msgspec.convert(nested['metrics'], list[Metric])
     return Host(
-        host=row.host,
+        **{name: getattr(row, name) for name in HOST_COLUMNS},
         hypervisor_hostname=row.node,
-        uuid=row.uuid,
-        status=row.status,
-        disabled_reason=row.disabled_reason,
-        state=row.state,
-        hypervisor_type=row.hypervisor_type,
-        hypervisor_version=row.hypervisor_version,
-        host_ip=row.host_ip,
-        cell_uuid=row.cell_uuid,
-        num_io_ops=row.num_io_ops,
-        failed_builds=row.failed_builds,
-        num_instances=num_instances,
+        num_instances=row.instances_other + instances,
         traits=traits,
-        **fields,
-        **extra,
+        **offered,
+        **nested,
     )
 
 
@@ -135,50 +202,36 @@ def _inventories(
     conn: Connection, ids: list[int] | None, reported: bool
 ) -> dict[int, dict[str, Any]]:
     """Return the fields of host documents that are stored as inventories."""
-    found: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in queries.INVENTORIES.run(conn, ids).all():
-        fields = found[row.host_id]
+    offered: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in _INVENTORIES.run(conn, ids):
+        fields, name = offered[row.host_id], row.resource_class
         used = row.reported if reported else row.used
-        if row.resource_class in STANDARD_FIELDS:
-            total, use, ratio = STANDARD_FIELDS[row.resource_class]
-            fields[total] = row.total
-            fields[use] = used
-            fields[ratio] = row.allocation_ratio
-            if row.resource_class == 'DISK_GB':
-                fields['disk_available_least'] = row.available_least
-            limits = _unit_limits(row)
-            if limits is not None:
-                units = fields.setdefault('units', {})
-                units[row.resource_class] = limits
-        else:
-            fields.setdefault('resources', {})[row.resource_class] = Resource(
+        limits = {
+            'min_unit': row.min_unit,
+            'max_unit': None if row.max_unit == MAX_UNIT else row.max_unit,
+            'step_size': row.step_size,
+        }
+        if name not in STANDARD_FIELDS:
+            fields.setdefault('resources', {})[name] = Resource(
                 total=row.total,
                 used=used,
                 reserved=row.reserved,
-                min_unit=row.min_unit,
-                max_unit=None if row.max_unit == MAX_UNIT else row.max_unit,
-                step_size=row.step_size,
                 allocation_ratio=row.allocation_ratio,
+                **limits,
             )
-    return found
-
-
-def _unit_limits(row: Any) -> UnitLimits | None:
-    """Return the limits of a single allocation; None: there are none."""
-    if (row.min_unit, row.max_unit, row.step_size) == (1, MAX_UNIT, 1):
-        return None
-    return UnitLimits(
-        min_unit=row.min_unit,
-        max_unit=None if row.max_unit == MAX_UNIT else row.max_unit,
-        step_size=row.step_size,
-    )
-
-
-def _traits(conn: Connection, ids: list[int] | None) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = defaultdict(list)
-    for host_id, name in queries.TRAITS.run(conn, ids).all():
-        found[host_id].append(name)
-    return found
+            continue
+        fields.update(
+            zip(
+                STANDARD_FIELDS[name],
+                (row.total, used, row.allocation_ratio),
+                strict=True,
+            )
+        )
+        if name == 'DISK_GB':
+            fields['disk_available_least'] = row.available_least
+        if tuple(limits.values()) != (1, None, 1):
+            fields.setdefault('units', {})[name] = UnitLimits(**limits)
+    return offered
 
 
 def instance_counts(
@@ -188,40 +241,14 @@ def instance_counts(
 
     :param ids: only of these hosts; None: of all
     """
-    found: Counter[tuple[str, str]] = Counter()
-    for host, node, count in queries.INSTANCE_COUNTS.run(conn, ids):
-        found[host, node] += count
-    return found
-
-
-def loads(conn: Connection, ids: Iterable[int]) -> dict[int, Load]:
-    """Return what changes of some hosts with every claim, by store id."""
-    found: dict[int, Load] = {}
-    for part in in_chunks(ids, _CHUNK):
-        found.update(_loads(conn, part))
-    return found
-
-
-def _loads(conn: Connection, ids: list[int]) -> dict[int, Load]:
-    counts = instance_counts(conn, ids)
-    found = {
-        row.id: Load(
-            {},
-            None,
-            row.instances_other + counts.get((row.host, row.node), 0),
-            row.num_io_ops,
-            row.state == 'up',
-        )
-        for row in conn.execute(queries.HOST_LOADS, {'keys': ids})
-    }
-    for host_id, name, used, least in conn.execute(
-        queries.USES, {'keys': ids}
-    ):
-        load = found[host_id]
-        load.used[name] = used
-        if name == 'DISK_GB':
-            found[host_id] = load._replace(available_least=least)
-    return found
+    counts: dict[tuple[str, str], int] = {}
+    for part in [None] if ids is None else in_chunks(ids, _CHUNK):
+        # Nodes of one service host may be in several parts.
+        of_part: Counter[tuple[str, str]] = Counter()
+        for host, node, count in INSTANCE_COUNTS.run(conn, part):
+            of_part[host, node] += count
+        counts.update(of_part)
+    return counts
 
 
 def aggregates(conn: Connection) -> list[Aggregate]:
@@ -267,22 +294,17 @@ def bound_for(
     conn: Connection, uuids: list[str] | None = None
 ) -> dict[str, str]:
     """Return the service hosts that instances move to; None: all."""
-    found: dict[str, str] = {}
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        moves = queries.BOUND_FOR.run(conn, part)
-        found.update((row.instance_uuid, row.host) for row in moves)
-    return found
+    rows = BOUND_FOR.run(conn, uuids)
+    return {row.instance_uuid: row.host for row in rows}
 
 
 def instance_documents(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[tuple[Instance, str]]:
     """Return (instance, state) pairs; None: all of them, by uuid."""
-    found: list[tuple[Instance, str]] = []
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        there = queries.INSTANCES.run(conn, part)
-        found += [(_instance(row), row.state) for row in there]
-    return sorted(found, key=lambda pair: pair[0].uuid)
+    rows = INSTANCES.run(conn, uuids)
+    documents = [(_instance(row), row.state) for row in rows]
+    return sorted(documents, key=lambda pair: pair[0].uuid)
 
 
 def _instance(row: Any) -> Instance:
@@ -300,17 +322,9 @@ def groups(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> dict[str, ServerGroup]:
     """Return server groups with their members by uuid; None: all."""
-    found: dict[str, ServerGroup] = {}
-    for part in [None] if uuids is None else in_chunks(uuids, _CHUNK):
-        found.update(_groups(conn, part))
-    return found
-
-
-def _groups(
-    conn: Connection, uuids: list[str] | None
-) -> Mapping[str, ServerGroup]:
+    keys = None if uuids is None else list(uuids)
     members: dict[str, list[str]] = defaultdict(list)
-    for group, member in queries.MEMBERS.run(conn, uuids):
+    for group, member in MEMBERS.run(conn, keys):
         members[group].append(member)
     return {
         row.uuid: ServerGroup(
@@ -323,7 +337,7 @@ def _groups(
             else {'max_server_per_host': row.max_server_per_host},
             members=members[row.uuid],
         )
-        for row in queries.GROUPS.run(conn, uuids)
+        for row in GROUPS.run(conn, keys)
     }
 
 
@@ -344,3 +358,21 @@ def pools(conn: Connection) -> dict[str, Pool]:
         )
         for row in rows
     }
+
+
+def export(conn: Connection) -> Inventory:
+    """Return an inventory document of everything that is stored."""
+    counts = instance_counts(conn)
+    documents = list(hosts(conn).values())
+    for host in documents:
+        # Stated only where it differs from the number of instances listed.
+        name = host.host, host.hypervisor_hostname
+        if host.num_instances == counts.get(name, 0):
+            host.num_instances = None
+    return Inventory(
+        pools=list(pools(conn).values()),
+        hosts=documents,
+        aggregates=aggregates(conn),
+        instances=[instance for instance, _ in instance_documents(conn)],
+        server_groups=list(groups(conn).values()),
+    )

@@ -16,10 +16,9 @@ from scheduler_service import errors
 from scheduler_service.model import Instance, Request, documents
 from scheduler_service.model.request import Flavor
 from scheduler_service.store import schema
-from scheduler_service.store.connection import in_chunks
 from scheduler_service.store.reading import loading
+from scheduler_service.store.rows import select_in
 
-_CHUNK = 500
 # What is read of a flavor, as far as the host or the caller reported it.
 _FLAVOR = tuple(Flavor.__struct_fields__)
 
@@ -36,23 +35,33 @@ def requests(conn: Connection, host: str) -> list[Request]:
     uuids = list(conn.execute(query.order_by(table.c.uuid)).scalars())
     moving = loading.bound_for(conn, uuids)
     staying = [uuid for uuid in uuids if uuid not in moving]
-    held = _held(conn, staying)
-    groups = _groups(conn, staying)
+    held: dict[str, dict[str, int]] = defaultdict(dict)
+    allocated = schema.allocations
+    for row in select_in(
+        conn, sa.select(allocated), allocated.c.consumer_uuid, staying
+    ):
+        held[row.consumer_uuid][row.resource_class] = row.amount
+    member = schema.server_group_members
+    groups = {
+        row.instance_uuid: row.group_uuid
+        for row in select_in(
+            conn, sa.select(member), member.c.instance_uuid, staying
+        )
+    }
     return [
-        _request(one, held.get(one.uuid), groups.get(one.uuid))
+        _request(one, held[one.uuid], groups.get(one.uuid))
         for one, _ in loading.instance_documents(conn, staying)
     ]
 
 
 def _request(
-    instance: Instance, held: dict[str, int] | None, group: str | None
+    instance: Instance, held: dict[str, int], group: str | None
 ) -> Request:
     flavor = {
         key: value
         for key, value in instance.flavor.items()
         if key in _FLAVOR and value is not None
     }
-    held = held or {}
     for field, name in (
         ('vcpus', 'VCPU'),
         ('memory_mb', 'MEMORY_MB'),
@@ -84,23 +93,3 @@ def _image(instance: Instance) -> dict[str, Any] | None:
     if not isinstance(properties, Mapping):
         return None
     return {'id': instance.image_id, 'properties': dict(properties)}
-
-
-def _held(conn: Connection, uuids: list[str]) -> dict[str, dict[str, int]]:
-    table = schema.allocations
-    found: dict[str, dict[str, int]] = defaultdict(dict)
-    for part in in_chunks(uuids, _CHUNK):
-        query = sa.select(table).where(table.c.consumer_uuid.in_(part))
-        for row in conn.execute(query):
-            found[row.consumer_uuid][row.resource_class] = row.amount
-    return found
-
-
-def _groups(conn: Connection, uuids: list[str]) -> dict[str, str]:
-    table = schema.server_group_members
-    found: dict[str, str] = {}
-    for part in in_chunks(uuids, _CHUNK):
-        query = sa.select(table).where(table.c.instance_uuid.in_(part))
-        for row in conn.execute(query):
-            found[row.instance_uuid] = row.group_uuid
-    return found

@@ -5,7 +5,7 @@ Stateless: any thread may call it with a connection of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -75,8 +75,25 @@ def audit(conn: Connection, fallback: Mapping[str, float]) -> Audit:
             *_wrong_use(conn),
             *_overcommitted(conn, fallback),
             *_orphaned(conn),
-            *_as_findings(_unclaimed(conn, _SHOWN)),
-            *_unallocated_findings(conn),
+            *(
+                Finding(
+                    kind='unclaimed',
+                    host=row.host,
+                    consumer=row.consumer_uuid,
+                    text='holds allocations, but no claim is known',
+                )
+                for row in _unclaimed(conn, _SHOWN)
+            ),
+            *(
+                Finding(
+                    kind='unallocated',
+                    host=row.host,
+                    consumer=row.uuid,
+                    text='is claimed here and has no allocations; '
+                    + _promised(amounts),
+                )
+                for row, amounts in _unallocated(conn)[:_SHOWN]
+            ),
             *_lost_moves(conn),
         ],
     )
@@ -216,7 +233,7 @@ def _orphaned(conn: Connection) -> list[Finding]:
 
 
 def _unclaimed(
-    conn: Connection, limit: int | None, consumers: Any = None
+    conn: Connection, limit: int | None = None, consumers: Any = None
 ) -> list[Any]:
     """Return (consumer, host id, host) of allocations without a claim.
 
@@ -248,18 +265,6 @@ def _unclaimed(
     if consumers is not None:
         query = query.where(held.c.consumer_uuid.in_(consumers))
     return list(conn.execute(query))
-
-
-def _as_findings(unclaimed: Iterable[Any]) -> list[Finding]:
-    return [
-        Finding(
-            kind='unclaimed',
-            host=row.host,
-            consumer=row.consumer_uuid,
-            text='holds allocations, but no claim is known',
-        )
-        for row in unclaimed
-    ]
 
 
 def _unallocated(
@@ -307,19 +312,6 @@ def _unallocated(
     return [(row, one.amounts) for row, one in found if one.amounts != {}]
 
 
-def _unallocated_findings(conn: Connection) -> list[Finding]:
-    return [
-        Finding(
-            kind='unallocated',
-            host=row.host,
-            consumer=row.uuid,
-            text='is claimed here and has no allocations; '
-            + _promised(amounts),
-        )
-        for row, amounts in _unallocated(conn)[:_SHOWN]
-    ]
-
-
 def _promised(amounts: Mapping[str, int] | None) -> str:
     if amounts is None:
         return 'what it was promised is not known: release it'
@@ -361,10 +353,10 @@ def _release_unclaimed(writer: Writer) -> int:
 
     They are looked for again once the rows of their instances are locked.
     """
-    consumers = {row.consumer_uuid for row in _unclaimed(writer.conn, None)}
+    consumers = {row.consumer_uuid for row in _unclaimed(writer.conn)}
     for part in in_chunks(sorted(consumers), _CHUNK):
         lifecycle.lock(writer.conn, part)
-        for row in _unclaimed(writer.conn, None, part):
+        for row in _unclaimed(writer.conn, consumers=part):
             lifecycle.release_allocations(
                 writer,
                 [row.consumer_uuid],

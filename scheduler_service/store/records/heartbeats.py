@@ -78,13 +78,9 @@ def mark_down(writer: Writer, ids: Sequence[int], down_after: float) -> int:
 def mark_up(writer: Writer, hosts: Sequence[str]) -> int:
     """Mark service hosts as up; return how many were down."""
     table = schema.hosts
-    ids: list[int] = []
-    for part in in_chunks(sorted(set(hosts)), _CHUNK):
-        query = sa.select(table.c.id).where(
-            table.c.host.in_(part), table.c.state == 'down'
-        )
-        ids += writer.conn.execute(query).scalars()
-    return _mark(writer, sorted(ids), 'up')
+    query = sa.select(table.c.id).where(table.c.state == 'down')
+    down = rows.select_in(writer.conn, query, table.c.host, {*hosts})
+    return _mark(writer, sorted(row.id for row in down), 'up')
 
 
 def _mark(writer: Writer, ids: Sequence[int], state: str) -> int:

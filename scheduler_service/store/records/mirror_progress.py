@@ -1,7 +1,6 @@
 """How far the compute service has been mirrored into this store, ever.
 
-Stateless: runs on the thread that owns the connection. The row is among the
-counters, so that daemons of an earlier release can use the same tables.
+Stateless: runs on the thread that owns the connection.
 """
 
 from __future__ import annotations
@@ -28,19 +27,10 @@ class Progress(enum.IntEnum):
 
 
 def read(conn: Connection) -> Progress:
-    """Return how far it came.
-
-    A store with mirrored hosts and no record was filled before there was one.
-    """
+    """Return how far it came."""
     table = schema.counters
     query = sa.select(table.c.value).where(table.c.name == _NAME)
-    value = conn.execute(query).scalar()
-    if value is not None:
-        return Progress(value)
-    column = schema.hosts.c.cell_uuid
-    hosts = sa.select(column).where(column.is_not(None)).limit(1)
-    filled = conn.execute(hosts).first() is not None
-    return Progress.CAPACITY if filled else Progress.NOTHING
+    return Progress(conn.execute(query).scalar() or Progress.NOTHING)
 
 
 def record(writer: Writer, progress: Progress) -> None:
@@ -49,9 +39,9 @@ def record(writer: Writer, progress: Progress) -> None:
     :raises DBDuplicateEntry: another daemon made the first record just now
     """
     conn, table = writer.conn, schema.counters
-    reached = max(progress, read(conn))
     mine = table.c.name == _NAME
+    reached = int(max(progress, read(conn)))
     if conn.execute(sa.select(table.c.value).where(mine)).first() is None:
-        conn.execute(table.insert(), {'name': _NAME, 'value': int(reached)})
+        conn.execute(table.insert(), {'name': _NAME, 'value': reached})
     else:
-        conn.execute(sa.update(table).where(mine).values(value=int(reached)))
+        conn.execute(sa.update(table).where(mine).values(value=reached))

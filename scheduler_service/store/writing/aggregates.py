@@ -1,17 +1,22 @@
-"""Rows of host aggregates: added and removed, and those of a host.
+"""Rows of host aggregates, and what operators and other services change.
 
 Stateless: runs on the thread that owns the writing transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from scheduler_service.model import Aggregate
+import msgspec
+import sqlalchemy as sa
+
+from scheduler_service import errors
+from scheduler_service.model import Aggregate, documents
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Writer
+from scheduler_service.store.connection import Writer, next_number
 from scheduler_service.store.reading import loading
-from scheduler_service.store.rows import delete, insert
+from scheduler_service.store.rows import delete, insert, select_in
 
 
 def add(writer: Writer, aggregates: Sequence[Aggregate]) -> None:
@@ -61,3 +66,162 @@ def remove_host(writer: Writer, host: str) -> list[Aggregate]:
         delete(writer.conn, schema.aggregate_hosts.c.host, [host])
         writer.touched.aggregates = True
     return found
+
+
+def create(
+    writer: Writer,
+    name: str,
+    metadata: Mapping[str, str],
+    hosts: Sequence[str] = (),
+) -> Aggregate:
+    """Add an aggregate with the next free id; return it.
+
+    :raises Conflict: the name is taken
+    :raises InvalidInventory: a name is too long, or a number too large
+    """
+    present = loading.aggregates(writer.conn)
+    for one in present:
+        if one.name == name:
+            raise errors.Conflict(f'Aggregate {name} ({one.id}) is there')
+    taken = [one.id for one in present]
+    made = Aggregate(
+        id=max(taken, default=0) + 1,
+        name=name,
+        hosts=list(hosts),
+        metadata=dict(metadata),
+    )
+    add(writer, [documents.check_entity(made)])
+    return made
+
+
+def change(
+    writer: Writer, named: str, edit: Callable[[Aggregate], Aggregate]
+) -> Aggregate:
+    """Replace an aggregate by what *edit* returns; return that.
+
+    :param named: the aggregate's id, name or uuid
+    :raises AggregateNotFound: there is no such aggregate
+    :raises HostNotFound: a host that it gets is not stored
+    :raises Conflict: a host would get into a second availability zone
+    :raises InvalidInventory: a name is too long, or a number too large
+    """
+    # Lock: two changes at once could each see no other zone.
+    next_number(writer.conn, 'host_id', 0)
+    old = _find(writer, named)
+    changed = documents.check_entity(edit(old))
+    _check_stored(writer, {*changed.hosts} - {*old.hosts})
+    _check_zones(writer, old, changed)
+    remove(writer, [changed.id])
+    add(writer, [changed])
+    return changed
+
+
+def _check_stored(writer: Writer, hosts: Iterable[str]) -> None:
+    """Check that there are hosts of all names.
+
+    :raises HostNotFound: with those that are not there
+    """
+    column = schema.hosts.c.host
+    stored = select_in(writer.conn, sa.select(column), column, sorted(hosts))
+    missing = {*hosts} - {row.host for row in stored}
+    if missing:
+        names = ', '.join(sorted(missing))
+        raise errors.HostNotFound(
+            f'There is no host {names}', hosts=sorted(missing)
+        )
+
+
+def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
+    """Check that no host gets into a zone beside that of other aggregates.
+
+    Where other services stored hosts in several zones they stay there.
+
+    :raises Conflict: with the host, and the aggregate that has its zone
+    """
+    zones = set(changed.zones)
+    came = zones - set(old.zones)
+    gains = {
+        host: came if host in old.hosts else zones for host in changed.hosts
+    }
+    others = [
+        one
+        for one in loading.aggregates(writer.conn)
+        if one.id != changed.id and one.zones
+    ]
+    has: dict[str, set[str]] = {}
+    for one in others:
+        for host in gains.keys() & {*one.hosts}:
+            has.setdefault(host, set()).update(one.zones)
+    for host in sorted(has):
+        if gains[host] - has[host]:
+            first = next(one for one in others if host in one.hosts)
+            raise errors.Conflict(
+                f'Host {host} is in availability zone '
+                f'{", ".join(sorted(has[host]))} by aggregate {first.name} '
+                f'({first.id}), and cannot be in '
+                f'{", ".join(sorted(zones))} as well',
+                host=host,
+                aggregate=first.id,
+            )
+
+
+def _find(writer: Writer, named: str) -> Aggregate:
+    """Return an aggregate by its id, name or uuid.
+
+    :raises AggregateNotFound: there is no such aggregate
+    :raises Conflict: several have the name
+    """
+    present = loading.aggregates(writer.conn)
+    for one in present:
+        if named in (str(one.id), one.uuid):
+            return one
+    found = [one for one in present if one.name == named]
+    if not found:
+        raise errors.AggregateNotFound(
+            f'There is no aggregate {named}', aggregate=named
+        )
+    if len(found) > 1:
+        ids = ', '.join(str(one.id) for one in found)
+        raise errors.Conflict(
+            f'Several aggregates are called {named}; give an id: {ids}'
+        )
+    return found[0]
+
+
+def delete_named(writer: Writer, named: str) -> Aggregate:
+    """Remove an aggregate; return it.
+
+    :raises AggregateNotFound: there is no such aggregate
+    """
+    found = _find(writer, named)
+    remove(writer, [found.id])
+    return found
+
+
+def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
+    """Add aggregates, or replace those of the same id; return how many.
+
+    Aggregates that are stored like this already are not written.
+    """
+    # Lock: several daemons may receive the same aggregates.
+    next_number(writer.conn, 'host_id', 0)
+    stored = {one.id: one for one in loading.aggregates(writer.conn)}
+    wanted = {
+        one.id: msgspec.structs.replace(one, hosts=sorted(set(one.hosts)))
+        for one in aggregates
+    }
+    differ = [one for one in wanted.values() if stored.get(one.id) != one]
+    if differ:
+        remove(writer, [one.id for one in differ])
+        add(writer, differ)
+    return len(differ)
+
+
+def set_metadata(one: Aggregate, pairs: Mapping[str, str | None]) -> Aggregate:
+    """Return an aggregate with metadata set, or removed where None.
+
+    :param pairs: key -> new value, None: remove the key
+    """
+    metadata: dict[str, Any] = {**one.metadata, **pairs}
+    kept = {key: value for key, value in metadata.items() if value is not None}
+    return msgspec.structs.replace(one, metadata=kept)

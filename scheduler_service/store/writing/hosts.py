@@ -1,11 +1,14 @@
-"""Rows of hosts, inventories and traits: added, changed and removed.
+"""Rows of hosts, with their inventories and traits, and reports of hosts.
 
-Stateless: runs on the thread that owns the writing transaction.
+Stateless: runs on the thread that owns the writing transaction. A host's
+figures of use count all its instances. Those that hold a claim are counted
+by the claim already, so what they hold is subtracted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,16 +19,44 @@ from scheduler_service import errors
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_FIELDS,
+    Aggregate,
     Host,
+    HostReport,
     Resource,
+    documents,
 )
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.reading.loading import MAX_UNIT
-from scheduler_service.store.rows import delete, insert
+from scheduler_service.store.claims import lifecycle
+from scheduler_service.store.connection import Writer, in_chunks, next_number
+from scheduler_service.store.reading import loading
+from scheduler_service.store.reading.loading import HOST_COLUMNS, MAX_UNIT
+from scheduler_service.store.rows import delete, insert, select_in
+from scheduler_service.store.writing import aggregates
 
 _CHUNK = 500
+_HOSTS, _OFFERED = schema.hosts, schema.inventories
 _encode = msgspec.json.Encoder(order='deterministic').encode
+# Fields that change with every report; no other row depends on them.
+_LOAD_FIELDS = frozenset(
+    (
+        'vcpus_used',
+        'memory_mb_used',
+        'local_gb_used',
+        'disk_available_least',
+        'num_io_ops',
+        'num_instances',
+        'state',
+    )
+)
+_FIGURES = (
+    'total',
+    'reserved',
+    'min_unit',
+    'max_unit',
+    'step_size',
+    'allocation_ratio',
+    'available_least',
+)
 
 
 def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
@@ -33,15 +64,10 @@ def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 
     :param hosts: (store id, document) pairs
     """
-    conn = writer.conn
-    insert(conn, schema.hosts, (_host_row(i, h) for i, h in hosts))
-    offered = (row for i, h in hosts for row in _inventory_rows(i, h))
-    insert(conn, schema.inventories, offered)
-    insert(
-        conn,
-        schema.traits,
-        ({'host_id': i, 'name': t} for i, h in hosts for t in h.traits),
-    )
+    insert(writer.conn, _HOSTS, (_host_row(*pair) for pair in hosts))
+    offered = (row for pair in hosts for row in _inventory_rows(*pair))
+    insert(writer.conn, _OFFERED, offered)
+    _insert_traits(writer.conn, hosts)
     writer.touched.hosts += [store_id for store_id, _ in hosts]
 
 
@@ -50,90 +76,122 @@ def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 
     :param hosts: (store id, document) pairs; ``used`` without the claims
     """
+    if not hosts:
+        return
     conn = writer.conn
-    table = schema.hosts
-    rows = []
-    for store_id, host in hosts:
-        row = _host_row(store_id, host)
-        row['b_id'] = row.pop('id')
-        rows.append(row)
-    named: dict[str, Any] = {
-        column.name: sa.bindparam(column.name)
-        for column in table.c
-        if column.name != 'id'
-    }
-    update = sa.update(table).where(table.c.id == sa.bindparam('b_id'))
-    conn.execute(update.values(named), rows)
+    changed = [_host_row(*pair) for pair in hosts]
+    _update_hosts(conn, changed, [name for name in changed[0] if name != 'id'])
     _change_inventories(conn, hosts)
     ids = [store_id for store_id, _ in hosts]
     delete(conn, schema.traits.c.host_id, ids)
+    _insert_traits(conn, hosts)
+    writer.touched.hosts += ids
+
+
+def _insert_traits(
+    conn: Connection, hosts: Sequence[tuple[int, Host]]
+) -> None:
     insert(
         conn,
         schema.traits,
-        ({'host_id': i, 'name': t} for i, h in hosts for t in h.traits),
+        ({'host_id': i, 'name': t} for i, host in hosts for t in host.traits),
     )
-    writer.touched.hosts += ids
+
+
+def _update_hosts(
+    conn: Connection,
+    changed: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+) -> None:
+    """Write some columns of hosts."""
+    values: dict[str, Any] = {
+        name: sa.bindparam(f'b_{name}') for name in names
+    }
+    conn.execute(
+        sa.update(_HOSTS)
+        .where(_HOSTS.c.id == sa.bindparam('b_id'))
+        .values(values),
+        [_bound(row, ('id', *names)) for row in changed],
+    )
+
+
+def _bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return values as parameters; no column has the name of one."""
+    return {f'b_{name}': row[name] for name in names}
 
 
 def _change_inventories(
     conn: Connection, hosts: Sequence[tuple[int, Host]]
 ) -> None:
-    """Write inventories.
-
-    Use is changed relative to what is stored: claims may change it at the
-    same time.
-    """
-    table = schema.inventories
+    """Write inventories of hosts, and delete what they do not offer."""
+    key = _OFFERED.c.host_id, _OFFERED.c.resource_class
     ids = [store_id for store_id, _ in hosts]
-    stored: set[tuple[int, str]] = set()
-    for part in in_chunks(ids, _CHUNK):
-        query = sa.select(table.c.host_id, table.c.resource_class)
-        found = conn.execute(query.where(table.c.host_id.in_(part)))
-        stored.update((host_id, name) for host_id, name in found)
-    rows = [row for i, h in hosts for row in _inventory_rows(i, h)]
-    keys = {(row['host_id'], row['resource_class']) for row in rows}
-    fresh = [
-        row
-        for row in rows
-        if (row['host_id'], row['resource_class']) not in stored
-    ]
-    insert(conn, table, fresh)
+    stored = {
+        tuple(row) for row in select_in(conn, sa.select(*key), key[0], ids)
+    }
+    offered = {
+        (row['host_id'], row['resource_class']): row
+        for pair in hosts
+        for row in _inventory_rows(*pair)
+    }
+    fresh = [row for name, row in offered.items() if name not in stored]
+    insert(conn, _OFFERED, fresh)
     if fresh:
         # Claims may hold some from when the host offered it before.
+        held = schema.allocations.c
+        amount = sa.select(
+            sa.func.coalesce(sa.func.sum(held.amount), 0)
+        ).where(held.host_id == key[0], held.resource_class == key[1])
         conn.execute(
-            _count_held(),
-            [{'b_host_id': row['host_id'], 'b_class': row['resource_class']}
-             for row in fresh],
-        )  # fmt: skip
-    old = [
-        {f'b_{key}': value for key, value in row.items()}
-        for row in rows
-        if (row['host_id'], row['resource_class']) in stored
-    ]
-    if old:
-        conn.execute(_update_inventory(), old)
-    for host_id, name in stored - keys:
-        conn.execute(
-            sa.delete(table).where(
-                table.c.host_id == host_id, table.c.resource_class == name
-            )
+            _updating_inventory().values(
+                used=_OFFERED.c.used + amount.scalar_subquery()
+            ),
+            [_bound(row, ('host_id', 'resource_class')) for row in fresh],
         )
-
-
-def _count_held() -> Any:
-    """Return the statement that adds what claims hold to use."""
-    table, held = schema.inventories, schema.allocations
-    amount = sa.select(sa.func.coalesce(sa.func.sum(held.c.amount), 0)).where(
-        held.c.host_id == table.c.host_id,
-        held.c.resource_class == table.c.resource_class,
+    _update_inventories(
+        conn,
+        [row for name, row in offered.items() if name in stored],
+        _FIGURES,
     )
-    return (
-        sa.update(table)
-        .where(
-            table.c.host_id == sa.bindparam('b_host_id'),
-            table.c.resource_class == sa.bindparam('b_class'),
+    for host_id, name in stored - offered.keys():
+        conn.execute(
+            sa.delete(_OFFERED).where(key[0] == host_id, key[1] == name)
         )
-        .values(used=table.c.used + amount.scalar_subquery())
+
+
+def _updating_inventory() -> sa.Update:
+    return sa.update(_OFFERED).where(
+        _OFFERED.c.host_id == sa.bindparam('b_host_id'),
+        _OFFERED.c.resource_class == sa.bindparam('b_resource_class'),
+    )
+
+
+def _update_inventories(
+    conn: Connection,
+    changed: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+) -> None:
+    """Write some columns of inventories, and their use.
+
+    Use is changed relative to what is stored: claims may change it at the
+    same time. Rows are locked in the same order by everyone.
+    """
+    if not changed:
+        return
+    table = _OFFERED
+    reported: Any = sa.bindparam('b_reported')
+    key = ('host_id', 'resource_class')
+    conn.execute(
+        # ``used`` before ``reported``: MariaDB assigns from left to right.
+        _updating_inventory().ordered_values(
+            *((table.c[name], sa.bindparam(f'b_{name}')) for name in names),
+            (table.c.used, table.c.used - table.c.reported + reported),
+            (table.c.reported, reported),
+        ),
+        [
+            _bound(row, (*key, *names, 'reported'))
+            for row in sorted(changed, key=lambda row: [row[n] for n in key])
+        ],
     )
 
 
@@ -142,89 +200,28 @@ def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 
     :param hosts: (store id, document) pairs; ``used`` without the claims
     """
-    table = schema.hosts
-    moving: dict[str, Any] = {
-        name: sa.bindparam(name)
-        for name in ('num_io_ops', 'instances_other', 'state')
-    }
+    if not hosts:
+        return
     ordered = sorted(hosts, key=lambda pair: pair[0])
-    update = sa.update(table).where(table.c.id == sa.bindparam('b_id'))
-    writer.conn.execute(
-        update.values(moving),
+    _update_hosts(
+        writer.conn,
         [
             {
-                'b_id': store_id,
+                'id': store_id,
                 'num_io_ops': host.num_io_ops,
                 'instances_other': host.num_instances or 0,
                 'state': host.state,
             }
             for store_id, host in ordered
         ],
+        ('num_io_ops', 'instances_other', 'state'),
     )
-    writer.conn.execute(
-        _update_use(),
-        [
-            {
-                'b_host_id': store_id,
-                'b_resource_class': row['resource_class'],
-                'b_reported': row['reported'],
-                'b_available_least': row['available_least'],
-            }
-            for store_id, host in ordered
-            for row in sorted(
-                _inventory_rows(store_id, host),
-                key=lambda row: str(row['resource_class']),
-            )
-        ],
+    _update_inventories(
+        writer.conn,
+        [row for pair in ordered for row in _inventory_rows(*pair)],
+        ('available_least',),
     )
     writer.touched.load += [store_id for store_id, _ in ordered]
-
-
-def _update_use() -> Any:
-    table = schema.inventories
-    reported: Any = sa.bindparam('b_reported')
-    return (
-        sa.update(table)
-        .where(
-            table.c.host_id == sa.bindparam('b_host_id'),
-            table.c.resource_class == sa.bindparam('b_resource_class'),
-        )
-        .ordered_values(
-            (table.c.available_least, sa.bindparam('b_available_least')),
-            (table.c.used, table.c.used - table.c.reported + reported),
-            (table.c.reported, reported),
-        )
-    )
-
-
-def _update_inventory() -> Any:
-    table = schema.inventories
-    plain: dict[str, Any] = {
-        name: sa.bindparam(f'b_{name}')
-        for name in (
-            'total',
-            'reserved',
-            'min_unit',
-            'max_unit',
-            'step_size',
-            'allocation_ratio',
-            'available_least',
-        )
-    }
-    reported: Any = sa.bindparam('b_reported')
-    return (
-        sa.update(table)
-        .where(
-            table.c.host_id == sa.bindparam('b_host_id'),
-            table.c.resource_class == sa.bindparam('b_resource_class'),
-        )
-        # ``used`` before ``reported``: MariaDB assigns from left to right.
-        .ordered_values(
-            *((table.c[name], value) for name, value in plain.items()),
-            (table.c.used, table.c.used - table.c.reported + reported),
-            (table.c.reported, reported),
-        )
-    )
 
 
 def remove(writer: Writer, ids: Sequence[int]) -> None:
@@ -233,89 +230,109 @@ def remove(writer: Writer, ids: Sequence[int]) -> None:
     :raises Conflict: one still holds some; the transaction has to be rolled
         back
     """
-    if not ids:
-        return
-    conn = writer.conn
+    conn, held = writer.conn, schema.allocations.c
     # First what claims lock: no more can be made on these hosts.
-    delete(conn, schema.inventories.c.host_id, ids)
-    for part in in_chunks(ids, _CHUNK):
-        held = schema.allocations
-        busy = conn.execute(
-            sa.select(
-                schema.hosts.c.host,
-                sa.func.count(sa.distinct(held.c.consumer_uuid)),
-            )
-            .join(held, held.c.host_id == schema.hosts.c.id)
-            .where(schema.hosts.c.id.in_(part))
-            .group_by(schema.hosts.c.host)
-        ).first()
-        if busy is not None:
-            raise errors.Conflict(
-                f'Host {busy[0]} still holds the claims of {busy[1]} '
-                'instances: release them first',
-                host=busy[0],
-                claims=busy[1],
-            )
-    _forget_refusals(conn, ids)
+    delete(conn, _OFFERED.c.host_id, ids)
+    busy = (
+        sa.select(
+            _HOSTS.c.host, sa.func.count(sa.distinct(held.consumer_uuid))
+        )
+        .join(schema.allocations, held.host_id == _HOSTS.c.id)
+        .group_by(_HOSTS.c.host)
+    )
+    for host, claims in select_in(conn, busy, _HOSTS.c.id, ids):
+        raise errors.Conflict(
+            f'Host {host} still holds the claims of {claims} instances: '
+            'release them first',
+            host=host,
+            claims=claims,
+        )
+    names = select_in(conn, sa.select(_HOSTS.c.host), _HOSTS.c.id, ids)
+    delete(conn, schema.refused_reports.c.host, [row.host for row in names])
     delete(conn, schema.traits.c.host_id, ids)
-    delete(conn, schema.hosts.c.id, ids)
+    delete(conn, _HOSTS.c.id, ids)
     writer.touched.hosts_gone += ids
 
 
-def _forget_refusals(conn: Connection, ids: Sequence[int]) -> None:
-    """Delete which reports of hosts were refused."""
-    refused, hosts = schema.refused_reports, schema.hosts
-    for part in in_chunks(ids, _CHUNK):
-        names = sa.select(hosts.c.host).where(hosts.c.id.in_(part))
-        conn.execute(sa.delete(refused).where(refused.c.host.in_(names)))
+def set_status(
+    writer: Writer, host: str, enabled: bool, reason: str | None = None
+) -> int:
+    """Enable or disable all nodes of a service host; return how many.
+
+    :raises HostNotFound: there is no such host
+    :raises InvalidRequest: the reason is too long
+    """
+    documents.host_report({'host': host, 'disabled_reason': reason})
+    ids = _nodes_of(writer.conn, host)
+    writer.conn.execute(
+        sa.update(_HOSTS)
+        .where(_HOSTS.c.id.in_(ids))
+        .values(
+            status='enabled' if enabled else 'disabled',
+            disabled_reason=None if enabled else reason,
+        )
+    )
+    writer.touched.hosts += ids
+    return len(ids)
+
+
+def remove_service_host(writer: Writer, host: str) -> list[Aggregate]:
+    """Remove all nodes of a service host, and it from its aggregates.
+
+    :return: those aggregates, as they were
+    :raises HostNotFound: there is no such host
+    :raises Conflict: one of them still holds claims
+    """
+    # Lock: it could join an aggregate meanwhile.
+    next_number(writer.conn, 'host_id', 0)
+    remove(writer, _nodes_of(writer.conn, host))
+    return aggregates.remove_host(writer, host)
+
+
+def _nodes_of(conn: Connection, host: str) -> list[int]:
+    """Return the ids of a service host's nodes.
+
+    :raises HostNotFound: there is no such host
+    """
+    query = sa.select(_HOSTS.c.id).where(_HOSTS.c.host == host)
+    ids = list(conn.execute(query).scalars())
+    if not ids:
+        raise errors.HostNotFound(f'There is no host {host}', host=host)
+    return ids
 
 
 def _host_row(store_id: int, host: Host) -> dict[str, Any]:
-    extra = {
+    nested = {
         name: value
         for name in NESTED_FIELDS
         if (value := getattr(host, name)) not in ([], {})
     }
     return {
+        **{name: getattr(host, name) for name in HOST_COLUMNS},
         'id': store_id,
-        'uuid': host.uuid,
-        'host': host.host,
         'node': host.hypervisor_hostname,
-        'status': host.status,
-        'disabled_reason': host.disabled_reason,
-        'state': host.state,
-        'hypervisor_type': host.hypervisor_type,
-        'hypervisor_version': host.hypervisor_version,
-        'host_ip': host.host_ip,
-        'cell_uuid': host.cell_uuid,
-        'num_io_ops': host.num_io_ops,
-        'failed_builds': host.failed_builds,
         'instances_other': host.num_instances or 0,
-        'document': _encode(extra).decode(),
+        'document': _encode(nested).decode(),
     }
 
 
-def _inventory_rows(store_id: int, host: Host) -> Iterable[dict[str, Any]]:
+def _inventory_rows(store_id: int, host: Host) -> Iterator[dict[str, Any]]:
     for name, (total, used, ratio) in STANDARD_FIELDS.items():
+        offer = Resource(
+            total=getattr(host, total),
+            used=getattr(host, used),
+            **(
+                msgspec.structs.asdict(host.units[name])
+                if name in host.units
+                else {}
+            ),
+        )
+        least = host.disk_available_least if name == 'DISK_GB' else None
         yield _inventory_row(
-            store_id,
-            name,
-            _standard(host, name, getattr(host, total), getattr(host, used)),
-            ratio=getattr(host, ratio),
-            least=host.disk_available_least if name == 'DISK_GB' else None,
+            store_id, name, offer, getattr(host, ratio), least
         )
     for name, offer in host.resources.items():
         yield _inventory_row(store_id, name, offer, offer.allocation_ratio)
-
-
-def _standard(host: Host, name: str, total: int, used: int) -> Resource:
-    offer = Resource(total=total, used=used)
-    limits = host.units.get(name)
-    if limits is not None:
-        offer.min_unit = limits.min_unit
-        offer.max_unit = limits.max_unit
-        offer.step_size = limits.step_size
-    return offer
 
 
 def _inventory_row(
@@ -338,3 +355,141 @@ def _inventory_row(
         'reported': offer.used,
         'available_least': least,
     }
+
+
+class _Held(msgspec.Struct):
+    """What claims hold of one host.
+
+    :ivar counted: resource class -> what the host's own figures include
+    :ivar coming: resource class -> what they do not include yet
+    :ivar instances: how many instances of the host are in the store
+    """
+
+    counted: Counter[str] = msgspec.field(default_factory=Counter)
+    coming: Counter[str] = msgspec.field(default_factory=Counter)
+    instances: int = 0
+
+
+def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
+    """Write what hosts report; hosts that are not known yet are added.
+
+    :return: how many hosts were ``added``, ``changed`` and the ``same``
+    """
+    conn = writer.conn
+    by_key = {(one.host, one.node): one for one in reports}
+    listed = {
+        uuid: one.host for one in reports for uuid in one.instances or ()
+    }
+    if listed:
+        lifecycle.confirm(writer, listed)
+    ids = _ids(conn, by_key)
+    if len(ids) < len(by_key):
+        # Lock: concurrent reports may add the same hosts.
+        next_number(conn, 'host_id', 0)
+        ids = _ids(conn, by_key)
+    new = [one.as_host() for key, one in by_key.items() if key not in ids]
+    if new:
+        last = next_number(conn, 'host_id', len(new))
+        add(writer, list(enumerate(new, last - len(new) + 1)))
+    by_id = {store_id: by_key[key] for key, store_id in ids.items()}
+    stored = loading.hosts(conn, by_id, reported=True)
+    held = _held(conn, by_id)
+    load: list[tuple[int, Host]] = []
+    whole: list[tuple[int, Host]] = []
+    for store_id, host in stored.items():
+        changes = by_id[store_id].changes
+        reported = _as_stored(host, changes, held[store_id])
+        if reported != host:
+            only_load = changes.keys() <= _LOAD_FIELDS
+            (load if only_load else whole).append((store_id, reported))
+    change(writer, whole)
+    change_load(writer, load)
+    changed = len(load) + len(whole)
+    return {
+        'added': len(new),
+        'changed': changed,
+        'same': len(stored) - changed,
+    }
+
+
+def _ids(
+    conn: Connection, keys: Mapping[tuple[str, str], Any]
+) -> dict[tuple[str, str], int]:
+    """Return the store ids of those (host, node) pairs that are stored."""
+    query = sa.select(_HOSTS.c.id, _HOSTS.c.host, _HOSTS.c.node)
+    names = sorted({host for host, _ in keys})
+    return {
+        (row.host, row.node): row.id
+        for row in select_in(conn, query, _HOSTS.c.host, names)
+        if (row.host, row.node) in keys
+    }
+
+
+def _held(
+    conn: Connection, reports: Mapping[int, HostReport]
+) -> dict[int, _Held]:
+    """Return what claims hold of hosts, by host id."""
+    totals: dict[int, _Held] = defaultdict(_Held)
+    held, inst = schema.allocations, schema.instances
+    for part in in_chunks(reports, _CHUNK):
+        query = (
+            sa.select(held, inst.c.state, inst.c.host, _HOSTS.c.host)
+            .join(_HOSTS, _HOSTS.c.id == held.c.host_id)
+            .outerjoin(inst, inst.c.uuid == held.c.consumer_uuid)
+            .where(held.c.host_id.in_(part))
+        )
+        for uuid, host_id, name, amount, state, host, own in conn.execute(
+            query
+        ):
+            report = reports[host_id]
+            if report.instances is None:
+                included = state == 'confirmed' and host == own
+            else:
+                included = uuid in report.instances
+            included = included or uuid in (report.counted or ())
+            total = totals[host_id]
+            (total.counted if included else total.coming)[name] += amount
+        counted = (
+            sa.select(_HOSTS.c.id, sa.func.count())
+            .join(
+                inst,
+                (inst.c.host == _HOSTS.c.host)
+                & (inst.c.node == _HOSTS.c.node),
+            )
+            .where(_HOSTS.c.id.in_(part), inst.c.state != 'claimed')
+            .group_by(_HOSTS.c.id)
+        )
+        for host_id, count in conn.execute(counted):
+            totals[host_id].instances = count
+    return totals
+
+
+def _as_stored(host: Host, reported: Mapping[str, Any], held: _Held) -> Host:
+    """Return a host's new document, with use that excludes its claims.
+
+    :param host: as stored, with use that excludes its claims
+    :param reported: field -> value
+    """
+    changes: dict[str, Any] = dict(reported)
+    # The uuid is given when a host is added and never changes.
+    changes.pop('uuid', None)
+    for name, (_, used, _ratio) in STANDARD_FIELDS.items():
+        if used in changes:
+            changes[used] = max(changes[used] - held.counted[name], 0)
+    if 'resources' in changes:
+        changes['resources'] = {
+            name: msgspec.structs.replace(
+                offer, used=max(offer.used - held.counted[name], 0)
+            )
+            for name, offer in changes['resources'].items()
+        }
+    if changes.get('disk_available_least') is not None:
+        changes['disk_available_least'] -= held.coming['DISK_GB']
+    if 'num_instances' in changes:
+        stated = changes['num_instances']
+        changes['num_instances'] = (
+            0 if stated is None else stated - held.instances
+        )
+    if 'traits' in changes:
+        changes['traits'] = sorted(set(changes['traits']))
+    return msgspec.structs.replace(host, **changes)

@@ -1,4 +1,4 @@
-"""Rows of instances that hosts report: added, changed and removed.
+"""Rows of instances, and which instances hosts report to have.
 
 Stateless: runs on the thread that owns the writing transaction. Instances
 that are claimed are written in ``claims``.
@@ -6,18 +6,24 @@ that are claimed are written in ``claims``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
-from scheduler_service.store.claims import lifecycle
-from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.rows import delete, document, insert
+from scheduler_service.store.claims import (
+    lifecycle,
+    outcomes,
+    placement_records,
+)
+from scheduler_service.store.connection import Writer
+from scheduler_service.store.reading import loading
+from scheduler_service.store.rows import delete, document, insert, select_in
 
-_CHUNK = 500
+_INSTANCES = schema.instances
 
 
 def add(writer: Writer, instances: Sequence[Instance]) -> None:
@@ -32,7 +38,7 @@ def add(writer: Writer, instances: Sequence[Instance]) -> None:
         }
         for one in instances
     )
-    insert(writer.conn, schema.instances, rows)
+    insert(writer.conn, _INSTANCES, rows)
     writer.touched.instances += [one.uuid for one in instances]
     _touch_load(writer, {one.host for one in instances})
 
@@ -41,17 +47,20 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
     """Write instances that differ."""
     if not instances:
         return
-    table = schema.instances
+    uuids = [one.uuid for one in instances]
     rows = [{**_instance_row(one), 'b_uuid': one.uuid} for one in instances]
     named: dict[str, Any] = {
         name: sa.bindparam(name)
         for name in ('host', 'node', 'project_id', 'document')
     }
-    update = sa.update(table).where(table.c.uuid == sa.bindparam('b_uuid'))
-    hosts = {one.host for one in instances}
-    hosts |= _hosts_of(writer, [one.uuid for one in instances])
-    writer.conn.execute(update.values(named), rows)
-    writer.touched.instances += [one.uuid for one in instances]
+    hosts = {one.host for one in instances} | _hosts_of(writer, uuids)
+    writer.conn.execute(
+        sa.update(_INSTANCES)
+        .where(_INSTANCES.c.uuid == sa.bindparam('b_uuid'))
+        .values(named),
+        rows,
+    )
+    writer.touched.instances += uuids
     _touch_load(writer, hosts)
 
 
@@ -62,30 +71,23 @@ def remove(writer: Writer, uuids: Sequence[str]) -> None:
     """
     locked = lifecycle.lock(writer.conn, uuids)
     uuids = [uuid for uuid, row in locked.items() if row.state == 'reported']
-    if not uuids:
-        return
     hosts = _hosts_of(writer, uuids)
-    delete(writer.conn, schema.instances.c.uuid, uuids)
+    delete(writer.conn, _INSTANCES.c.uuid, uuids)
     writer.touched.instances_gone += uuids
     _touch_load(writer, hosts)
 
 
-def _hosts_of(writer: Writer, uuids: Sequence[str]) -> set[str]:
+def _hosts_of(writer: Writer, uuids: Iterable[str]) -> set[str]:
     """Return the service hosts that instances are on."""
-    table = schema.instances
-    hosts: set[str] = set()
-    for part in in_chunks(uuids, _CHUNK):
-        found = sa.select(table.c.host).where(table.c.uuid.in_(part))
-        hosts.update(writer.conn.execute(found).scalars())
-    return hosts
+    query, column = sa.select(_INSTANCES.c.host), _INSTANCES.c.uuid
+    return {row.host for row in select_in(writer.conn, query, column, uuids)}
 
 
 def _touch_load(writer: Writer, hosts: Iterable[str]) -> None:
     """Record that the instance counts of service hosts changed."""
-    table = schema.hosts
-    for part in in_chunks(hosts, _CHUNK):
-        ids = sa.select(table.c.id).where(table.c.host.in_(part))
-        writer.touched.load += list(writer.conn.execute(ids).scalars())
+    query, column = sa.select(schema.hosts.c.id), schema.hosts.c.host
+    nodes = select_in(writer.conn, query, column, hosts)
+    writer.touched.load += [row.id for row in nodes]
 
 
 def _instance_row(one: Instance) -> dict[str, Any]:
@@ -102,3 +104,104 @@ def _instance_row(one: Instance) -> dict[str, Any]:
         'project_id': one.project_id,
         'document': document(extra),
     }
+
+
+def report(writer: Writer, instances: Sequence[Instance]) -> int:
+    """Write instances that hosts report; return how many changed.
+
+    A claim of the instance on that host is confirmed. An instance that the
+    store has on another host, without a move to this one, is taken to be
+    where it is reported: its allocations are released, and from then on the
+    host's own figures count its use.
+    """
+    newest = {one.uuid: one for one in instances}
+    # One that is claimed after this is not known yet: to add it then fails.
+    known = lifecycle.lock(writer.conn, newest)
+    confirmed = lifecycle.confirm(
+        writer, {uuid: one.host for uuid, one in newest.items()}
+    )
+    if confirmed:
+        placement_records.forget(writer.conn, confirmed)
+    stored = {
+        one.uuid: one
+        for one, _ in loading.instance_documents(writer.conn, known)
+    }
+    _relocate(
+        writer,
+        {
+            uuid: one
+            for uuid, one in newest.items()
+            if uuid in stored and stored[uuid].host != one.host
+        },
+    )
+    differ = [
+        merged
+        for uuid, one in newest.items()
+        if uuid in stored
+        and (merged := _merged(stored[uuid], one)) != stored[uuid]
+    ]
+    new = [one for uuid, one in newest.items() if uuid not in stored]
+    change(writer, differ)
+    add(writer, new)
+    return len({*confirmed, *(one.uuid for one in differ + new)})
+
+
+def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
+    """Apply that a host has these instances and no others.
+
+    An instance that is claimed there and was never reported may still be
+    starting, and stays.
+
+    :return: the instances that this changed
+    """
+    uuid = _INSTANCES.c.uuid
+    query = sa.select(uuid).where(
+        _INSTANCES.c.host == host, _INSTANCES.c.state != 'claimed'
+    )
+    here = set(writer.conn.execute(query).scalars())
+    gone = sorted(here - {*uuids})
+    changed = lifecycle.remove_from_host(
+        writer, host, gone, starting_stay=True
+    )
+    changed += lifecycle.confirm(writer, dict.fromkeys(uuids, host))
+    rows = select_in(writer.conn, sa.select(uuid), uuid, sorted(uuids))
+    absent = {*uuids} - {row.uuid for row in rows}
+    new = [Instance(uuid=each, host=host) for each in absent]
+    add(writer, new)
+    return sorted({*changed, *(one.uuid for one in new)})
+
+
+def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
+    """Release what instances hold on hosts where they are not."""
+    if not astray:
+        return
+    uuids = sorted(astray)
+    placement_records.forget(writer.conn, uuids)
+    lifecycle.drop_moves(writer, uuids)
+    lifecycle.release_allocations(writer, uuids)
+    outcomes.keep_placements(writer, uuids, moving=False)
+    writer.conn.execute(
+        sa.update(_INSTANCES)
+        .where(_INSTANCES.c.uuid.in_(uuids))
+        .values(state='reported', placement=None, idempotency_key=None)
+    )
+
+
+def _merged(stored: Instance, reported: Instance) -> Instance:
+    """Return the report of an instance, completed by what is stored.
+
+    A host that reports a claimed instance need not repeat its request.
+    """
+    kept = {}
+    for name in ('project_id', 'image_id', 'availability_zone'):
+        if getattr(reported, name) is None:
+            kept[name] = getattr(stored, name)
+    for name in ('image_meta', 'flavor'):
+        if not getattr(reported, name):
+            kept[name] = getattr(stored, name)
+    if (
+        reported.host == stored.host
+        and reported.hypervisor_hostname == reported.host
+    ):
+        kept['hypervisor_hostname'] = stored.hypervisor_hostname
+    return msgspec.structs.replace(reported, **kept)

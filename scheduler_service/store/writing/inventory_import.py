@@ -1,4 +1,4 @@
-"""Imports an inventory document into the store.
+"""Imports an inventory document into the store, or compares it.
 
 An :class:`Importer` belongs to the thread that owns its writing transaction.
 Only what differs is written: importing a document again changes nothing.
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from scheduler_service.model import (
     STANDARD_FIELDS,
@@ -28,35 +29,30 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer, in_chunks, next_number
 from scheduler_service.store.reading import loading
-from scheduler_service.store.writing import aggregates as aggregate_rows
-from scheduler_service.store.writing import hosts as host_rows
-from scheduler_service.store.writing import instances as instance_rows
-from scheduler_service.store.writing import pools as pool_rows
-from scheduler_service.store.writing import server_groups
+from scheduler_service.store.rows import select_in
+from scheduler_service.store.writing import (
+    aggregates,
+    hosts,
+    instances,
+    pools,
+    server_groups,
+)
 
 Progress = Callable[[str, int, int], None]
 _MANY = 2000
 
 
-class EntityOps(NamedTuple):
-    """How entities of one kind are added, removed and changed.
+class Changes(NamedTuple):
+    """What an import changes of the entities of one kind.
 
-    :ivar change: gets (what is stored, what is wanted); None: they are
-        removed and added again
+    :ivar kind: the part of the document, such as ``hosts``
+    :ivar differ: (what is stored, what the document has)
     """
 
-    add: Callable[[Writer, Sequence[Any]], None]
-    remove: Callable[[Writer, Sequence[Any]], int]
-    change: Callable[[Writer, Sequence[tuple[Any, Any]]], None] | None = None
-
-
-_ENTITY_OPS: Mapping[str, EntityOps] = {
-    'pools': EntityOps(pool_rows.add, pool_rows.remove),
-    'aggregates': EntityOps(aggregate_rows.add, aggregate_rows.remove),
-    'server_groups': EntityOps(
-        server_groups.add, server_groups.remove, server_groups.change
-    ),
-}
+    kind: str
+    add: Sequence[Any]
+    differ: Sequence[tuple[Any, Any]]
+    gone: Sequence[Any]
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,42 +71,37 @@ class Report:
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         """Return the counts by kind of entity."""
+        names = ('added', 'changed', 'removed', 'same')
         return {
-            kind: {
-                'added': self.added[kind],
-                'changed': self.changed[kind],
-                'removed': self.removed[kind],
-                'same': self.same[kind],
-            }
+            kind: {name: getattr(self, name)[kind] for name in names}
             for kind in Inventory.__struct_fields__
         }
-
-
-def _no_progress(what: str, done: int, total: int) -> None:
-    """Show no progress."""
 
 
 class Importer:
     """One import, in a transaction of the caller.
 
+    :ivar changes: what differs, by kind
     :param replace: remove what the document does not list, except claimed
         instances, and server groups that have instances as members
     :param progress: called with (what, how many are done, how many in all)
+    :param compare: only find what differs; write nothing
     """
 
     def __init__(
         self,
         writer: Writer,
         replace: bool = False,
-        progress: Progress = _no_progress,
+        progress: Progress | None = None,
+        compare: bool = False,
     ) -> None:
         self.writer = writer
-        self.conn = writer.conn
-        self.replace = replace
-        self.progress = progress
-        self.report = Report()
-        # Instances that this import removes.
-        self._gone: set[str] = set()
+        self.changes: list[Changes] = []
+        self._conn = writer.conn
+        self._replace = replace
+        self._progress = progress
+        self._compare = compare
+        self._report = Report()
 
     def run(self, inventory: Inventory) -> Report:
         """Write what differs; return how much that was.
@@ -118,254 +109,271 @@ class Importer:
         :raises Conflict: a host to remove still holds claims
         :raises DBDuplicateEntry: a name or uuid is taken
         """
-        self._hosts(inventory.hosts, inventory.instances)
-        self._instances(inventory.instances)
-        self._entities(
-            'pools', loading.pools(self.conn), inventory.pools, 'id'
-        )
-        stored = {one.id: one for one in loading.aggregates(self.conn)}
-        self._entities('aggregates', stored, inventory.aggregates, 'id')
-        self._groups(inventory.server_groups)
-        if len(self.writer.touched.hosts) > _MANY:
-            self.writer.touched.everything = True
-            self.writer.touched.hosts = []
-            self.writer.touched.instances = []
-        return self.report
+        self._import_hosts(inventory.hosts, inventory.instances)
+        gone = self._import_instances(inventory.instances)
+        self._import('pools', loading.pools(self._conn), inventory.pools, 'id')
+        stored = {one.id: one for one in loading.aggregates(self._conn)}
+        self._import('aggregates', stored, inventory.aggregates, 'id')
+        self._import_groups(inventory.server_groups, gone)
+        touched = self.writer.touched
+        if len(touched.hosts) > _MANY:
+            touched.everything = True
+            touched.hosts, touched.instances = [], []
+        return self._report
 
-    def _groups(self, wanted: Sequence[ServerGroup]) -> None:
-        """Write groups that differ.
+    def _write(self, changes: Changes, ids: dict[Any, int]) -> None:
+        """Write what differs of the entities of one kind.
 
-        Members that hold claims count as wanted: they may have joined since
-        the document was written.
+        :param ids: store ids of hosts by :func:`_name`
         """
-        stored = loading.groups(self.conn)
+        kind, add, differ, gone = changes
+        writer = self.writer
+        if kind == 'hosts':
+            hosts.remove(writer, [ids[_name(host)] for host in gone])
+            self._in_parts(
+                'changed hosts',
+                [(ids[_name(host)], host) for _, host in differ],
+                hosts.change,
+            )
+            last = next_number(self._conn, 'host_id', len(add)) if add else 0
+            numbered = list(enumerate(add, last - len(add) + 1))
+            self._in_parts('hosts', numbered, hosts.add)
+        elif kind == 'instances':
+            instances.remove(writer, [instance.uuid for instance in gone])
+            instances.change(writer, [after for _, after in differ])
+            self._in_parts('instances', add, instances.add)
+        elif kind == 'server_groups':
+            server_groups.change(writer, differ)
+            server_groups.remove(writer, [group.uuid for group in gone])
+            server_groups.add(writer, add)
+        elif add or differ or gone:
+            rows: Any = pools if kind == 'pools' else aggregates
+            old = [*gone, *(before for before, _ in differ)]
+            rows.remove(writer, [entity.id for entity in old])
+            rows.add(writer, [*(after for _, after in differ), *add])
+
+    def _in_parts(
+        self,
+        what: str,
+        entities: Sequence[Any],
+        write: Callable[[Writer, Sequence[Any]], None],
+    ) -> None:
+        done = 0
+        for part in in_chunks(entities, _MANY):
+            write(self.writer, part)
+            done += len(part)
+            if self._progress is not None:
+                self._progress(what, done, len(entities))
+
+    def _apply(
+        self, changes: Changes, total: int, ids: dict[Any, int] | None = None
+    ) -> None:
+        """Count what differs, and write it unless this only compares.
+
+        :param total: how many entities the document has
+        """
+        kind, add, differ, gone = changes
+        self.changes.append(changes)
+        self._report.added[kind] += len(add)
+        self._report.changed[kind] += len(differ)
+        self._report.removed[kind] += len(gone)
+        self._report.same[kind] += total - len(add) - len(differ)
+        if not self._compare:
+            self._write(changes, ids or {})
+
+    def _import(
+        self,
+        kind: str,
+        stored: dict[Any, Any],
+        listed: Sequence[Any],
+        key: str,
+    ) -> None:
+        """Import pools, aggregates or groups.
+
+        :param key: the name of the field that identifies them
+        """
+        new = {getattr(one, key): _sorted(one) for one in listed}
+        old = {name: _sorted(one) for name, one in stored.items()}
+        changes = Changes(
+            kind,
+            [new[k] for k in new if k not in old],
+            [(old[k], new[k]) for k in new if k in old and old[k] != new[k]],
+            [old[k] for k in old if self._replace and k not in new],
+        )
+        self._apply(changes, len(new))
+
+    def _import_groups(
+        self, listed: Sequence[ServerGroup], gone: set[str]
+    ) -> None:
+        """Import server groups.
+
+        Members that hold claims count as listed: they may have joined since
+        the document was written. Groups of which instances are members stay:
+        a request may have made one since then, and without it the next
+        request would break the policy of its members.
+
+        :param gone: instances that this import removes
+        """
+        conn = self._conn
+        stored = loading.groups(conn)
         beside = {
             one.uuid: set(stored[one.uuid].members).difference(one.members)
-            for one in wanted
+            for one in listed
             if one.uuid in stored
         }
         held = server_groups.holding_claims(
-            self.conn, set().union(*beside.values())
+            conn, set().union(*beside.values())
         )
-        kept = [
+        completed = [
             msgspec.structs.replace(
                 one,
                 members=[*one.members, *held & beside.get(one.uuid, set())],
             )
-            for one in wanted
+            for one in listed
         ]
-        self._entities(
-            'server_groups', self._without_kept(stored, wanted), kept, 'uuid'
-        )
+        if self._replace:
+            absent = stored.keys() - {one.uuid for one in listed}
+            if not self._compare:
+                server_groups.lock(conn, absent)
+            stay = server_groups.with_instances(conn, absent, gone)
+            self._report.kept = [stored.pop(uuid) for uuid in sorted(stay)]
+            self._report.same['server_groups'] += len(stay)
+        self._import('server_groups', stored, completed, 'uuid')
 
-    def _without_kept(
-        self, stored: dict[str, ServerGroup], wanted: Sequence[ServerGroup]
-    ) -> dict[str, ServerGroup]:
-        """Return the stored groups, except those that stay as they are.
+    def _import_hosts(
+        self, listed: Sequence[Host], present: Sequence[Instance]
+    ) -> None:
+        """Import hosts.
 
-        A request may have made a group since the document was written.
-        Without it the next request would break the policy of its members.
+        :param present: the instances that the document lists
         """
-        if not self.replace:
-            return stored
-        absent = stored.keys() - {one.uuid for one in wanted}
-        self.lock_groups(absent)
-        stay = server_groups.with_instances(self.conn, absent, self._gone)
-        self.report.kept = [stored[uuid] for uuid in sorted(stay)]
-        self.report.same['server_groups'] += len(stay)
-        return {uuid: stored[uuid] for uuid in stored if uuid not in stay}
-
-    def lock_groups(self, uuids: Iterable[str]) -> None:
-        """See to it that no instance joins these groups before the end."""
-        server_groups.lock(self.conn, uuids)
-
-    def _entities(
-        self,
-        kind: str,
-        stored: dict[Any, Any],
-        wanted: Sequence[Any],
-        key: str,
-    ) -> None:
-        """Write pools, aggregates or groups that differ."""
-        new = {getattr(one, key): _sorted(one) for one in wanted}
-        old = {name: _sorted(one) for name, one in stored.items()}
-        differ = [k for k in new if k in old and old[k] != new[k]]
-        add = [k for k in new if k not in old]
-        gone = [k for k in old if k not in new] if self.replace else []
-        self.write_entities(
-            kind,
-            [new[k] for k in add],
-            [(old[k], new[k]) for k in differ],
-            [old[k] for k in gone],
-            key,
-        )
-        self._count(kind, len(add), len(differ), len(gone), len(new))
-
-    def write_entities(
-        self,
-        kind: str,
-        add: Sequence[Any],
-        differ: Sequence[tuple[Any, Any]],
-        gone: Sequence[Any],
-        key: str,
-    ) -> None:
-        """Write what differs of pools, aggregates or groups.
-
-        :param differ: (what is stored, what is wanted)
-        :param key: the name of the field that identifies them
-        """
-        ops = _ENTITY_OPS[kind]
-        old, new = list(gone), list(add)
-        if ops.change is None:
-            old += [before for before, _ in differ]
-            new = [*(after for _, after in differ), *new]
-        elif differ:
-            ops.change(self.writer, differ)
-        if old:
-            ops.remove(self.writer, [getattr(one, key) for one in old])
-        if new:
-            ops.add(self.writer, new)
-
-    def _count(
-        self, kind: str, added: int, changed: int, removed: int, total: int
-    ) -> None:
-        self.report.added[kind] += added
-        self.report.changed[kind] += changed
-        self.report.removed[kind] += removed
-        self.report.same[kind] += total - added - changed
-
-    def _hosts(
-        self, wanted: Sequence[Host], instances: Sequence[Instance]
-    ) -> None:
-        stored = loading.hosts(self.conn, reported=True)
-        ids = {
-            (host.host, host.hypervisor_hostname): store_id
-            for store_id, host in stored.items()
-        }
-        mine = self._claimed(instances)
-        listed = Counter((i.host, i.hypervisor_hostname) for i in instances)
+        stored = loading.hosts(self._conn, reported=True)
+        ids = {_name(host): number for number, host in stored.items()}
+        claimed = self._claimed(present)
+        counts = Counter(_name(instance) for instance in present)
         add, differ = [], []
-        for host in wanted:
-            name = host.host, host.hypervisor_hostname
-            store_id = ids.get(name)
-            plain = _as_reported(
-                host, mine.get(store_id, {}) if store_id else {}, listed[name]
-            )
-            if store_id is None:
+        for host in listed:
+            name = _name(host)
+            number = ids.get(name)
+            held = {} if number is None else claimed[number]
+            plain = _as_reported(host, held, counts[name])
+            if number is None:
                 add.append(plain)
-            elif stored[store_id] != plain:
-                differ.append((store_id, plain))
-        named = {(h.host, h.hypervisor_hostname) for h in wanted}
-        gone = [ids[name] for name in ids if name not in named]
-        gone = gone if self.replace else []
-        self.write_hosts(stored, add, differ, gone)
-        self._count('hosts', len(add), len(differ), len(gone), len(wanted))
+            elif stored[number] != plain:
+                differ.append((stored[number], plain))
+        gone: list[Host] = []
+        if self._replace:
+            names = {_name(host) for host in listed}
+            gone = [stored[ids[name]] for name in ids if name not in names]
+        self._apply(Changes('hosts', add, differ, gone), len(listed), ids)
 
-    def write_hosts(
-        self,
-        stored: Mapping[int, Host],
-        add: Sequence[Host],
-        differ: Sequence[tuple[int, Host]],
-        gone: Sequence[int],
-    ) -> None:
-        """Write what differs of hosts.
-
-        :param stored: all that are stored, by id
-        :param differ: (id, what is wanted)
-        :param gone: ids
-        """
-        host_rows.remove(self.writer, gone)
-        self._change_hosts(differ)
-        self._add_hosts(add)
-
-    def _claimed(
-        self, instances: Sequence[Instance]
-    ) -> dict[int, dict[str, int]]:
-        """Return what claims of the listed instances hold, by host id."""
+    def _claimed(self, present: Sequence[Instance]) -> dict[int, Counter[str]]:
+        """Return what claims of instances hold, by host id."""
         table = schema.allocations
-        found: dict[int, dict[str, int]] = defaultdict(dict)
-        for part in in_chunks((one.uuid for one in instances), 500):
-            query = sa.select(table).where(table.c.consumer_uuid.in_(part))
-            for row in self.conn.execute(query):
-                held = found[row.host_id]
-                held[row.resource_class] = (
-                    held.get(row.resource_class, 0) + row.amount
-                )
-        return found
+        held: dict[int, Counter[str]] = defaultdict(Counter)
+        uuids = [instance.uuid for instance in present]
+        for row in select_in(
+            self._conn, sa.select(table), table.c.consumer_uuid, uuids
+        ):
+            held[row.host_id][row.resource_class] += row.amount
+        return held
 
-    def _add_hosts(self, hosts: Sequence[Host]) -> None:
-        if not hosts:
-            return
-        last = next_number(self.conn, 'host_id', len(hosts))
-        numbered = list(enumerate(hosts, last - len(hosts) + 1))
-        done = 0
-        for part in in_chunks(numbered, _MANY):
-            host_rows.add(self.writer, part)
-            done += len(part)
-            self.progress('hosts', done, len(hosts))
+    def _import_instances(self, listed: Sequence[Instance]) -> set[str]:
+        """Import instances; return the uuids of those that are removed.
 
-    def _change_hosts(self, hosts: Sequence[tuple[int, Host]]) -> None:
-        done = 0
-        for part in in_chunks(hosts, _MANY):
-            host_rows.change(self.writer, part)
-            done += len(part)
-            self.progress('changed hosts', done, len(hosts))
-
-    def _instances(self, wanted: Sequence[Instance]) -> None:
+        Those that hold claims stay where these are: the document may be
+        older than the claim.
+        """
         stored = {
             one.uuid: (one, state)
-            for one, state in loading.instance_documents(self.conn)
+            for one, state in loading.instance_documents(self._conn)
         }
-        add = [one for one in wanted if one.uuid not in stored]
-        differ = [
+        add = [one for one in listed if one.uuid not in stored]
+        changed = [
             one
-            for one in wanted
+            for one in listed
             if one.uuid in stored and stored[one.uuid][0] != one
         ]
-        named = {one.uuid for one in wanted}
+        names = {one.uuid for one in listed}
         gone = [
-            uuid
-            for uuid, (_, state) in stored.items()
-            if self.replace and uuid not in named and state == 'reported'
-        ]
-        self._gone.update(gone)
-        differ = self._where_claimed(differ)
-        changed = [(stored[one.uuid][0], one) for one in differ]
-        self.write_instances(add, changed, [stored[uuid][0] for uuid in gone])
-        self._count('instances', len(add), len(differ), len(gone), len(wanted))
-
-    def _where_claimed(self, wanted: Sequence[Instance]) -> list[Instance]:
-        """Return instances, those that hold claims where these are.
-
-        The document may be older than the claim.
-        """
-        locked = lifecycle.lock(self.conn, [one.uuid for one in wanted])
-        return [
             one
-            if (row := locked.get(one.uuid)) is None or row.state == 'reported'
-            else msgspec.structs.replace(
-                one, host=row.host, hypervisor_hostname=row.node
-            )
-            for one in wanted
+            for one, state in stored.values()
+            if self._replace and one.uuid not in names and state == 'reported'
         ]
+        locked = lifecycle.lock(self._conn, [one.uuid for one in changed])
+        differ = []
+        for one in changed:
+            row = locked.get(one.uuid)
+            if row is not None and row.state != 'reported':
+                one = msgspec.structs.replace(
+                    one, host=row.host, hypervisor_hostname=row.node
+                )
+            differ.append((stored[one.uuid][0], one))
+        self._apply(Changes('instances', add, differ, gone), len(listed))
+        return {one.uuid for one in gone}
 
-    def write_instances(
-        self,
-        add: Sequence[Instance],
-        differ: Sequence[tuple[Instance, Instance]],
-        gone: Sequence[Instance],
-    ) -> None:
-        """Write what differs of instances.
 
-        :param differ: (what is stored, what is wanted)
-        """
-        instance_rows.remove(self.writer, [one.uuid for one in gone])
-        instance_rows.change(self.writer, [after for _, after in differ])
-        done = 0
-        for part in in_chunks(add, _MANY):
-            instance_rows.add(self.writer, part)
-            done += len(part)
-            self.progress('instances', done, len(add))
+class Difference(NamedTuple):
+    """One field of an entity, or a whole entity.
+
+    :ivar kind: the part of the document, such as ``hosts``
+    :ivar change: ``add``, ``change`` or ``remove``
+    :ivar field: None: the whole entity
+    """
+
+    kind: str
+    name: str
+    change: str
+    field: str | None = None
+    stored: Any = None
+    wanted: Any = None
+
+
+def differences(
+    conn: Connection, inventory: Inventory, replace: bool
+) -> tuple[list[Difference], list[ServerGroup]]:
+    """Return what an import of a document would change, by kind.
+
+    :param replace: as of an import that removes what the document has not
+    :return: (what would change, the groups that would stay all the same)
+    """
+    importer = Importer(Writer(conn), replace, compare=True)
+    report = importer.run(inventory)
+    order = list(Inventory.__struct_fields__)
+    listed = sorted(
+        (each for changes in importer.changes for each in _listed(changes)),
+        key=lambda each: (order.index(each.kind), each.name, each.field or ''),
+    )
+    return listed, report.kept
+
+
+def _listed(changes: Changes) -> Iterator[Difference]:
+    kind = changes.kind
+    for entity in changes.add:
+        yield Difference(kind, _label(entity), 'add')
+    for entity in changes.gone:
+        yield Difference(kind, _label(entity), 'remove')
+    for before, after in changes.differ:
+        for field in after.__struct_fields__:
+            old, new = getattr(before, field), getattr(after, field)
+            if old != new:
+                yield Difference(
+                    kind, _label(after), 'change', field,
+                    msgspec.to_builtins(old), msgspec.to_builtins(new),
+                )  # fmt: skip
+
+
+def _name(entity: Host | Instance) -> tuple[str, str]:
+    """Return the service host and the node of a host or an instance."""
+    return entity.host, entity.hypervisor_hostname
+
+
+def _label(entity: Any) -> str:
+    """Return what an operator calls an entity."""
+    if isinstance(entity, Host):
+        return ' '.join(dict.fromkeys(_name(entity)))
+    name = getattr(entity, 'name', '') or getattr(entity, 'uuid', '')
+    return str(name)
 
 
 def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:

@@ -6,7 +6,6 @@ members in ``claims.batch``, where the policies are checked.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,17 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
+from scheduler_service import errors
 from scheduler_service.model import ServerGroup
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Writer, in_chunks
-from scheduler_service.store.rows import delete, dialect_of, insert
+from scheduler_service.store.reading import loading
+from scheduler_service.store.rows import (
+    delete,
+    dialect_of,
+    insert,
+    select_in,
+)
 
 _CHUNK = 500
 _TABLE = schema.server_groups
@@ -27,14 +33,10 @@ _POLICY = ('policy', 'max_server_per_host')
 
 def add(writer: Writer, groups: Sequence[ServerGroup]) -> None:
     """Add server groups with their members."""
+    insert(writer.conn, _TABLE, (_row(g) for g in groups))
     insert(
         writer.conn,
-        schema.server_groups,
-        (_row(g) for g in groups),
-    )
-    insert(
-        writer.conn,
-        schema.server_group_members,
+        _MEMBERS,
         (
             {'group_uuid': g.uuid, 'instance_uuid': member}
             for g in groups
@@ -87,18 +89,14 @@ def change(
 
 def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
     """Return which of these instances hold a claim, or one to move."""
-    table, moves = schema.instances, schema.moves
-    found: set[str] = set()
-    for part in in_chunks(instances, _CHUNK):
-        claimed = sa.select(table.c.uuid).where(
-            table.c.uuid.in_(part), table.c.state != 'reported'
-        )
-        moving = sa.select(moves.c.instance_uuid).where(
-            moves.c.instance_uuid.in_(part)
-        )
-        found.update(conn.execute(claimed).scalars())
-        found.update(conn.execute(moving).scalars())
-    return found
+    uuids = list(instances)
+    instance, move = schema.instances.c, schema.moves.c.instance_uuid
+    claimed = sa.select(instance.uuid).where(instance.state != 'reported')
+    rows = [
+        *select_in(conn, claimed, instance.uuid, uuids),
+        *select_in(conn, sa.select(move), move, uuids),
+    ]
+    return {uuid for (uuid,) in rows}
 
 
 def lock(conn: Connection, uuids: Iterable[str]) -> None:
@@ -118,24 +116,18 @@ def with_instances(
     :param gone: instances that do not count, except where they move: a move
         holds a claim of its own
     """
-    found: set[str] = set()
     instance, move = schema.instances.c.uuid, schema.moves.c.instance_uuid
-    for part in in_chunks(uuids, _CHUNK):
-        rows = conn.execute(
-            sa.select(_MEMBERS, move.label('moves'))
-            .outerjoin(instance.table, instance == _MEMBERS.c.instance_uuid)
-            .outerjoin(move.table, move == _MEMBERS.c.instance_uuid)
-            .where(
-                _MEMBERS.c.group_uuid.in_(part),
-                sa.or_(instance.is_not(None), move.is_not(None)),
-            )
-        )
-        found.update(
-            row.group_uuid
-            for row in rows
-            if row.moves or row.instance_uuid not in gone
-        )
-    return found
+    query = (
+        sa.select(_MEMBERS, move.label('moves'))
+        .outerjoin(instance.table, instance == _MEMBERS.c.instance_uuid)
+        .outerjoin(move.table, move == _MEMBERS.c.instance_uuid)
+        .where(sa.or_(instance.is_not(None), move.is_not(None)))
+    )
+    return {
+        row.group_uuid
+        for row in select_in(conn, query, _MEMBERS.c.group_uuid, uuids)
+        if row.moves or row.instance_uuid not in gone
+    }
 
 
 def _beside(one: ServerGroup, other: ServerGroup) -> list[str]:
@@ -183,16 +175,14 @@ def _insert_missing(conn: Connection, group: ServerGroup) -> bool:
 
     Another daemon may be about to add it: then this one waits.
     """
-    table = schema.server_groups
     dialect = dialect_of(conn)
     statement: Any
     if dialect == 'mysql':
-        statement = sa.insert(table).prefix_with('IGNORE')
+        statement = sa.insert(_TABLE).prefix_with('IGNORE')
     else:
         of = postgresql if dialect == 'postgresql' else sqlite
-        statement = of.insert(table).on_conflict_do_nothing()
-    found = conn.execute(statement.values(_row(group)))
-    return found.rowcount > 0
+        statement = of.insert(_TABLE).on_conflict_do_nothing()
+    return conn.execute(statement.values(_row(group))).rowcount > 0
 
 
 def _row(group: ServerGroup) -> dict[str, Any]:
@@ -210,19 +200,21 @@ def _join(conn: Connection, joining: Mapping[str, Sequence[str]]) -> bool:
 
     :param joining: group -> instances
     """
-    wanted = {uuid: members for uuid, members in joining.items() if members}
-    if not wanted:
-        return False
-    present = defaultdict(set)
-    for row in conn.execute(
-        sa.select(_MEMBERS).where(_MEMBERS.c.group_uuid.in_(list(wanted)))
-    ):
-        present[row.group_uuid].add(row.instance_uuid)
+    groups = [uuid for uuid, members in joining.items() if members]
+    present = {
+        tuple(row)
+        for row in select_in(
+            conn,
+            sa.select(_MEMBERS.c.group_uuid, _MEMBERS.c.instance_uuid),
+            _MEMBERS.c.group_uuid,
+            groups,
+        )
+    }
     new = [
         {'group_uuid': group, 'instance_uuid': uuid}
-        for group, members in wanted.items()
-        for uuid in dict.fromkeys(members)
-        if uuid not in present[group]
+        for group in groups
+        for uuid in dict.fromkeys(joining[group])
+        if (group, uuid) not in present
     ]
     insert(conn, _MEMBERS, new)
     return bool(new)
@@ -258,7 +250,28 @@ def remove(writer: Writer, uuids: Sequence[str]) -> int:
     The groups' rows go first: this waits for claims that join them, so that
     no membership is left.
     """
-    gone = delete(writer.conn, schema.server_groups.c.uuid, uuids)
-    delete(writer.conn, schema.server_group_members.c.group_uuid, uuids)
+    gone = delete(writer.conn, _TABLE.c.uuid, uuids)
+    delete(writer.conn, _MEMBERS.c.group_uuid, uuids)
     writer.touched.groups += uuids
     return gone
+
+
+def create(writer: Writer, group: ServerGroup) -> None:
+    """Add a server group.
+
+    :raises Conflict: the uuid is taken
+    """
+    if loading.groups(writer.conn, [group.uuid]):
+        raise errors.Conflict(f'Server group {group.uuid} already exists')
+    add(writer, [group])
+
+
+def delete_named(writer: Writer, uuid: str) -> None:
+    """Remove a server group.
+
+    :raises ServerGroupNotFound: there is no such group
+    """
+    if not remove(writer, [uuid]):
+        raise errors.ServerGroupNotFound(
+            f'There is no server group {uuid}', uuid=uuid
+        )

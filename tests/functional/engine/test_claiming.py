@@ -7,7 +7,8 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.store.writing import admin
+from scheduler_service.model import ServerGroup
+from scheduler_service.store.writing import server_groups
 from tests.support.documents import CONTEXT, OWNER, SMALL, STRANGER
 from tests.support.services import hosts_of
 from tests.support.stores import load_snapshot
@@ -56,8 +57,8 @@ def test_an_instance_of_another_project_is_neither_shown_nor_moved(
 def test_a_group_of_another_project_is_not_joined(make_service):
     """Not even one that was stored since the hosts were read."""
     service = make_service()
-    group = admin.ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
-    service.store.write(lambda writer: admin.create_group(writer, group))
+    group = ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
+    service.store.write(lambda writer: server_groups.create(writer, group))
     asked = {'flavor': SMALL, 'instance_group': group.uuid}
     for _ in range(2):
         with pytest.raises(errors.Forbidden, match=group.uuid):

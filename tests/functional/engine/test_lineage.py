@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.store import claims, schema
-from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import hosts as host_rows
 from tests.support.databases import DATABASES, backup
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.stores import (
@@ -60,12 +60,12 @@ class Cache(SnapshotCache):
 
 def disable(store, host, times=1):
     for _ in range(times):
-        store.write(lambda w: admin.set_host_status(w, host, False))
+        store.write(lambda w: host_rows.set_status(w, host, False))
 
 
 def enable(store, host, times=1):
     for _ in range(times):
-        store.write(lambda w: admin.set_host_status(w, host, True))
+        store.write(lambda w: host_rows.set_status(w, host, True))
 
 
 def retried(call):

@@ -12,7 +12,6 @@ from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store
-from scheduler_service.store.writing import instance_reports
 from tests.support.databases import DATABASES, migrated_database
 from tests.support.documents import SMALL
 from tests.support.engines import (
@@ -165,7 +164,7 @@ def test_a_claim_that_a_host_removed_is_not_made_again(store, one, two):
     asked = select([wanted])
     answer = asked.run(one)
     host = answer['placements'][0]['selected']['host']
-    store.write(lambda w: instance_reports.remove(w, {host: [wanted]}))
+    store.write(lambda w: lifecycle.remove_from_host(w, host, [wanted]))
     assert asked.run(two) == answer
     assert claimed(store) == {}
 

@@ -13,9 +13,9 @@ from scheduler_service.kube.node_reader import NodeHost, NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import leases
-from scheduler_service.store.records.leases import LeaseLost
-from scheduler_service.store.writing import admin
+from scheduler_service.store.records import daemons
+from scheduler_service.store.records.daemons import LeaseLost
+from scheduler_service.store.writing import hosts as host_rows
 from tests.support import kube
 from tests.support.databases import DATABASES
 from tests.support.stores import (
@@ -124,7 +124,7 @@ def test_operator_decides_when_a_node_is_disabled_by_both(make_store):
     assert hosts(store)['n1'].disabled_reason.startswith('kubernetes:')
     writer.write(known(node('n1')))
     assert hosts(store)['n1'].status == 'enabled'
-    store.write(lambda w: admin.set_host_status(w, 'n1', False, 'broken'))
+    store.write(lambda w: host_rows.set_status(w, 'n1', False, 'broken'))
     writer.write(known(node('n1', 'b')))
     found = hosts(store)['n1']
     assert (found.status, found.disabled_reason) == ('disabled', 'broken')
@@ -137,7 +137,7 @@ def test_one_of_two_daemons_writes(make_store):
     assert not second.leads()
     first.give_up()
     assert second.leads()
-    store.write(lambda w: leases.give_up(w, 'kubernetes', 'two'))
+    store.write(lambda w: daemons.give_up_lease(w, 'kubernetes', 'two'))
     assert first.leads()
     second._lease._renewed_at = 0.0
     with pytest.raises(LeaseLost):

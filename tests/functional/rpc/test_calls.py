@@ -179,12 +179,10 @@ def test_ping_reports_hosts_and_database_when_ready(service):
 
 
 def test_hosts_are_left_out_soon_when_an_operator_disables_them(service):
-    from scheduler_service.store.writing import admin
+    from scheduler_service.store.writing import hosts as host_rows
 
     service.store.write(
-        lambda writer: admin.set_host_status(
-            writer, 'compute-4', False, 'test'
-        )
+        lambda writer: host_rows.set_status(writer, 'compute-4', False, 'test')
     )
 
     def chosen():

@@ -178,14 +178,14 @@ def test_other_reports_are_written_when_one_cannot_be(
     make_service, monkeypatch
 ):
     service = make_service()
-    write = host_state_writer.host_reports.write
+    write = host_state_writer.host_rows.report
 
     def fails(writer, reports):
         if any(one.host == 'bad' for one in reports):
             raise ValueError('cannot be kept')
         return write(writer, reports)
 
-    monkeypatch.setattr(host_state_writer.host_reports, 'write', fails)
+    monkeypatch.setattr(host_state_writer.host_rows, 'report', fails)
     service.client.cast(
         CONTEXT, 'update_host_state',
         hosts=[{'host': 'good-1'}, {'host': 'bad'}, {'host': 'good-2'}],

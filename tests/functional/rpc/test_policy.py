@@ -7,9 +7,10 @@ import uuid
 import pytest
 
 from scheduler_service import errors, policies
+from scheduler_service.model import ServerGroup
 from scheduler_service.rpc.endpoints import SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
-from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import server_groups
 from tests.support.documents import (
     ADMIN,
     GOLD_POOL,
@@ -253,8 +254,8 @@ def guarded(make_service):
 
 
 def add_group(service, number, project):
-    group = admin.ServerGroup(uuid=number, project_id=project)
-    service.store.write(lambda writer: admin.create_group(writer, group))
+    group = ServerGroup(uuid=number, project_id=project)
+    service.store.write(lambda writer: server_groups.create(writer, group))
 
 
 def test_every_method_has_a_rule_and_is_walked():

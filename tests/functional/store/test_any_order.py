@@ -23,14 +23,12 @@ from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
     change_feed,
-    inventory_export,
-    snapshot_loading,
+    loading,
+    snapshot,
 )
 from scheduler_service.store.records import audit
-from scheduler_service.store.writing import (
-    host_reports,
-    instance_reports,
-)
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
 from tests.support.stores import (
     DEFAULT_RATIOS,
     HOSTS,
@@ -127,17 +125,17 @@ class Verbs(RuleBasedStateMachine):
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def leave(self, consumers, host):
         self.store.write(
-            lambda w: instance_reports.remove(w, {host: consumers})
+            lambda w: lifecycle.remove_from_host(w, host, consumers)
         )
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def seen(self, consumers, host):
         there = [Instance(uuid=one, host=host) for one in consumers]
-        self.store.write(lambda w: instance_reports.put(w, there))
+        self.store.write(lambda w: instance_rows.report(w, there))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def sync(self, consumers, host):
-        self.store.write(lambda w: instance_reports.sync(w, host, consumers))
+        self.store.write(lambda w: instance_rows.sync(w, host, consumers))
 
     @rule(timeout=st.sampled_from([-60, 60]))
     def expire(self, timeout):
@@ -150,7 +148,7 @@ class Verbs(RuleBasedStateMachine):
             'host': host, 'memory_mb_used': use,
             'disk_available_least': least,
         })  # fmt: skip
-        self.store.write(lambda w: host_reports.write(w, [told]))
+        self.store.write(lambda w: host_rows.report(w, [told]))
 
     @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 1024))
     def bring_in(self, host, use):
@@ -163,7 +161,7 @@ class Verbs(RuleBasedStateMachine):
     def export_and_import(self):
         before = held(self.store)
         with self.store.reading() as conn:
-            document = documents.dump(inventory_export.export(conn))
+            document = documents.dump(loading.export(conn))
         import_inventory(self.store, documents.read(document))
         assert held(self.store) == before
 
@@ -183,9 +181,7 @@ class Verbs(RuleBasedStateMachine):
             assert wrong == []
             assert group_hosts(conn)
             self.follower = change_feed.refresh(conn, self.follower)
-            assert_same_snapshot(
-                self.follower, snapshot_loading.load_snapshot(conn)
-            )
+            assert_same_snapshot(self.follower, snapshot.load_snapshot(conn))
 
 
 def held(store: Store) -> set[tuple[str, int, str, int]]:

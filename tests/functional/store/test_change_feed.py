@@ -13,7 +13,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import hosts as host_rows
 from tests.support.stores import (
     FULL_INVENTORY,
     POOL,
@@ -53,7 +53,7 @@ def test_refresh_sees_that_a_host_is_gone_from_its_aggregates(store):
                      'Compute-1'])  # fmt: skip
     import_inventory(store, {**FULL_INVENTORY, 'aggregates': [aggregate]})
     snapshot = load_snapshot(store)
-    left = store.write(lambda w: admin.remove_host(w, 'Compute-1'))
+    left = store.write(lambda w: host_rows.remove_service_host(w, 'Compute-1'))
     assert [one.id for one in left] == [7]
     with store.reading() as conn:
         refreshed = change_feed.refresh(conn, snapshot)

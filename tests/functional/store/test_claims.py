@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.columns.topology import least_number
+from scheduler_service.model import ServerGroup
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import (
     claim_queries,
@@ -17,7 +18,7 @@ from scheduler_service.store.claims import (
     outcomes,
 )
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.writing import admin
+from scheduler_service.store.writing import server_groups
 from tests.support.stores import (
     DEFAULT_RATIOS,
     FULL_INVENTORY,
@@ -191,13 +192,13 @@ def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
     """Nobody checked then whose group it is."""
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
-    group = admin.ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
+    group = ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
     how = {'group': group.uuid, 'known': known}
     if known:
         how['consumer'] = INSTANCE
     # A group that does not exist has no members.
     write_claims(store, new_claim(snapshot, 100, **how, group_owner=None))
-    store.write(lambda writer: admin.create_group(writer, group))
+    store.write(lambda writer: server_groups.create(writer, group))
     before = used_amounts(store)
     how.update(consumer=str(uuid.uuid4()))
     late = new_claim(snapshot, 100, **how, group_owner=None)

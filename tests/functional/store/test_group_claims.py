@@ -22,7 +22,7 @@ from scheduler_service.model import documents
 from scheduler_service.store import claims, schema
 from scheduler_service.store.connection import ChangeRecord, Store, Writer
 from scheduler_service.store.reading import change_feed, loading
-from scheduler_service.store.writing import admin, inventory_import
+from scheduler_service.store.writing import inventory_import, server_groups
 
 pytestmark = pytest.mark.db
 
@@ -347,7 +347,7 @@ def test_no_membership_is_left_of_a_group_that_goes_while_it_is_joined(
     gone = threading.Event()
 
     def remove() -> None:
-        store.write(lambda writer: admin.delete_group(writer, group))
+        store.write(lambda writer: server_groups.delete_named(writer, group))
         gone.set()
 
     removing = threading.Thread(target=remove)

@@ -10,7 +10,7 @@ from scheduler_service.model import documents
 from scheduler_service.store.claims import claim_queries, lifecycle
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.writing import hosts as host_rows
 from tests.support.stores import (
     FULL_INVENTORY,
     assert_same_snapshot,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.db
 
 def report(store: Store, **told: Any) -> dict[str, int]:
     parsed = documents.host_report({'host': 'compute-1', **told})
-    return store.write(lambda w: host_reports.write(w, [parsed]))
+    return store.write(lambda w: host_rows.report(w, [parsed]))
 
 
 def test_confirmed_claim_counts_once_when_its_host_reports_use(store):
@@ -88,7 +88,7 @@ def test_fields_stay_when_a_report_leaves_them_out(store):
 def test_host_is_added_when_it_is_unknown(store):
     import_inventory(store, FULL_INVENTORY)
     parsed = documents.host_report({'host': 'new', 'vcpus': 4})
-    told = store.write(lambda w: host_reports.write(w, [parsed]))
+    told = store.write(lambda w: host_rows.report(w, [parsed]))
     assert told == {'added': 1, 'changed': 0, 'same': 0}
     assert len(load_snapshot(store).hosts) == 3
 

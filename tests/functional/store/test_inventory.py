@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -13,10 +13,9 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.model import ServerGroup, documents
 from scheduler_service.store import claims, schema
-from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.reading import inventory_export, loading
+from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import (
-    inventory_diff,
     inventory_import,
     server_groups,
 )
@@ -48,7 +47,7 @@ HOSTS_AND_GROUP = {
 def test_export_is_the_document_that_was_imported(store):
     import_inventory(store, FULL_INVENTORY)
     with store.reading() as conn:
-        exported = documents.dump(inventory_export.export(conn))
+        exported = documents.dump(loading.export(conn))
     again = documents.inventory(documents.read(exported))
     first, second = again.hosts
     assert (first.host, second.host) == ('compute-1', 'Compute-1')
@@ -104,7 +103,7 @@ def test_a_claim_counts_once_when_exported_and_imported(store):
     import_inventory(store, FULL_INVENTORY)
     write_claims(store, new_claim(load_snapshot(store), 512))
     with store.reading() as conn:
-        exported = inventory_export.export(conn)
+        exported = loading.export(conn)
     import_inventory(store, documents.read(documents.dump(exported)))
     assert used_amounts(store)['MEMORY_MB'] == 1536
 
@@ -205,7 +204,7 @@ def test_a_comparison_keeps_members_that_hold_claims(store):
     claim_apart(store, 0)
     wanted = documents.inventory(HOSTS_AND_GROUP)
     with store.reading() as conn:
-        found, kept = inventory_diff.differences(conn, wanted, replace=True)
+        found, kept = inventory_import.differences(conn, wanted, replace=True)
     assert (found, kept) == ([], [])
 
 
@@ -215,7 +214,7 @@ def test_replace_keeps_groups_that_have_instances_as_members(store):
     before = stored_group(store)
     document = {'hosts': HOSTS_AND_GROUP['hosts']}
     with store.reading() as conn:
-        found, kept = inventory_diff.differences(
+        found, kept = inventory_import.differences(
             conn, documents.inventory(document), replace=True
         )
     assert (found, kept) == ([], [before])
@@ -263,7 +262,7 @@ def test_replace_removes_groups_whose_members_are_no_instances(store):
     })  # fmt: skip
     document = {'hosts': HOSTS_AND_GROUP['hosts']}
     with store.reading() as conn:
-        found, kept = inventory_diff.differences(
+        found, kept = inventory_import.differences(
             conn, documents.inventory(document), replace=True
         )
     assert [one.kind for one in found] == ['instances'] + 3 * ['server_groups']
@@ -272,27 +271,20 @@ def test_replace_removes_groups_whose_members_are_no_instances(store):
     assert report.removed['server_groups'] == 3
 
 
-class Interrupted(inventory_import.Importer):
-    """An import during which an instance joins a group that it has read."""
-
-    joins: Callable[[], Any]
-
-    def lock_groups(self, uuids: Iterable[str]) -> None:
-        """Lock groups after an instance has joined one."""
-        self.joins()
-        super().lock_groups(uuids)
-
-
 # SQLite has one writer at a time.
 @pytest.mark.parametrize('store', ['postgresql', 'mariadb'], indirect=True)
-def test_replace_keeps_a_group_that_is_joined_during_the_import(store):
+def test_replace_keeps_a_group_that_is_joined_during_the_import(
+    store, monkeypatch
+):
     import_inventory(store, HOSTS_AND_GROUP)
-    wanted = documents.inventory({'hosts': HOSTS_AND_GROUP['hosts']})
+    lock = server_groups.lock
 
-    def work(writer: Writer) -> inventory_import.Report:
-        importer = Interrupted(writer, replace=True)
-        importer.joins = lambda: claim_apart(store, 0)
-        return importer.run(wanted)
+    def join_and_lock(conn: Any, uuids: Iterable[str]) -> None:
+        claim_apart(store, 0)
+        lock(conn, uuids)
 
-    assert [one.uuid for one in store.write(work).kept] == [GROUP]
+    monkeypatch.setattr(server_groups, 'lock', join_and_lock)
+    hosts = {'hosts': HOSTS_AND_GROUP['hosts']}
+    report = import_inventory(store, hosts, replace=True)
+    assert [one.uuid for one in report.kept] == [GROUP]
     assert len(stored_group(store).members) == 1

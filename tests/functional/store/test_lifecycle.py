@@ -15,7 +15,7 @@ from scheduler_service.store.claims import (
 )
 from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.reading import change_feed
-from scheduler_service.store.writing import instance_reports
+from scheduler_service.store.writing import instances as instance_rows
 from tests.support.stores import (
     STRICT,
     assert_same_snapshot,
@@ -160,8 +160,9 @@ def test_old_host_is_freed_when_it_reports_the_instance_gone(store):
         store,
         claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
     )
-    gone = {'compute-1': [one.consumer]}
-    assert store.write(lambda w: instance_reports.remove(w, gone))
+    assert store.write(
+        lambda w: lifecycle.remove_from_host(w, 'compute-1', [one.consumer])
+    )
     assert used_memory(store) == [0, 1024]
     placed = load_snapshot(store).hosts.instances.get(one.consumer)
     assert placed is not None
@@ -219,7 +220,7 @@ def test_instance_is_where_it_is_seen_when_claimed_elsewhere(store):
     one = claim_on(snapshot, 0)
     write_claims(store, one)
     here = Instance(uuid=one.consumer, host='compute-2')
-    store.write(lambda w: instance_reports.put(w, [here]))
+    store.write(lambda w: instance_rows.report(w, [here]))
     assert used_memory(store) == [0, 0]
     placed = load_snapshot(store).hosts.instances.get(one.consumer)
     assert placed is not None
@@ -234,9 +235,7 @@ def test_unconfirmed_claims_stay_when_a_host_lists_its_instances(store):
     store.write(lambda w: lifecycle.confirm(w, seen))
     new = str(uuid.uuid4())
     listed = [there.consumer, new]
-    changed = store.write(
-        lambda w: instance_reports.sync(w, 'compute-1', listed)
-    )
+    changed = store.write(lambda w: instance_rows.sync(w, 'compute-1', listed))
     assert changed == sorted([gone.consumer, new])
     index = load_snapshot(store).hosts.instances
     assert {one.uuid for one in index} == {
@@ -263,7 +262,7 @@ def follow(store):
 def test_daemons_learn_that_a_reported_instance_does_not_move(store, follow):
     snapshot = import_two_hosts(store)
     one = Instance(uuid=str(uuid.uuid4()), host='compute-1')
-    store.write(lambda w: instance_reports.put(w, [one]))
+    store.write(lambda w: instance_rows.report(w, [one]))
     write_claims(
         store, claim_on(snapshot, 1, consumer=one.uuid, known=True, move=True)
     )
@@ -280,8 +279,8 @@ def test_daemons_count_the_instances_of_a_host_when_one_is_gone(store, follow):
         Instance(uuid=str(uuid.uuid4()), host=host)
         for host in ('compute-1', 'compute-2')
     )
-    hosts = follow(lambda w: instance_reports.put(w, [here, there]))
+    hosts = follow(lambda w: instance_rows.report(w, [here, there]))
     assert hosts.number('num_instances').tolist() == [1, 1]
-    gone = {'compute-1': [here.uuid]}
-    hosts = follow(lambda w: instance_reports.remove(w, gone))
+    gone = [here.uuid]
+    hosts = follow(lambda w: lifecycle.remove_from_host(w, 'compute-1', gone))
     assert hosts.number('num_instances').tolist() == [0, 1]

@@ -8,7 +8,7 @@ from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import STANDARD_CLASSES, documents
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import host_listing, residents
-from scheduler_service.store.records import decision_search
+from scheduler_service.store.records import decisions as stored_decisions
 from tests.support.databases import DATABASES
 from tests.support.documents import SMALL
 from tests.support.engines import start_engine
@@ -46,8 +46,8 @@ def test_lists_are_read_from_each_database(store):
         hosts = list(
             host_listing.rows(conn, host_listing.Filter(), RATIOS, 'nova')
         )
-        decisions = decision_search.search(
-            conn, decision_search.Filter(since=3600.0, project='p')
+        decisions = stored_decisions.search(
+            conn, stored_decisions.DecisionFilter(since=3600.0, project='p')
         )
         here = residents.requests(conn, 'compute-4')
     assert sorted(one['state'] for one in claims) == ['claimed', 'moving']

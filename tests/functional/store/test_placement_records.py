@@ -13,8 +13,9 @@ from oslo_db import exception as db_exception
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import lifecycle, placement_records
-from scheduler_service.store.records import leases
-from scheduler_service.store.writing import host_reports, instance_reports
+from scheduler_service.store.records import daemons
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
 from tests.support.stores import (
     HOSTS,
@@ -36,18 +37,16 @@ def store(request: Any, make_store: Any) -> Any:
 
 def take_lease(store: Any, holder: str, seconds: float = 60.0) -> bool:
     """Take the lease; return whether the holder has it."""
-    return store.write(lambda w: leases.take(w, 'x', holder, seconds))
+    return store.write(lambda w: daemons.take_lease(w, 'x', holder, seconds))
 
 
 def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(store):
     assert take_lease(store, 'a')
     assert take_lease(store, 'a')
     assert not take_lease(store, 'b')
-    assert store.write(lambda w: leases.holder_of(w, 'x')) == 'a'
-    store.write(lambda w: leases.give_up(w, 'x', 'b'))
+    store.write(lambda w: daemons.give_up_lease(w, 'x', 'b'))
     assert not take_lease(store, 'b')
-    store.write(lambda w: leases.give_up(w, 'x', 'a'))
-    assert store.write(lambda w: leases.holder_of(w, 'x')) is None
+    store.write(lambda w: daemons.give_up_lease(w, 'x', 'a'))
     assert take_lease(store, 'b', 0.2)
     assert not take_lease(store, 'a')
     time.sleep(0.3)
@@ -244,7 +243,7 @@ def test_what_is_made_is_the_compute_services_when_its_instance_is_there(
 ):
     claim = claimed(store)
     store.write(
-        lambda w: instance_reports.put(
+        lambda w: instance_rows.report(
             w, [Instance(uuid=claim.consumer, host=claim.host)]
         )
     )
@@ -287,7 +286,7 @@ def test_a_claim_that_was_made_again_is_not_undone(store):
 def test_an_instance_on_its_host_is_not_ours_any_more(store):
     claim = claimed(store)
     store.write(
-        lambda w: instance_reports.put(
+        lambda w: instance_rows.report(
             w, [Instance(uuid=claim.consumer, host=claim.host)]
         )
     )
@@ -385,7 +384,7 @@ def test_use_that_includes_a_claim_is_not_counted_twice(store):
         one = HostReport(
             claim.host, claim.node, {'memory_mb_used': 3072}, counted=counted
         )
-        store.write(lambda w: host_reports.write(w, [one]))
+        store.write(lambda w: host_rows.report(w, [one]))
         return used_amounts(store)['MEMORY_MB']
 
     assert report(None) == 3072 + 1024

@@ -21,11 +21,8 @@ from scheduler_service.store.claims import (
 )
 from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Store
-from scheduler_service.store.writing import (
-    admin,
-    instance_reports,
-    instances,
-)
+from scheduler_service.store.writing import hosts as host_rows
+from scheduler_service.store.writing import instances as instance_rows
 from tests.support.stores import (
     audit_findings,
     claim_on,
@@ -193,7 +190,7 @@ def test_starting_instance_stays_when_its_host_lists_others(store):
         write_claims(store, one)
 
     before_locking(store, anew)
-    store.write(lambda w: instance_reports.sync(w, 'compute-1', []))
+    store.write(lambda w: instance_rows.sync(w, 'compute-1', []))
     assert claim_state(store, one.consumer) == 'claimed'
     assert audit_findings(store) == []
 
@@ -202,9 +199,9 @@ def test_claim_stays_when_what_was_reported_is_removed(store):
     snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 0, known=True)
     reported = Instance(uuid=one.consumer, host='compute-2')
-    store.write(lambda w: instance_reports.put(w, [reported]))
+    store.write(lambda w: instance_rows.report(w, [reported]))
     before_locking(store, lambda: write_claims(store, one))
-    store.write(lambda w: instances.remove(w, [one.consumer]))
+    store.write(lambda w: instance_rows.remove(w, [one.consumer]))
     assert claim_state(store, one.consumer) == 'claimed'
     assert audit_findings(store) == []
 
@@ -229,7 +226,7 @@ def test_host_stays_when_it_is_claimed_while_it_is_removed(store):
         except Exception as fault:
             lost.append(fault)
 
-    store.write(lambda w: admin.remove_host(w, 'compute-1'))
+    store.write(lambda w: host_rows.remove_service_host(w, 'compute-1'))
     lost[0].join(10)
     assert len(lost) == 2
     assert audit_findings(store) == []

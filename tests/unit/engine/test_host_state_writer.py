@@ -19,7 +19,7 @@ from scheduler_service.engine.host_state_writer import (
     HostStateWriterOptions,
     UpdateInstances,
 )
-from scheduler_service.model import documents
+from scheduler_service.model import Instance, documents
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import refused_reports
@@ -65,8 +65,8 @@ def instances(store: Store) -> dict[str, str]:
 def update(host: str, instance: str) -> UpdateInstances:
     return UpdateInstances(
         instances=[
-            documents.instance(
-                {'uuid': instance, 'host': host, 'flavor': FLAVOR}
+            documents.parse(
+                {'uuid': instance, 'host': host, 'flavor': FLAVOR}, Instance
             )
         ]
     )

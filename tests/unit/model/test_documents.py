@@ -25,7 +25,7 @@ def test_text_is_refused_with_its_place_when_no_database_holds_it(bad):
     with pytest.raises(errors.InvalidInventory, match=r'^hosts\[1\]\.host: '):
         documents.inventory(hosts)
     with pytest.raises(errors.InvalidInventory, match=r'^host: '):
-        documents.parse_as({'host': bad}, Host)
+        documents.parse({'host': bad}, Host, errors.InvalidInventory)
     with pytest.raises(errors.InvalidRequest, match=r'^project_id: '):
         documents.request({'project_id': bad})
     with pytest.raises(errors.InvalidRequest, match=r'^scheduler_hints: '):

@@ -21,7 +21,10 @@ UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
             {'hosts': [{'host': 'a', 'memory_mb': -1}]},
             'hosts[0].memory_mb: expected an integer >= 0, got -1',
         ),
-        ({'hosts': [{'host': 'a', 'cpus': 1}]}, 'hosts[0].cpus: unknown key'),
+        (
+            {'hosts': [{'host': 'a', 'cpus': 1}]},
+            'hosts[0].cpus: unknown key; is vcpus meant?',
+        ),
         ({'hosts': [{}]}, 'hosts[0].host: required, but absent'),
         (
             {'hosts': [{'host': 'a', 'state': 'x'}]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from scheduler_service.engine.ports import EmbeddedClaimer
 
 from scheduler_service import errors
 from scheduler_service.model import documents
@@ -215,3 +216,48 @@ def test_parts_that_cannot_be_are_refused(document, place):
 def test_refusal_of_a_fraction_names_the_least_integer(document, text):
     with pytest.raises(errors.InvalidRequest, match=text):
         documents.request(document)
+
+
+def request_of_groups(**fields):
+    return documents.request({'flavor': {'vcpus': 2}, **fields})
+
+
+def test_resources_of_groups_count_for_the_host():
+    made = request_of_groups(
+        resource_groups=[
+            {'suffix': '1', 'resources': {'VGPU': 1, 'VCPU': 1}},
+            {'suffix': '2', 'resources': {'VGPU': 2}},
+        ]
+    )
+    assert made.own_resources == {'VCPU': 2}
+    assert made.resources == {'VCPU': 3, 'VGPU': 3}
+
+
+@pytest.mark.parametrize(
+    ('fields', 'words'),
+    [
+        (
+            {'resource_groups': [{'suffix': '1'}, {'suffix': '1'}]},
+            'different suffixes',
+        ),
+        ({'same_subtree': [['1']]}, 'no group 1'),
+        ({'resource_groups': [{'suffix': 'a b'}]}, 'suffix'),
+        (
+            {'resource_groups': [{'suffix': '1', 'resources': {'X': -1}}]},
+            'resources',
+        ),
+        ({'group_policy': 'x'}, 'group_policy'),
+    ],
+)
+def test_groups_that_say_nothing_sensible_are_refused(fields, words):
+    with pytest.raises(errors.InvalidRequest, match=words):
+        request_of_groups(**fields)
+
+
+def test_claims_without_the_placement_service_have_no_groups():
+    claimer = EmbeddedClaimer()
+    claimer.check(request_of_groups())
+    with pytest.raises(errors.InvalidRequest, match='group port-1'):
+        claimer.check(
+            request_of_groups(resource_groups=[{'suffix': 'port-1'}])
+        )

@@ -8,7 +8,7 @@ import sys
 # Types are worked out once in a process, so each try has one of its own.
 TRIES = """
 import os, sys, threading
-from scheduler_service.model import documents
+from scheduler_service.model import Instance, documents
 from scheduler_service.rpc.endpoints import _SelectArgs
 documents.prepare()
 sys.setswitchinterval(1e-6)
@@ -19,8 +19,8 @@ HOST = {
 def run(barrier):
     barrier.wait()
     documents.host_report(HOST)
-    documents.instance(
-        {'uuid': '11111111-2222-4333-8444-555555555555', 'host': 'a'}
+    documents.parse(
+        {'uuid': '11111111-2222-4333-8444-555555555555', 'host': 'a'}, Instance
     )
     documents.request({'flavor': {'vcpus': 1}})
     documents.arguments({'request': {}}, _SelectArgs)

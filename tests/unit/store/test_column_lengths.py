@@ -8,7 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.model import Pool, ServerGroup, documents
+from scheduler_service.model import (
+    Aggregate,
+    Instance,
+    Pool,
+    ServerGroup,
+    documents,
+)
 from scheduler_service.model.limits import TEXT_LENGTH
 from scheduler_service.rpc.context import credentials
 from scheduler_service.rpc.incoming import stored_id
@@ -56,28 +62,28 @@ OURS = {
 }
 
 
+def parser(kind):
+    return lambda document: documents.parse(document, kind)
+
+
 def host(**fields):
     return documents.host_report, {'host': 'a', **fields}
 
 
 def aggregate(**fields):
-    return documents.aggregate, {'id': 1, **fields}
+    return parser(Aggregate), {'id': 1, **fields}
 
 
 def instance(**fields):
-    return documents.instance, {'uuid': UUID, 'host': 'a', **fields}
+    return parser(Instance), {'uuid': UUID, 'host': 'a', **fields}
 
 
 def group(**fields):
-    return lambda one: documents.parse_as(one, ServerGroup), {
-        'uuid': UUID, **fields,
-    }  # fmt: skip
+    return parser(ServerGroup), {'uuid': UUID, **fields}
 
 
 def pool(**fields):
-    return lambda one: documents.parse_as(one, Pool), {
-        'id': UUID, 'name': 'a', **fields,
-    }  # fmt: skip
+    return parser(Pool), {'id': UUID, 'name': 'a', **fields}
 
 
 def request(**fields):

@@ -1,16 +1,20 @@
-"""Reads all hosts straight into columns, without a document for each host.
+"""Loads everything that a decision depends on, straight into columns.
 
-A :class:`HostReader` belongs to the thread that loads. Rows are read in parts
-of some ten thousand hosts, and each column of a part becomes an array at once,
-so that memory stays low and 100,000 hosts take about a second.
+Rows are read in parts of some ten thousand, and each column of a part becomes
+an array at once, so that memory stays low and 100,000 hosts take about a
+second. The table is the same as
+:func:`~scheduler_service.columns.build.build_table` makes of documents. Any
+thread may load with a connection of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import itertools
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,19 +23,27 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.columns.build import assemble, image_properties
 from scheduler_service.columns.dictionary import DictionaryColumn
-from scheduler_service.columns.table import ResourceColumns
-from scheduler_service.model import NESTED_FIELDS, STANDARD_CLASSES, Host
-from scheduler_service.store import schema
-from scheduler_service.store.reading.instance_loading import (
-    InstanceCounts,
-    shared,
+from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import HostTable, ResourceColumns
+from scheduler_service.model import (
+    NESTED_FIELDS,
+    STANDARD_CLASSES,
+    Aggregate,
+    Host,
+    ServerGroup,
 )
+from scheduler_service.store import schema
+from scheduler_service.store.reading import loading
 from scheduler_service.store.reading.loading import MAX_UNIT
+from scheduler_service.store.sessions import reading_whole_tables
 
 _PART = 25_000
 _HOSTS = schema.hosts.c
 _INVENTORIES = schema.inventories.c
+_INSTANCES = schema.instances.c
 _ENCODED = (
     'host',
     'node',
@@ -52,19 +64,30 @@ _SELECT_HOSTS = (
     .order_by(_HOSTS.id)
     .limit(sa.bindparam('part'))
 )
-_SELECT_STANDARD = sa.select(
-    _INVENTORIES.host_id,
-    _INVENTORIES.resource_class,
-    _INVENTORIES.total,
-    _INVENTORIES.used,
-    _INVENTORIES.allocation_ratio,
-    _INVENTORIES.available_least,
-).where(
-    _INVENTORIES.host_id > sa.bindparam('after'),
-    _INVENTORIES.host_id <= sa.bindparam('last'),
-    _INVENTORIES.resource_class.in_(STANDARD_CLASSES),
-)
-_CUSTOM_FIELDS = (
+
+
+def _of_part(columns: Sequence[Any], *where: Any) -> Any:
+    """Return the query of rows that belong to the hosts of a part.
+
+    :param columns: the first one is the host's id
+    """
+    return sa.select(*columns).where(
+        columns[0] > sa.bindparam('after'),
+        columns[0] <= sa.bindparam('last'),
+        *where,
+    )
+
+
+_IS_STANDARD = _INVENTORIES.resource_class.in_(STANDARD_CLASSES)
+_STANDARD_FIELDS = ('total', 'used', 'allocation_ratio', 'available_least')
+_SELECT_STANDARD = _of_part(
+    [_INVENTORIES[name]
+     for name in ('host_id', 'resource_class', *_STANDARD_FIELDS)],
+    _IS_STANDARD,
+)  # fmt: skip
+# Other classes, and standard ones of which one instance may not take any
+# amount: few clouds have many.
+_WHOLE_FIELDS = (
     'total',
     'reserved',
     'used',
@@ -72,38 +95,81 @@ _CUSTOM_FIELDS = (
     'max_unit',
     'step_size',
 )
-_SELECT_CUSTOM = sa.select(
-    _INVENTORIES.host_id,
-    _INVENTORIES.resource_class,
-    _INVENTORIES.allocation_ratio,
-    *(_INVENTORIES[name] for name in _CUSTOM_FIELDS),
-).where(
-    _INVENTORIES.host_id > sa.bindparam('after'),
-    _INVENTORIES.host_id <= sa.bindparam('last'),
-    _INVENTORIES.resource_class.not_in(STANDARD_CLASSES),
-)
-_UNIT_FIELDS = ('min_unit', 'max_unit', 'step_size')
-# Few clouds limit what one instance may take of them.
-_SELECT_UNITS = sa.select(
-    _INVENTORIES.host_id,
-    _INVENTORIES.resource_class,
-    *(_INVENTORIES[name] for name in _UNIT_FIELDS),
-).where(
-    _INVENTORIES.host_id > sa.bindparam('after'),
-    _INVENTORIES.host_id <= sa.bindparam('last'),
-    _INVENTORIES.resource_class.in_(STANDARD_CLASSES),
-    (_INVENTORIES.min_unit != 1)
+_SELECT_UNUSUAL = _of_part(
+    [_INVENTORIES[name]
+     for name in (
+         'host_id', 'resource_class', 'allocation_ratio', *_WHOLE_FIELDS
+     )],
+    sa.not_(_IS_STANDARD)
+    | (_INVENTORIES.min_unit != 1)
     | (_INVENTORIES.max_unit != MAX_UNIT)
     | (_INVENTORIES.step_size != 1),
-)
-_SELECT_TRAITS = (
-    sa.select(schema.traits.c.host_id, schema.traits.c.name)
-    .where(
-        schema.traits.c.host_id > sa.bindparam('after'),
-        schema.traits.c.host_id <= sa.bindparam('last'),
+)  # fmt: skip
+_SELECT_TRAITS = _of_part(
+    [schema.traits.c.host_id, schema.traits.c.name]
+).order_by(schema.traits.c.host_id, schema.traits.c.name)
+_SELECT_INSTANCES = (
+    sa.select(
+        _INSTANCES.uuid,
+        _INSTANCES.host,
+        _INSTANCES.node,
+        _INSTANCES.state,
+        _INSTANCES.project_id,
+        _INSTANCES.document,
     )
-    .order_by(schema.traits.c.host_id, schema.traits.c.name)
+    .where(_INSTANCES.uuid > sa.bindparam('after'))
+    .order_by(_INSTANCES.uuid)
+    .limit(sa.bindparam('part'))
 )
+
+# How many instances each (host, node) has or will get.
+InstanceCounts = Mapping[tuple[str, str], int]
+
+
+def load_snapshot(conn: Connection) -> Snapshot:
+    """Load everything that a decision depends on.
+
+    No limit of statements applies to that. The revision is read first. Data
+    that is newer than it is read again when its change is applied, which
+    gives the same result.
+    """
+    with _without_gc(), reading_whole_tables(conn):
+        revision, lineage = loading.newest_change(conn)
+        # One string object for all that name the same host.
+        names: dict[str, str] = {}
+        reader = _HostReader(conn, names)
+        index, counts = _load_instances(conn, names)
+        table = reader.table(
+            counts,
+            loading.aggregates(conn),
+            index,
+            loading.groups(conn).values(),
+        )
+        return Snapshot(table, loading.pools(conn), revision, lineage)
+
+
+def load_hosts(conn: Connection) -> HostTable:
+    """Load all hosts, with the number of their instances alone."""
+    with _without_gc(), reading_whole_tables(conn):
+        reader = _HostReader(conn, {})
+        counts = loading.instance_counts(conn)
+        return reader.table(counts, loading.aggregates(conn))
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    """Stop the cyclic garbage collector while many objects are made.
+
+    Loading leaves no cycles behind, and the collector would go through all
+    rows again and again.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Encoder:
@@ -135,31 +201,26 @@ class _Encoder:
         return DictionaryColumn(self.codes(), tuple(self.code_of))
 
 
-class HostReader:
-    """Reads hosts with what they offer, part by part.
+class _HostReader:
+    """Reads all hosts with what they offer, part by part.
 
-    :ivar ids: int64 arrays of host ids, one for each part
     :param names: host name -> the one string object to use for it
     """
 
     def __init__(self, conn: Connection, names: dict[str, str]) -> None:
-        self.ids: list[npt.NDArray[np.int64]] = []
         self._conn = conn
         self._names = names
+        self._ids: list[npt.NDArray[np.int64]] = []
         self._count = 0
         self._encoders = {name: _Encoder() for name in _ENCODED}
         self._documents = _Encoder()
         self._trait_sets = _Encoder()
         self._numbers: dict[str, list[Any]] = defaultdict(list)
         self._standard: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        self._custom: dict[str, list[Any]] = defaultdict(list)
-        self._units: dict[str, list[Any]] = defaultdict(list)
-
-    def read_all(self) -> None:
-        """Read all parts; at least one, which may be empty."""
+        self._unusual: dict[str, list[Any]] = defaultdict(list)
         after = -1
         while True:
-            rows = self._conn.execute(
+            rows = conn.execute(
                 _SELECT_HOSTS, {'after': after, 'part': _PART}
             ).all()
             last = rows[-1].id if rows else after
@@ -173,8 +234,8 @@ class HostReader:
         columns = _transposed(rows, len(_HOST_COLUMNS))
         values = dict(zip(_HOST_COLUMNS, columns, strict=True))
         for name in ('host', 'node'):
-            values[name] = shared(self._names, values[name])
-        self.ids.append(np.array(values['id'], np.int64))
+            values[name] = _shared(self._names, values[name])
+        self._ids.append(np.array(values['id'], np.int64))
         for name, encoder in self._encoders.items():
             encoder.add(values[name])
         self._documents.add(values['document'])
@@ -186,19 +247,17 @@ class HostReader:
                 np.fromiter(matches, np.bool_, len(rows))
             )
 
-    def _add_offers(self, wanted: Mapping[str, int]) -> None:
+    def _add_offers(self, part: Mapping[str, int]) -> None:
         """Read inventories and traits of the part that was read last.
 
-        :param wanted: ids ``after`` which hosts are, and the ``last`` one
+        :param part: the id ``after`` which its hosts are, and the ``last``
         """
-        ids = self.ids[-1]
-        standard = self._conn.execute(_SELECT_STANDARD, wanted).all()
+        ids = self._ids[-1]
+        standard = self._conn.execute(_SELECT_STANDARD, part).all()
         self._add_standard(ids, _transposed(standard, 6))
-        units = self._conn.execute(_SELECT_UNITS, wanted).all()
-        self._add_units(ids, _transposed(units, 2 + len(_UNIT_FIELDS)))
-        custom = self._conn.execute(_SELECT_CUSTOM, wanted).all()
-        self._add_custom(ids, _transposed(custom, 3 + len(_CUSTOM_FIELDS)))
-        traits = self._conn.execute(_SELECT_TRAITS, wanted).all()
+        unusual = self._conn.execute(_SELECT_UNUSUAL, part).all()
+        self._add_unusual(ids, _transposed(unusual, 3 + len(_WHOLE_FIELDS)))
+        traits = self._conn.execute(_SELECT_TRAITS, part).all()
         self._add_traits(ids, _transposed(traits, 2))
         self._count += len(ids)
 
@@ -223,19 +282,7 @@ class HostReader:
                 column[rows[mine]] = values[mine]
                 self._standard[name, figure].append(column)
 
-    def _add_units(
-        self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
-    ) -> None:
-        host_ids, names, *figures = columns
-        rows, known = _rows_of(ids, host_ids)
-        whole = np.array(figures, np.int64)
-        for name in set(names):
-            mine = known & (np.array(names, object) == name)
-            self._units[name].append(
-                (rows[mine] + self._count, whole[:, mine])
-            )
-
-    def _add_custom(
+    def _add_unusual(
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
     ) -> None:
         host_ids, names, ratios, *figures = columns
@@ -246,7 +293,7 @@ class HostReader:
         ratio = np.array(ratios, np.float64)
         whole = np.array(figures, np.int64)
         for name, places in by_class.items():
-            self._custom[name].append(
+            self._unusual[name].append(
                 (
                     rows[places] + self._count,
                     ratio[places],
@@ -268,11 +315,30 @@ class HostReader:
             ]
         )
 
-    def numbers(self, counts: InstanceCounts) -> dict[str, npt.NDArray[Any]]:
-        """Return the plain columns of the table.
+    def table(
+        self,
+        counts: InstanceCounts,
+        aggregates: Iterable[Aggregate],
+        instances: InstanceIndex | None = None,
+        groups: Iterable[ServerGroup] = (),
+    ) -> HostTable:
+        """Return the table of all hosts.
 
         :param counts: (host, node) -> how many instances it has or will get
         """
+        return assemble(
+            np.concatenate(self._ids),
+            self._plain_columns(counts),
+            self._encoded_columns(),
+            self._resources(),
+            aggregates,
+            InstanceIndex({}) if instances is None else instances,
+            groups,
+        )
+
+    def _plain_columns(
+        self, counts: InstanceCounts
+    ) -> dict[str, npt.NDArray[Any]]:
         joined = {
             name: np.concatenate(parts)
             for name, parts in self._numbers.items()
@@ -307,8 +373,7 @@ class HostReader:
     def _joined(self, name: str, figure: str) -> npt.NDArray[Any]:
         return np.concatenate(self._standard[name, figure])
 
-    def encoded_columns(self) -> dict[str, DictionaryColumn]:
-        """Return the dictionary-encoded columns of the table."""
+    def _encoded_columns(self) -> dict[str, DictionaryColumn]:
         columns = {
             name: encoder.column() for name, encoder in self._encoders.items()
         }
@@ -318,30 +383,27 @@ class HostReader:
         )
         return {**columns, **_nested_columns(self._documents.column())}
 
-    def resources(self) -> dict[str, ResourceColumns]:
+    def _resources(self) -> dict[str, ResourceColumns]:
         """Return capacity and use by resource class."""
         absent = ResourceColumns.absent(self._count)
-        found = {}
-        for name in STANDARD_CLASSES:
-            figures = {
-                figure: self._joined(name, figure)
-                for figure in ('total', 'used', 'ratio')
-            }
-            if self._units[name]:
-                for field in _UNIT_FIELDS:
-                    figures[field] = getattr(absent, field).copy()
-            for rows, limits in self._units[name]:
-                for field, values in zip(_UNIT_FIELDS, limits, strict=True):
-                    figures[field][rows] = values
-            found[name] = dataclasses.replace(absent, **figures)
-        for name in sorted(self._custom):
-            columns = absent.map(np.copy)
-            for rows, ratio, figures in self._custom[name]:
+        resources = {
+            name: dataclasses.replace(
+                absent,
+                **{
+                    figure: self._joined(name, figure)
+                    for figure in ('total', 'used', 'ratio')
+                },
+            )
+            for name in STANDARD_CLASSES
+        }
+        for name in sorted(self._unusual):
+            columns = resources.get(name, absent).map(np.copy)
+            for rows, ratio, figures in self._unusual[name]:
                 columns.ratio[rows] = ratio
-                for field, values in zip(_CUSTOM_FIELDS, figures, strict=True):
+                for field, values in zip(_WHOLE_FIELDS, figures, strict=True):
                     getattr(columns, field)[rows] = values
-            found[name] = columns
-        return found
+            resources[name] = columns
+        return resources
 
 
 def _transposed(rows: Sequence[Any], width: int) -> Sequence[Any]:
@@ -396,3 +458,84 @@ def _nested_columns(
         codes = by_document.codes[documents.codes]
         found[name] = DictionaryColumn(codes, by_document.values)
     return found
+
+
+# Of an instance: flavorid, image properties, task state.
+_Details = tuple[str | None, frozenset[tuple[str, str]], str | None]
+
+
+class _InstanceDocument(msgspec.Struct):
+    """What the index needs of an instance's document."""
+
+    flavor: dict[str, Any] = {}
+    image_meta: dict[str, Any] = {}
+    task_state: str | None = None
+
+
+_decode_instance = msgspec.json.Decoder(_InstanceDocument).decode
+
+
+def _load_instances(
+    conn: Connection, names: dict[str, str]
+) -> tuple[InstanceIndex, InstanceCounts]:
+    """Load all instances.
+
+    :param names: host name -> the one string object to use for it
+    """
+    moves_to = loading.bound_for(conn)
+    details: dict[str, _Details] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    placed: dict[str, PlacedInstance] = {}
+    after = ''
+    while True:
+        rows = conn.execute(
+            _SELECT_INSTANCES, {'after': after, 'part': _PART}
+        ).all()
+        hosts = _shared(names, [row[1] for row in rows])
+        nodes = _shared(names, [row[2] for row in rows])
+        projects = _shared(names, [row[4] for row in rows])
+        counts.update(zip(hosts, nodes, strict=True))
+        for row, host, node, project in zip(
+            rows, hosts, nodes, projects, strict=True
+        ):
+            uuid, _, _, state, _, document = row
+            found = details.get(document)
+            if found is None:
+                found = details[document] = _details(document)
+            flavorid, image, task_state = found
+            placed[uuid] = PlacedInstance(
+                uuid,
+                host,
+                node,
+                project,
+                flavorid,
+                image,
+                task_state,
+                state != 'reported',
+                moves_to.get(uuid, ''),
+            )
+        if len(rows) < _PART:
+            break
+        after = rows[-1].uuid
+    moves = schema.moves.c
+    for pair in conn.execute(sa.select(moves.host, moves.node)):
+        counts[pair.host, pair.node] += 1
+    return InstanceIndex(placed), counts
+
+
+def _shared(names: dict[Any, Any], values: Sequence[Any]) -> list[Any]:
+    """Return values, with one object for all that are equal.
+
+    :param names: value -> the object to use for it; new ones are added
+    """
+    return list(map(names.setdefault, values, values))
+
+
+def _details(document: str) -> _Details:
+    decoded = _decode_instance(document)
+    flavorid = decoded.flavor.get('flavorid')
+    return (
+        None if flavorid is None else str(flavorid),
+        image_properties(decoded.image_meta),
+        decoded.task_state,
+    )

@@ -15,11 +15,10 @@ from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
-    host_loading,
-    instance_loading,
     loading,
+    snapshot,
 )
-from scheduler_service.store.reading.snapshot_loading import load_snapshot
+from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.writing import inventory_import
 
 TRAITS = ('HW_A', 'HW_B', 'CUSTOM_C', 'CUSTOM_D')
@@ -210,8 +209,7 @@ def test_a_loaded_table_is_the_one_of_the_documents(
         claim_and_move(store)
     expected = table_of_documents(store)
     for part in (1, 3, len(inventory.hosts), 25_000):
-        monkeypatch.setattr(host_loading, '_PART', part)
-        monkeypatch.setattr(instance_loading, '_PART', part)
+        monkeypatch.setattr(snapshot, '_PART', part)
         with store.reading() as conn:
             assert_equal(load_snapshot(conn).hosts, expected)
 
