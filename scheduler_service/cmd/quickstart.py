@@ -14,11 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import faults, output, reasons, shipped
+from scheduler_service.cmd import output, program
 
+_FOLDER = 'share/scheduler-service'
+_SOURCE = pathlib.Path(__file__).resolve().parents[2]
 _CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
 _OPERATOR = {'user_id': 'operator', 'roles': ['admin']}
 _POOLS = 'attribute, pool_id_attribute, random'
@@ -51,12 +54,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.folder or tempfile.mkdtemp(prefix='scheduler-')
         ).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        return _run(
-            folder, args.inventory or str(shipped.path('inventory.yaml'))
-        )
+        return _run(folder, args.inventory or str(_shipped('inventory.yaml')))
     except (errors.SchedulerError, OSError) as error:
-        print(faults.line(error), file=sys.stderr)
+        print(program.error_line(error), file=sys.stderr)
         return 1
+
+
+def _shipped(name: str) -> pathlib.Path:
+    """Return the path of a file of ``etc/scheduler_service``.
+
+    An installation has them in ``share``.
+
+    :raises ConfigurationError: it is neither here nor installed
+    """
+    here = _SOURCE / 'etc' / 'scheduler_service' / name
+    if here.exists():
+        return here
+    # The record of the installation says where they went: below the prefix,
+    # the user's folder, or wherever pip was told to put them.
+    try:
+        files = metadata.files('scheduler-service') or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.as_posix().endswith(f'{_FOLDER}/{name}'):
+            return pathlib.Path(str(file.locate())).resolve()
+    raise errors.ConfigurationError(
+        f'{_FOLDER}/{name} is not installed: install the package again'
+    )
 
 
 def _run(folder: pathlib.Path, document: str) -> int:
@@ -78,11 +103,13 @@ def _run(folder: pathlib.Path, document: str) -> int:
         demonstration.stop()
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
-    program = _shown(pathlib.Path(sys.executable).parent / 'scheduler-manage')
+    manage_path = _shown(
+        pathlib.Path(sys.executable).parent / 'scheduler-manage'
+    )
     output.say(
-        f'{program} --config-file {config} decision list\n'
-        f'{program} --config-file {config} select --local --explain'
-        f' --request {_shown(shipped.path("request.yaml"))}'
+        f'{manage_path} --config-file {config} decision list\n'
+        f'{manage_path} --config-file {config} select --local --explain'
+        f' --request {_shown(_shipped("request.yaml"))}'
     )
     return 0
 
@@ -187,10 +214,10 @@ class Demonstration:
         try:
             result = self._client.schedule_zone(_CONTEXT, zone, explain=True)
         except errors.SchedulerError as error:
-            reasons.failure(error)
+            output.failure(error)
             return
-        reasons.pool(result)
-        reasons.explanation(result['explanation'])
+        output.pool(result)
+        output.explanation(result['explanation'])
 
     def _hosts(self, title: str, **request: Any) -> None:
         _heading(title)
@@ -199,10 +226,10 @@ class Demonstration:
                 _CONTEXT, request, explain=True
             )
         except errors.SchedulerError as error:
-            reasons.failure(error)
+            output.failure(error)
             return
-        reasons.hosts(result)
-        reasons.explanation(result['explanation'])
+        output.placements(result)
+        output.explanation(result['explanation'])
 
     def _cast_zone(
         self, title: str, name: str, attributes: dict[str, str]
@@ -212,7 +239,7 @@ class Demonstration:
         self._client.schedule_zone_cast(
             _CONTEXT, zone, reply_to={'topic': 'conductor'}
         )
-        reasons.pool(self._replies.get(timeout=30)['result'])
+        output.pool(self._replies.get(timeout=30)['result'])
 
     def _cast_hosts(self, title: str, zone: str) -> None:
         _heading(title)
@@ -220,7 +247,7 @@ class Demonstration:
         self._client.select_destinations_cast(
             _CONTEXT, request, reply_to={'topic': 'conductor'}
         )
-        reasons.hosts(self._replies.get(timeout=30)['result'])
+        output.placements(self._replies.get(timeout=30)['result'])
 
 
 class _Conductor:

@@ -17,8 +17,8 @@ from oslo_upgradecheck import common_checks
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from scheduler_service import errors, policies
-from scheduler_service.cmd import adapters, stores
-from scheduler_service.cmd.threads import run_within
+from scheduler_service.cmd import adapters, connections
+from scheduler_service.cmd.program import run_within
 from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import driver_range, queue_check, transport
 from scheduler_service.store import schema, version
@@ -177,7 +177,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
         :raises SchedulerError: it cannot be read
         """
-        store = stores.open_store(self._conf)
+        store = connections.new_store(self._conf)
         try:
             with store.reading() as conn:
                 return look(conn)
