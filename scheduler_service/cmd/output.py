@@ -28,8 +28,6 @@ _PLAIN = '\x1b[0m'
 _GAP = '  '
 # A column is made no narrower than this to fit a terminal.
 _NARROWEST = 8
-# The width of what is no table.
-_WIDTH = 79
 # Of the values that an option may have, so many are named.
 _MAX_NAMED = 20
 # Among so many a similar value is looked for: half a second's work.
@@ -251,7 +249,7 @@ def _folded_row(
 ) -> Iterator[str]:
     """Yield the lines of one row, whose cells are folded to their widths."""
     parts = [
-        folded(text, size) for text, size in zip(cells, widths, strict=True)
+        _folded(text, size) for text, size in zip(cells, widths, strict=True)
     ]
     for number in range(max(map(len, parts), default=0)):
         line = []
@@ -262,7 +260,7 @@ def _folded_row(
         yield _GAP.join(line).rstrip()
 
 
-def folded(text: str, size: int) -> list[str]:
+def _folded(text: str, size: int) -> list[str]:
     """Return a text in pieces of at most *size* places, at spaces if it can.
 
     A piece has one character at least, however wide that is.
@@ -281,39 +279,6 @@ def folded(text: str, size: int) -> list[str]:
         pieces.append(text[:cut].rstrip())
         text = text[cut:].lstrip()
     return [*pieces, text]
-
-
-def fields(value: Mapping[str, Any]) -> None:
-    """Print the fields of one thing below each other, nested ones indented."""
-    write(_field_lines(value, ''))
-
-
-def _field_lines(value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    plain = [key for key, item in value.items() if not _is_nested(item)]
-    size = max((len(str(key)) for key in plain), default=0)
-    for key, item in value.items():
-        name = indent + str(key).replace('_', ' ')
-        if not _is_nested(item):
-            text = 'none' if item in (None, [], {}, ()) else cell(item)
-            yield from _hanging(name.ljust(len(indent) + size + 2), text)
-        elif isinstance(item, Mapping):
-            yield f'{name}:'
-            yield from _field_lines(item, indent + '  ')
-        else:
-            yield f'{name}:'
-            for part in item:
-                yield from _hanging(f'{indent}  - ', cell(part))
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Mapping | list | tuple) and bool(value)
-
-
-def _hanging(start: str, text: str) -> Iterator[str]:
-    """Yield a text in lines, the later ones indented."""
-    for part in folded(text, max(_WIDTH - len(start), 20)):
-        yield start + part
-        start = ' ' * len(start)
 
 
 def say(text: str, style: str = '') -> None:

@@ -33,6 +33,10 @@ connection = sqlite:///{folder}/scheduler.sqlite
 [pool_scheduler]
 scheduler_filters = {pools}
 """
+_PRINTERS = {
+    'schedule_zone': output.pool,
+    'select_destinations': output.placements,
+}
 _FLAVOR = {'name': 'm1.small', 'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
 
 
@@ -177,77 +181,68 @@ class Demonstration:
     def run(self) -> None:
         """Schedule zones and instances, by call and by cast."""
         gold = {'pool_level': 'gold', 'pops': 'global'}
-        self._zone('A zone for a golden pool, by call', 'example.org.', gold)
-        self._zone('The same zone again: the same pool', 'example.org.', {})
-        self._zone(
-            'A zone that no pool suits', 'example.net.', {'pops': 'moon'}
+        self._call(
+            'A zone for a golden pool, by call',
+            'schedule_zone',
+            {'name': 'example.org.', 'attributes': gold},
         )
-        self._cast_zone(
-            'A zone for Europe, by cast', 'example.eu.', {'pops': 'eu'}
+        self._call(
+            'The same zone again: the same pool',
+            'schedule_zone',
+            {'name': 'example.org.', 'attributes': {}},
         )
-        self._hosts(
+        self._call(
+            'A zone that no pool suits',
+            'schedule_zone',
+            {'name': 'example.net.', 'attributes': {'pops': 'moon'}},
+        )
+        self._cast(
+            'A zone for Europe, by cast',
+            'schedule_zone',
+            {'name': 'example.eu.', 'attributes': {'pops': 'eu'}},
+        )
+        north = {'availability_zone': 'north', 'flavor': _FLAVOR}
+        self._call(
             'Three instances in the north, by call',
-            num_instances=3,
-            availability_zone='north',
-            flavor=_FLAVOR,
+            'select_destinations',
+            {**north, 'num_instances': 3},
         )
-        self._hosts(
+        specs = {
+            'resources:CUSTOM_FPGA': '1',
+            'trait:CUSTOM_FPGA_CARD': 'required',
+        }
+        self._call(
             'One that needs an FPGA and its trait',
-            flavor={
-                **_FLAVOR,
-                'extra_specs': {
-                    'resources:CUSTOM_FPGA': '1',
-                    'trait:CUSTOM_FPGA_CARD': 'required',
-                },
-            },
+            'select_destinations',
+            {'flavor': {**_FLAVOR, 'extra_specs': specs}},
         )
-        self._cast_hosts('One in the south, by cast', 'south')
-        self._hosts(
+        self._cast(
+            'One in the south, by cast',
+            'select_destinations',
+            {'availability_zone': 'south', 'flavor': _FLAVOR},
+        )
+        self._call(
             'One that fits nowhere, and why',
-            availability_zone='north',
-            flavor={**_FLAVOR, 'memory_mb': 150_000},
+            'select_destinations',
+            {**north, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}},
         )
 
-    def _zone(self, title: str, name: str, attributes: dict[str, str]) -> None:
+    def _call(self, title: str, method: str, request: dict[str, Any]) -> None:
         _heading(title)
-        zone = {'name': name, 'attributes': attributes}
+        call = getattr(self._client, method)
         try:
-            result = self._client.schedule_zone(_CONTEXT, zone, explain=True)
+            result = call(_CONTEXT, request, explain=True)
         except errors.SchedulerError as error:
             output.failure(error)
             return
-        output.pool(result)
+        _PRINTERS[method](result)
         output.explanation(result['explanation'])
 
-    def _hosts(self, title: str, **request: Any) -> None:
+    def _cast(self, title: str, method: str, request: dict[str, Any]) -> None:
         _heading(title)
-        try:
-            result = self._client.select_destinations(
-                _CONTEXT, request, explain=True
-            )
-        except errors.SchedulerError as error:
-            output.failure(error)
-            return
-        output.placements(result)
-        output.explanation(result['explanation'])
-
-    def _cast_zone(
-        self, title: str, name: str, attributes: dict[str, str]
-    ) -> None:
-        _heading(title)
-        zone = {'name': name, 'attributes': attributes}
-        self._client.schedule_zone_cast(
-            _CONTEXT, zone, reply_to={'topic': 'conductor'}
-        )
-        output.pool(self._replies.get(timeout=30)['result'])
-
-    def _cast_hosts(self, title: str, zone: str) -> None:
-        _heading(title)
-        request = {'availability_zone': zone, 'flavor': _FLAVOR}
-        self._client.select_destinations_cast(
-            _CONTEXT, request, reply_to={'topic': 'conductor'}
-        )
-        output.placements(self._replies.get(timeout=30)['result'])
+        cast = getattr(self._client, f'{method}_cast')
+        cast(_CONTEXT, request, reply_to={'topic': 'conductor'})
+        _PRINTERS[method](self._replies.get(timeout=30)['result'])
 
 
 class _Conductor:

@@ -177,12 +177,11 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
         :raises SchedulerError: it cannot be read
         """
-        store = connections.new_store(self._conf)
-        try:
-            with store.reading() as conn:
-                return look(conn)
-        finally:
-            store.dispose()
+        with (
+            connections.open_store(self._conf, any_version=True) as store,
+            store.reading() as conn,
+        ):
+            return look(conn)
 
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
         ('Tables of the database', check_tables),

@@ -20,7 +20,7 @@ _PATHS = {'FILE', 'PATH', 'DIR'}
 
 def run(args: Any, conf: Any) -> None:
     """Print the script with which a shell completes command lines."""
-    print(script(parser.build(), args.shell))
+    print(script(parser.build(), args.shell), end='')
 
 
 def script(program: argparse.ArgumentParser, shell: str) -> str:
@@ -29,7 +29,7 @@ def script(program: argparse.ArgumentParser, shell: str) -> str:
     :param shell: one of ``parser.SHELLS``
     """
     _mark_paths(program)
-    return shtab.complete(program, shell)
+    return f'{shtab.complete(program, shell)}\n'
 
 
 def _mark_paths(program: argparse.ArgumentParser) -> None:
@@ -61,5 +61,5 @@ def answer(
         shell = options.parse_known_args(words)[0].shell_completion
     except SystemExit:
         return 2
-    print(script(build(), shell))
+    print(script(build(), shell), end='')
     return 0

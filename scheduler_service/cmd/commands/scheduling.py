@@ -141,10 +141,8 @@ def release(args: Any, conf: Any) -> None:
 def ping(args: Any, conf: Any) -> None:
     """Print the state of a daemon."""
     result = call(args, conf, lambda client: client.ping(_CONTEXT))
-    if args.format == 'table':
-        output.fields(result)
-    else:
-        output.document([result], args.format)
+    shown = result if args.format == 'table' else [result]
+    output.document(shown, args.format)
 
 
 def _locally(conf: Any, submit: Callable[[Scheduler], Any]) -> Any:

@@ -119,26 +119,6 @@ def test_a_list_without_rows_is_a_heading_or_nothing(capsys):
     assert json.loads(printed(capsys, 'json', [])) == []
 
 
-def test_fields_fit_into_80_columns(capsys):
-    value = {
-        'server': 'a',
-        'degraded': ['word ' * 40, 'second'],
-        'counters': {'claims': 1, 'requests_expired': 22},
-        'none_yet': {},
-    }
-    output.fields(value)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) < 80
-    assert lines[0] == 'server    a'
-    assert lines[1] == 'degraded:'
-    assert lines[-4:] == [
-        'counters:',
-        '  claims            1',
-        '  requests expired  22',
-        'none yet  none',
-    ]
-
-
 def test_a_title_cannot_move_the_cursor_of_a_terminal(capsys):
     output.table([{'a': 1}], ['a'], title='Request x\n2026 \x1b[31m')
     assert capsys.readouterr().out.startswith('Request x\\n2026 \\x1b[31m\n')
@@ -198,7 +178,9 @@ def test_cells_are_folded_where_the_width_is_limited():
 
 
 def test_a_word_that_is_too_long_is_cut():
-    assert output.folded('abcdefgh', 3) == ['abc', 'def', 'gh']
+    rows = [{'name': 'abcdefghijkl'}]
+    found = list(output.table_lines(rows, ['name'], 5))
+    assert found[2:] == ['abcdefgh', 'ijkl']
 
 
 def test_wide_characters_take_two_places():

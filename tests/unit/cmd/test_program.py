@@ -6,7 +6,6 @@ import errno
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -66,12 +65,14 @@ def test_an_interrupted_program_says_nothing(name, tmp_path):
     )
     words = {'manage': ['host', 'list'], 'status': ['upgrade', 'check']}
     started = subprocess.Popen(
-        [sys.executable, '-m', f'scheduler_service.cmd.{name}',
+        [sys.executable, '-X', 'importtime',
+         '-m', f'scheduler_service.cmd.{name}',
          '--config-file', str(config), *words.get(name, ())],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     # In the middle of its imports, however fast the machine is.
-    time.sleep(0.25)
+    while 'oslo_' not in started.stderr.readline():
+        pass
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
     assert 'Traceback' not in err
