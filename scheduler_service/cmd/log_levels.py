@@ -62,7 +62,7 @@ def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
 
 def _escaped(text: str) -> str:
     """Return a text with control characters as Python writes them."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def set_up(conf: Any) -> None:

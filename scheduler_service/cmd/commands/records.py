@@ -144,8 +144,8 @@ def _change(
 ) -> int:
     """Change claims; print the outcome for each instance."""
     uuids = [dashed(uuid) for uuid in args.instance]
-    asked = dict.fromkeys(uuids, outcomes.Asked())
-    changed = write(conf, lambda writer: change(writer, asked))
+    requests = dict.fromkeys(uuids, outcomes.Asked())
+    changed = write(conf, lambda writer: change(writer, requests))
     for uuid in uuids:
         result = outcome if uuid in changed else 'nothing to do'
         output.say(output.cell(f'{uuid} {result}'))
