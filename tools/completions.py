@@ -1,8 +1,8 @@
 """Write what shells complete command lines with.
 
 ``python tools/completions.py FOLDER``. ``setup.py`` runs it when a package is
-built. Like ``tools/manual.py`` it imports the parsers of the programs and
-nothing else that is not there during a build.
+built. Like ``tools/manual.py`` it imports the parsers of the programs, and of
+libraries only shtab: a build has none of the others.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _NAMES = {'bash': '{}', 'zsh': '_{}', 'fish': '{}.fish'}
 def main(folder: pathlib.Path) -> None:
     """Write a script for each program and shell, in a folder of the shell."""
     sys.path.insert(0, str(ROOT))
-    from scheduler_service.cmd import completion, parser, status
+    from scheduler_service.cmd import parser, status
+    from scheduler_service.cmd.commands import completion
 
     for built in (parser.build(), status.parser()):
-        found = completion.places(built)
         for shell, name in _NAMES.items():
-            script = completion.script(built.prog, found, shell)
+            script = completion.script(built, shell)
             (folder / shell).mkdir(parents=True, exist_ok=True)
             (folder / shell / name.format(built.prog)).write_text(script)
 

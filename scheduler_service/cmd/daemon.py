@@ -15,9 +15,10 @@ from concurrent import futures
 from typing import Any
 
 from scheduler_service import policies, tracing
-from scheduler_service.cmd import adapters, registering, threads
+from scheduler_service.cmd import adapters
+from scheduler_service.cmd.connections import new_store, registration
+from scheduler_service.cmd.program import run_within
 from scheduler_service.cmd.serving import HttpServing
-from scheduler_service.cmd.stores import open_store
 from scheduler_service.engine.daemon_register import DaemonRegister
 from scheduler_service.engine.factory import build, plan
 from scheduler_service.engine.scheduler import Scheduler
@@ -58,7 +59,7 @@ class Daemon:
     def __init__(self, conf: Any, transport_url: str | None = None) -> None:
         documents.prepare()
         self.conf = conf
-        self.store = open_store(conf)
+        self.store = new_store(conf)
         self.name = conf.scheduler.server or (
             f'{platform.node()}-{os.getpid()}'
         )
@@ -130,7 +131,7 @@ class Daemon:
         for server in self._servers:
             server.start()
         # With the options that the libraries above have registered.
-        entry = registering.entry(self.conf, self.name, uuid.uuid4().hex)
+        entry = registration(self.conf, self.name, uuid.uuid4().hex)
         self._register = DaemonRegister(self.store, entry)
         self._register.start()
 
@@ -188,7 +189,7 @@ class Daemon:
             self.conf = conf
             if self._register is not None:
                 known = self._register.entry
-                changed = registering.entry(conf, known.name, known.id)
+                changed = registration(conf, known.name, known.id)
                 self._register.change(changed)
 
         return take
@@ -275,7 +276,7 @@ def _left(deadline: float) -> float:
 def _within(seconds: float, work: Callable[[], None], name: str) -> bool:
     """Run work on a thread; return whether it ended in time."""
     try:
-        threads.run_within(seconds, work, name)
+        run_within(seconds, work, name)
     except futures.TimeoutError:
         return False
     return True

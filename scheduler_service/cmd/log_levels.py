@@ -15,7 +15,7 @@ from typing import Any
 from oslo_log import formatters, log
 
 from scheduler_service import errors
-from scheduler_service.cmd import tables
+from scheduler_service.cmd.program import printable
 
 _PRODUCT = 'scheduler_service'
 # All that ends a line or moves a terminal's cursor, but for the tab, and what
@@ -62,7 +62,7 @@ def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
 
 def _escaped(text: str) -> str:
     """Return a text with control characters as Python writes them."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def set_up(conf: Any) -> None:
@@ -84,7 +84,7 @@ class _CommandFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the message of a record, without its traceback."""
-        return tables.cell(super().formatMessage(record))
+        return printable(super().formatMessage(record))
 
 
 def set_up_command(debug: bool = False) -> None:

@@ -7,6 +7,7 @@ Every command is a function of (arguments, configuration) in a module of
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import math
@@ -19,22 +20,9 @@ from concurrent import futures
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import faults, parser, streams, threads
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service.cmd import parser, program
+from scheduler_service.cmd.program import WrongUsage
 
-_MODULES = {
-    'database': 'scheduler_service.cmd.commands.database',
-    'inventory': 'scheduler_service.cmd.commands.inventory',
-    'resources': 'scheduler_service.cmd.commands.resources',
-    'scheduling': 'scheduler_service.cmd.commands.scheduling',
-    'capacity': 'scheduler_service.cmd.commands.capacity',
-    'claims': 'scheduler_service.cmd.commands.claims',
-    'decisions': 'scheduler_service.cmd.commands.decisions',
-    'messages': 'scheduler_service.cmd.commands.messages',
-    'policy': 'scheduler_service.cmd.commands.policy',
-    'shells': 'scheduler_service.cmd.commands.shells',
-    'daemons': 'scheduler_service.cmd.commands.daemons',
-}
 # How much of --timeout the database may take to be connected.
 _SHARE = 0.9
 # A command reads many rows, keeps them, and ends: to look for garbage among
@@ -42,7 +30,7 @@ _SHARE = 0.9
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
-@streams.program(failed=1)
+@program.entry_point(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status.
 
@@ -65,24 +53,26 @@ def _run_and_report(args: Any, words: Sequence[str]) -> int:
     """Run a command; print one line if it fails."""
     try:
         _check_encoding(words)
-        status = run(args)
+        status = _run(args)
         sys.stdout.flush()
         return status
     except WrongUsage as fault:
-        return parser.refuse(args, str(fault))
+        with contextlib.suppress(SystemExit):
+            args.error(str(fault))
+        return 2
     except BrokenPipeError:
-        streams.drop_output()
+        program.drop_output()
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as fault:
         if args.debug:
             traceback.print_exc()
-        print(faults.line(fault), file=sys.stderr)
-        for one in faults.details(fault):
-            print(f'  {one}', file=sys.stderr)
+        print(program.error_line(fault), file=sys.stderr)
+        for detail in program.error_details(fault):
+            print(f'  {detail}', file=sys.stderr)
         if isinstance(fault, OSError):
-            streams.drop_output()
+            program.drop_output()
         return 1
 
 
@@ -100,30 +90,33 @@ def _check_encoding(words: Sequence[str]) -> None:
             ) from None
 
 
-def run(args: Any) -> int:
+def _run(args: Any) -> int:
     """Run the command that was parsed.
 
     :raises SchedulerError: it failed
     """
-    module, _, name = args.run.partition(':')
-    command = getattr(importlib.import_module(_MODULES[module]), name)
+    name, _, function = args.run.partition(':')
+    module = importlib.import_module(f'{__package__}.commands.{name}')
+    command = getattr(module, function)
     conf = _configuration(args)
     if args.timeout is None:
-        return int(command(args, conf) or 0)
+        return command(args, conf) or 0
     # A little less than all, so that the command can say what did not answer.
     to_connect = max(2, math.floor(args.timeout * _SHARE))
     conf.set_override('connect_timeout', to_connect, 'database')
     try:
-        found = threads.run_within(
+        status = program.run_within(
             args.timeout, lambda: command(args, conf), 'command'
         )
     except futures.TimeoutError:
+        from scheduler_service.cmd import connections
+
         raise errors.TooLate(
             f'Not done within {args.timeout:g} s (--timeout); '
-            f'{faults.servers(conf)}. A change that was sent to a server may '
-            'be made yet: look before you repeat it'
+            f'{connections.addresses(conf)}. A change that was sent to a '
+            'server may be made yet: look before you repeat it'
         ) from None
-    return int(found or 0)
+    return status or 0
 
 
 def _configuration(args: Any) -> Any:
@@ -145,7 +138,7 @@ def _configuration(args: Any) -> Any:
     try:
         parsed = options.parse(conf, given, prog='scheduler-manage')
     except OSError as fault:
-        raise errors.ConfigurationError(faults.of_file(fault)) from None
+        raise errors.ConfigurationError(program.os_error_text(fault)) from None
     except options.FAULTS as fault:
         raise errors.ConfigurationError(str(fault)) from None
     effective.check(parsed)

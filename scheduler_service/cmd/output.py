@@ -1,6 +1,6 @@
-"""Print lists and documents: tables for people, other forms for programs.
+"""Print lists, documents and results: tables for people, else for programs.
 
-Writes to standard output; progress bars to standard error.
+Writes to standard output; progress bars and remarks to standard error.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ import os
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from scheduler_service.cmd import tables
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service import errors
+from scheduler_service.cmd.program import WrongUsage, printable
 from scheduler_service.model import documents
 
-cell = tables.cell
 # How a terminal is told to print what follows, and then as before.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
 _PLAIN = '\x1b[0m'
-_TEN = '0123456789'
+_GAP = '  '
+# A column is made no narrower than this to fit a terminal.
+_NARROWEST = 8
 # Of the values that an option may have, so many are named.
-_MOST_NAMED = 20
-# Among so many the one that is meant is looked for: half a second's work.
-_MOST_COMPARED = 20_000
+_MAX_NAMED = 20
+# Among so many a similar value is looked for: half a second's work.
+_MAX_COMPARED = 20_000
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
 
@@ -41,122 +44,96 @@ def listing(
     """Print rows as the options of the list ask for.
 
     :param columns: of a table, where no others are asked for
-    :param args: parsed arguments: ``format``, and if they are there
-        ``columns``, ``sort`` and ``limit``; or the format alone
+    :param args: parsed arguments: ``format``, ``columns``, ``sort`` and
+        ``limit``
     :param more: columns that rows have beside those
     :raises WrongUsage: there is no such column
     """
-    form = args if isinstance(args, str) else args.format
-    found = list(rows)
-    names = list(found[0]) if found else list(columns)
-    known = list(dict.fromkeys([*columns, *more, *names]))
-    asked, order = check(args, known)
-    found = _sorted(found, order)
-    limit = getattr(args, 'limit', None)
-    if limit:
-        found = found[:limit]
-    shown = asked or list(columns)
-    if form == 'table':
-        table(found, shown)
-    elif form == 'value':
-        write(' '.join(cell(row.get(name)) for name in shown) for row in found)
-    elif form == 'csv':
-        write(_csv(found, shown))
+    rows = list(rows)
+    names = list(rows[0]) if rows else list(columns)
+    chosen, order = check(args, list(dict.fromkeys([*columns, *more, *names])))
+    for name, descending in reversed(order):
+        rows = _sorted(rows, name, descending)
+    if args.limit:
+        rows = rows[: args.limit]
+    shown = chosen or list(columns)
+    if args.format == 'table':
+        table(rows, shown)
+    elif args.format == 'value':
+        write(' '.join(cell(row.get(name)) for name in shown) for row in rows)
+    elif args.format == 'csv':
+        _csv(rows, shown)
     else:
-        keys = asked or names
-        document([{key: row.get(key) for key in keys} for row in found], form)
+        keys = chosen or names
+        document(
+            [{key: row.get(key) for key in keys} for row in rows], args.format
+        )
 
 
 def check(
-    args: Any, known: Sequence[str]
+    args: Any, columns: Sequence[str]
 ) -> tuple[list[str], list[tuple[str, bool]]]:
     """Return the columns that are asked for, and those to sort by.
 
     A command that changes something calls it before that.
 
     :param args: as of :func:`listing`
-    :param known: all columns that there are
+    :param columns: all that there are
     :return: names; (name, whether the largest comes first)
     :raises WrongUsage: there is no such column
     """
-    return (
-        _asked(getattr(args, 'columns', None), known),
-        _order(getattr(args, 'sort', None), known),
-    )
-
-
-def _asked(given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """Return the columns that are asked for, each of which has to exist."""
-    asked = [
-        name.strip().replace(' ', '_')
-        for one in given or ()
-        for name in one.split(',')
-        if name.strip()
-    ]
-    for name in asked:
-        _check_column(name, known)
-    return asked
-
-
-def _check_column(name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise WrongUsage(
-            f'there is no column {name}; there are {", ".join(known)}'
-        )
-
-
-def _order(
-    wanted: Sequence[str] | None, known: Sequence[str]
-) -> list[tuple[str, bool]]:
-    """Return (name, whether the largest comes first) of columns."""
-    found = []
-    for one in (name for part in wanted or () for name in part.split(',')):
-        if not one:
-            continue
-        name, _, order = one.partition(':')
-        if order not in ('', 'asc', 'desc'):
+    chosen = [name.replace(' ', '_') for name in _names(args.columns)]
+    order = []
+    for name in _names(args.sort):
+        column, _, direction = name.partition(':')
+        if direction not in ('', 'asc', 'desc'):
             raise WrongUsage(
-                f'{one}: expected COLUMN, COLUMN:asc or COLUMN:desc'
+                f'{name}: expected COLUMN, COLUMN:asc or COLUMN:desc'
             )
-        _check_column(name, known)
-        found.append((name, order == 'desc'))
-    return found
+        order.append((column, direction == 'desc'))
+    for name in (*chosen, *(column for column, _ in order)):
+        if name not in columns:
+            raise WrongUsage(
+                f'there is no column {name}; there are {", ".join(columns)}'
+            )
+    return chosen, order
+
+
+def _names(values: Sequence[str]) -> list[str]:
+    """Return the names in the values of an option, split at commas."""
+    names = (name for value in values for name in value.split(','))
+    return [name.strip() for name in names if name.strip()]
 
 
 def _sorted(
-    rows: list[Mapping[str, Any]], order: Sequence[tuple[str, bool]]
+    rows: Sequence[Mapping[str, Any]], name: str, descending: bool
 ) -> list[Mapping[str, Any]]:
-    """Return rows by columns, of which the first counts most."""
-    for name, largest_first in reversed(order):
-        filled = [row for row in rows if row.get(name) is not None]
-        empty = [row for row in rows if row.get(name) is None]
-        key = _key(filled, name)
-        rows = sorted(filled, key=key, reverse=largest_first) + empty
-    return rows
-
-
-def _key(rows: Sequence[Mapping[str, Any]], name: str) -> Callable[..., Any]:
-    """Return what rows are compared by: the value, or else its text.
+    """Return rows by a column; those without a value come last.
 
     Numbers within texts count as numbers: host-9 comes before host-10.
     """
-    if all(isinstance(row[name], int | float) for row in rows):
-        return lambda row: row[name]
-    return lambda row: [
-        (0, int(part), '') if part[0] in _TEN else (1, 0, part)
-        for part in _DIGITS.split(cell(row[name]))
-        if part
-    ]
+    filled = [row for row in rows if row.get(name) is not None]
+    empty = [row for row in rows if row.get(name) is None]
+    numeric = all(isinstance(row[name], int | float) for row in filled)
+
+    def key(row: Mapping[str, Any]) -> Any:
+        if numeric:
+            return row[name]
+        return [
+            (0, int(part), '') if _DIGITS.match(part) else (1, 0, part)
+            for part in _DIGITS.split(cell(row[name]))
+            if part
+        ]
+
+    return sorted(filled, key=key, reverse=descending) + empty
 
 
-def _csv(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
-) -> Iterator[str]:
+def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(columns)
     writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
-    return iter(text.getvalue().removesuffix('\n').split('\n'))
+    write([text.getvalue().removesuffix('\n')])
 
 
 def table(
@@ -170,7 +147,138 @@ def table(
         width = shutil.get_terminal_size().columns
     if title:
         say(cell(title), 'title')
-    write(tables.lines(rows, columns, width))
+    write(table_lines(rows, columns, width))
+
+
+def table_lines(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    width: int | None = None,
+) -> Iterator[str]:
+    """Yield the lines of a table: the heading, a rule, the rows.
+
+    :param rows: by the names of the columns
+    :param width: how many characters a line may have; None: any number
+    """
+    grid = [_cells([row.get(name) for row in rows]) for name in columns]
+    heads = [name.replace('_', ' ') for name in columns]
+    ascii_only = all(''.join(cells).isascii() for cells in grid)
+    length = len if ascii_only else _length
+    widths = [
+        max(_length(head), max(map(length, cells), default=0))
+        for head, cells in zip(heads, grid, strict=True)
+    ]
+    if width is not None:
+        _narrow(widths, width)
+    right = [_is_number([row.get(name) for row in rows]) for name in columns]
+    yield from _folded_row(heads, widths, [False] * len(heads))
+    yield _GAP.join('-' * size for size in widths)
+    if width is None and ascii_only:
+        # A fast path: lists may have 100,000 rows.
+        form = _GAP.join(
+            f'{{:{">" if numeric else "<"}{size}}}'
+            for size, numeric in zip(widths, right, strict=True)
+        )
+        for cells in zip(*grid, strict=True):
+            yield form.format(*cells).rstrip()
+        return
+    for cells in zip(*grid, strict=True):
+        yield from _folded_row(cells, widths, right)
+
+
+def _cells(values: list[Any]) -> list[str]:
+    """Return values as texts; quickly where they are plain texts already."""
+    if (
+        all(type(value) is str for value in values)
+        and ''.join(values).isprintable()
+    ):
+        return values
+    return [cell(value) for value in values]
+
+
+def cell(value: Any) -> str:
+    """Return a value as text on one line."""
+    if value is None:
+        return ''
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float):
+        return f'{value:.3f}'.rstrip('0').rstrip('.')
+    if isinstance(value, Mapping):
+        return ', '.join(f'{cell(k)}={cell(v)}' for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ', '.join(cell(item) for item in value)
+    return printable(str(value))
+
+
+def timestamp(stamp: float) -> str:
+    """Return seconds since 1970 as date and time, UTC."""
+    return datetime.fromtimestamp(stamp, UTC).isoformat(' ', 'milliseconds')
+
+
+def _length(text: str) -> int:
+    """Return how many places of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_places, text))
+
+
+def _places(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in 'WF' else 1
+
+
+def _is_number(values: list[Any]) -> bool:
+    """Whether values are numbers, as far as they are there."""
+    kinds = {type(value) for value in values} - {type(None)}
+    return bool(kinds) and kinds <= {int, float}
+
+
+def _narrow(widths: list[int], width: int) -> None:
+    """Take places from the widest columns until a line fits."""
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+        excess -= 1
+
+
+def _folded_row(
+    cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
+) -> Iterator[str]:
+    """Yield the lines of one row, whose cells are folded to their widths."""
+    parts = [
+        _folded(text, size) for text, size in zip(cells, widths, strict=True)
+    ]
+    for number in range(max(map(len, parts), default=0)):
+        line = []
+        for part, size, numeric in zip(parts, widths, right, strict=True):
+            text = part[number] if number < len(part) else ''
+            pad = ' ' * (size - _length(text))
+            line.append(pad + text if numeric else text + pad)
+        yield _GAP.join(line).rstrip()
+
+
+def _folded(text: str, size: int) -> list[str]:
+    """Return a text in pieces of at most *size* places, at spaces if it can.
+
+    A piece has one character at least, however wide that is.
+    """
+    pieces = []
+    while _length(text) > size:
+        end = places = 0
+        for char in text:
+            places += _places(char)
+            if places > size:
+                break
+            end += 1
+        end = max(end, 1)
+        space = text.rfind(' ', 0, end + 1)
+        cut = space if space > size // 2 else end
+        pieces.append(text[:cut].rstrip())
+        text = text[cut:].lstrip()
+    return [*pieces, text]
 
 
 def say(text: str, style: str = '') -> None:
@@ -180,82 +288,19 @@ def say(text: str, style: str = '') -> None:
     write([text])
 
 
-def fields(value: Mapping[str, Any], width: int = 79) -> None:
-    """Print the fields of one thing below each other, nested ones indented."""
-    write(_field_lines(value, '', width))
-
-
-def _field_lines(
-    value: Mapping[str, Any], indent: str, width: int
-) -> Iterator[str]:
-    simple = [key for key, one in value.items() if not _is_nested(one)]
-    size = max((len(str(key)) for key in simple), default=0)
-    for key, one in value.items():
-        name = str(key).replace('_', ' ')
-        if isinstance(one, Mapping) and one:
-            yield f'{indent}{name}:'
-            yield from _field_lines(one, indent + '  ', width)
-        elif _is_nested(one):
-            yield f'{indent}{name}:'
-            for item in one:
-                yield from _hanging(f'{indent}  - ', cell(item), width)
-        else:
-            start = f'{indent}{name}'.ljust(len(indent) + size + 2)
-            text = 'none' if one in (None, [], {}, ()) else cell(one)
-            yield from _hanging(start, text, width)
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Mapping | list | tuple) and bool(value)
-
-
-def _hanging(start: str, text: str, width: int) -> Iterator[str]:
-    """Yield a text in lines of a width, the later ones indented."""
-    for part in tables.folded(text, max(width - len(start), 20)):
-        yield start + part
-        start = ' ' * len(start)
-
-
-def nothing_matches(option: str, value: str, known: Iterable[str]) -> None:
-    """Print on standard error that nothing has the value of an option.
-
-    Nothing is printed where the value is known.
-
-    :param option: of the command line, such as ``--zone``
-    :param known: the values that there are
-    """
-    names = sorted(set(known))
-    if value in names:
-        return
-    there = f'there are {some(names)}'
-    few = len(names) <= _MOST_COMPARED
-    near = difflib.get_close_matches(value, names, 1) if few else []
-    hint = f'; is {near[0]} meant?' if near else ''
-    text = f'{option} {value}: nothing matches; '
-    text += f'{there}{hint}' if names else 'there are none'
-    print(cell(text), file=sys.stderr)
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names as a text, and how many more there are."""
-    text = ', '.join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f'{text} and {more} more' if more > 0 else text
-
-
 def write(lines: Iterable[str]) -> None:
     """Print lines; characters that the terminal does not know as escapes."""
     text = '\n'.join(lines)
     if not text:
         return
     encoding = sys.stdout.encoding or 'utf-8'
-    known = text.encode(encoding, 'backslashreplace').decode(encoding)
-    sys.stdout.write(known + '\n')
+    text = text.encode(encoding, 'backslashreplace').decode(encoding)
+    sys.stdout.write(text + '\n')
 
 
 def document(value: Any, form: str) -> None:
-    """Print a document as JSON or YAML."""
-    kind = 'yaml' if form == 'yaml' else 'json'
+    """Print a document as JSON, or in any other format as YAML."""
+    kind = 'json' if form == 'json' else 'yaml'
     text = documents.dump(value, kind).rstrip(b'\n') + b'\n'
     # In UTF-8, whatever the encoding of the terminal: programs read it.
     if hasattr(sys.stdout, 'buffer'):
@@ -263,6 +308,32 @@ def document(value: Any, form: str) -> None:
         sys.stdout.buffer.write(text)
     else:
         sys.stdout.write(text.decode())
+
+
+def nothing_matches(option: str, value: str, values: Iterable[str]) -> None:
+    """Print on standard error that nothing has the value of an option.
+
+    Nothing is printed where there is such a value.
+
+    :param option: of the command line, such as ``--zone``
+    :param values: all that there are
+    """
+    names = sorted(set(values))
+    if value in names:
+        return
+    text = f'{option} {value}: nothing matches; there are '
+    text += some(names) or 'none'
+    if len(names) <= _MAX_COMPARED:
+        near = difflib.get_close_matches(value, names, 1)
+        text += f'; is {near[0]} meant?' if near else ''
+    print(cell(text), file=sys.stderr)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names as a text, and how many more there are."""
+    text = ', '.join(names[:_MAX_NAMED])
+    more = len(names) - _MAX_NAMED
+    return f'{text} and {more} more' if more > 0 else text
 
 
 @contextlib.contextmanager
@@ -287,3 +358,82 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[what], completed=done)
 
         yield show
+
+
+def placements(result: Mapping[str, Any]) -> None:
+    """Print the hosts of instances."""
+    rows = [
+        {
+            'instance': placement['instance_uuid'],
+            **placement['selected'],
+            'alternates': [
+                other['host'] for other in placement.get('alternates', ())
+            ],
+        }
+        for placement in result['placements']
+    ]
+    columns = ['instance', 'host', 'node', 'zone', 'limits', 'alternates']
+    table(rows, columns, title=f'Request {result["request_id"]}')
+
+
+def pool(result: Mapping[str, Any]) -> None:
+    """Print the pool of a zone."""
+    table([result], ['zone_id', 'pool_name', 'pool_id'])
+
+
+def explanation(reasons: Mapping[str, Any] | None) -> None:
+    """Print the funnel, the best hosts and the rejections by filter."""
+    if not reasons:
+        return
+    if reasons.get('kept'):
+        say('The zone has had this pool before.')
+    _funnel(reasons)
+    if finalists := reasons.get('finalists'):
+        title = f'Best of {reasons["passed"]} hosts that passed'
+        table(finalists, ['host', 'weight', 'weights'], title=title)
+    if filters := reasons.get('filters'):
+        rejections(filters)
+
+
+def _funnel(reasons: Mapping[str, Any]) -> None:
+    steps = reasons.get('funnel') or []
+    if steps and 'left' in steps[0]:
+        title = f'{reasons["pools"]} pools at the start'
+        table(steps, ['filter', 'left', 'pools'], title=title)
+    elif steps:
+        rows = [
+            {**step, 'removed': step['start'] - step['end']} for step in steps
+        ]
+        title = f'{reasons["hosts"]} hosts at the start'
+        table(rows, ['filter', 'start', 'removed', 'end'], title=title)
+
+
+def rejections(filters: Sequence[Mapping[str, Any]]) -> None:
+    """Print which filters reject hosts, and the nearest miss of each."""
+    rows = [
+        {**item, 'closest': _closest(item.get('closest'))} for item in filters
+    ]
+    columns = ['filter', 'out', 'alone', 'closest', 'reason']
+    if rows:
+        table(rows, columns, title='Filters that reject hosts')
+
+
+def _closest(miss: Mapping[str, Any] | None) -> str | None:
+    if not miss:
+        return None
+    lacks = cell(float(miss['lacks']))
+    return f'{miss["host"]} lacks {lacks} {miss["unit"]}'
+
+
+def filter_results(nodes: Iterable[Mapping[str, Any]]) -> None:
+    """Print the result of every filter on the nodes of a host."""
+    for node in nodes:
+        title = f'{node["host"]} ({node["node"]})'
+        table(node['filters'], ['filter', 'passes', 'reason'], title=title)
+
+
+def failure(error: errors.SchedulerError) -> None:
+    """Print an error with the reasons in its facts."""
+    text = str(error.args[0]) if error.args else ''
+    say(f'{error.name}: {cell(text)}', 'error')
+    explanation(error.facts)

@@ -1,4 +1,4 @@
-"""The command line of ``scheduler-manage``: nouns, verbs and arguments.
+"""The command line of ``scheduler-manage``: every command, in one table.
 
 Imports nothing heavy, so that ``--help`` is quick.
 """
@@ -6,226 +6,536 @@ Imports nothing heavy, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
-import contextlib
-from typing import Any
+import difflib
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
 
-from scheduler_service.cmd import (
-    completion,
-    parser_requests,
-    parser_resources,
+from scheduler_service import errors
+from scheduler_service.cmd.program import printable
+
+SHELLS = ('bash', 'zsh', 'fish')
+_FORMATS = ('table', 'json', 'yaml')
+_POLICIES = (
+    'affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity',
+)  # fmt: skip
+_OUTCOMES = ('chosen', 'ordered', 'refused', *errors.names())
+_UNKNOWN_WORD = re.compile(
+    r"invalid choice: '(.*?)' \(choose from (.*)\)$", re.S
 )
-from scheduler_service.cmd.parser_parts import (
-    Parser,
-    Version,
-    command,
-    form,
-    noun,
-    past,
-    positive,
-    seconds,
+_UNKNOWN_OPTION = re.compile(r'unrecognized arguments:.*? (--?[\w-]+)', re.S)
+_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
+_LONGEST_S = 1e9
+_DIGITS = re.compile(r'[0-9]{1,9}')
+_AGE = re.compile(r'(\d+(?:\.\d+)?)([dhm])', re.ASCII)
+_UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests a word for an unknown one.
+
+    :ivar commands: of the outermost parser: the parser of each command by
+        its words, such as ``db sync``
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands: dict[str, Parser] = {}
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and end the program with the status 2."""
+        super().error(printable(message + self._suggestion(message)))
+
+    def _suggestion(self, message: str) -> str:
+        word, words = '', set[str]()
+        if match := _UNKNOWN_WORD.search(message):
+            word, words = match[1], set(re.findall(r'[\w-]+', match[2]))
+        elif match := _UNKNOWN_OPTION.search(message):
+            word = match[1]
+            for parser in (self, *self.commands.values()):
+                words.update(parser._option_string_actions)
+        near = difflib.get_close_matches(word, sorted(words), 1)
+        return f'; is {near[0]} meant?' if near else ''
+
+
+class Version(argparse.Action):
+    """Prints the release, which is looked up only then."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(nargs=0, **kwargs)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, *rest: Any, **more: Any
+    ) -> None:
+        from importlib import metadata
+
+        print(parser.prog, metadata.version('scheduler-service'))
+        parser.exit()
+
+
+def _number_from(least: int) -> Callable[[str], int]:
+    """Return a type of arguments: whole numbers from *least* on."""
+
+    def number(text: str) -> int:
+        if _DIGITS.fullmatch(text) is None or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f'{text[:80]}: not a number from {least} to 999999999'
+            )
+        return int(text)
+
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a time: a number of seconds, or one with s, m, h or d.
+
+    :raises ArgumentTypeError: it is neither, or not above 0
+    """
+    factor = _UNITS.get(text[-1:], 0)
+    try:
+        value = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < _LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f'{text}: not a time such as 30, 90s, 15m, 6h or 2d'
+        )
+    return value
+
+
+def _uuid(text: str) -> str:
+    if not _UUID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f'{text}: not a UUID')
+    return text
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Return the key and the value of KEY=VALUE.
+
+    :raises ArgumentTypeError: it has no key or no equals sign
+    """
+    key, sign, value = text.partition('=')
+    if not key or not sign:
+        raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {text}')
+    return key, value
+
+
+def _past(text: str) -> timedelta | datetime:
+    """Return an age, or a date or time, which is UTC unless it says more."""
+    try:
+        if match := _AGE.fullmatch(text):
+            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        moment = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f'{text!a} is neither a time such as 2026-11-01 or '
+            '2026-11-01T12:00 nor an age such as 30d, 12h or 90m'
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class Argument:
+    """An argument of a command, as ``add_argument`` takes it.
+
+    :param names: of an option or a positional argument, with spaces between
+    """
+
+    def __init__(self, names: str, text: str, **how: Any) -> None:
+        self.names = names.split()
+        self.how = {'help': text, **how}
+
+    def add_to(self, parser: Any) -> None:
+        """Add it to a parser, or to a group of one."""
+        parser.add_argument(*self.names, **self.how)
+
+
+class OneOf:
+    """Arguments of which exactly one has to be given."""
+
+    def __init__(self, *arguments: Argument) -> None:
+        self.arguments = arguments
+
+    def add_to(self, parser: Any) -> None:
+        """Add them to a parser."""
+        group = parser.add_mutually_exclusive_group(required=True)
+        for argument in self.arguments:
+            argument.add_to(group)
+
+
+class Command:
+    """A command.
+
+    :param words: a noun and a verb, or one word
+    :param run: module of ``cmd.commands`` and function
+    :param text: what it does
+    """
+
+    def __init__(
+        self, words: str, run: str, text: str, *arguments: Argument | OneOf
+    ) -> None:
+        self.noun, _, self.verb = words.partition(' ')
+        self.run = run
+        self.text = text
+        self.arguments = arguments
+
+
+def _flag(name: str, text: str, **how: Any) -> Argument:
+    return Argument(name, text, action='store_true', **how)
+
+
+def _several(name: str, text: str, **how: Any) -> Argument:
+    """Return an option that may be given several times."""
+    text += '; may be given several times'
+    return Argument(name, text, action='append', default=[], **how)
+
+
+def _format(default: str, choices: tuple[str, ...] = _FORMATS) -> Argument:
+    text = f'how to print it (default: {default})'
+    if 'csv' in choices:
+        text = 'csv has a heading, value has none and spaces between the '
+        text += f'columns (default: {default})'
+    return Argument('-f --format', text, choices=choices, default=default)
+
+
+def _list(limit: int = 0) -> tuple[Argument, ...]:
+    """Return the options of a list.
+
+    :param limit: how many rows it prints by default; 0: all
+    """
+    return (
+        _format('table', (*_FORMATS, 'csv', 'value')),
+        _several('-c --columns', 'only these columns, in this order',
+                 metavar='NAME[,NAME...]'),
+        _several('--sort', 'by this column; the first counts most',
+                 metavar='NAME[:desc]'),
+        Argument('--limit', 'at most so many rows, the first after sorting; '
+                 f'0: all (default: {limit})', type=_number_from(0),
+                 default=limit, metavar='N'),
+    )  # fmt: skip
+
+
+_LIST = _list()
+_TABLE = _format('table')
+_YAML = _format('yaml')
+_FILE_HELP = 'YAML or JSON; - for standard input'
+_FILE = Argument('file', _FILE_HELP)
+_ALLOW_MISSING_HOSTS = _flag(
+    '--allow-missing-hosts', 'aggregates may name hosts that are not there yet'
+)
+_REPLACE = _flag(
+    '--replace',
+    'remove what is not in the document, but no server group that instances '
+    'are members of',
+)
+_HOST = Argument('host', 'its service host')
+_HOSTS = Argument('host', 'service host; one or several', nargs='+')
+_POOL = Argument('pool', 'id or name')
+_POOL_ATTRIBUTES = Argument(
+    'attribute', 'attribute to set, or without a value to remove',
+    type=pair, nargs='+', metavar='KEY=VALUE|KEY=',
+)  # fmt: skip
+_AGGREGATE = Argument('aggregate', 'id or name')
+_INSTANCE = Argument('instance', 'its uuid')
+_INSTANCES = Argument('instance', 'its uuid; one or several', nargs='+')
+_MESSAGE = Argument('message_id', 'as message list prints it')
+_LOCAL = _flag(
+    '--local', 'schedule in this process on the database, without a daemon'
+)
+_SCHEDULE = (
+    _TABLE,
+    _flag('--dry-run', 'claim and store nothing'),
+    _flag('--explain', 'print the reasons'),
+    _LOCAL,
 )
 
+NOUNS = {
+    'db': "the database's tables",
+    'inventory': 'hosts, pools, aggregates and so on',
+    'pool': 'DNS pools',
+    'host': 'compute hosts',
+    'aggregate': 'host aggregates, and availability zones',
+    'server-group': 'groups of instances, together or apart',
+    'zone': 'DNS zones and their pools',
+    'decision': 'past decisions with their reasons',
+    'claim': 'what instances have allocated',
+    'message': 'quarantined messages',
+    'policy': 'rules of who may do what',
+    'daemon': 'daemons that share the store',
+    'configuration': 'what options are set to',
+}
+COMMANDS = (
+    Command('db sync', 'database:sync', 'create or upgrade the tables'),
+    Command('db version', 'database:show_version',
+            'print the version of the tables'),
+    Command('db check', 'database:check',
+            'compare the tables with this release'),
+    Command(
+        'db purge', 'database:purge', 'delete what is old',
+        _flag('--decisions', 'delete decisions with their reasons',
+              required=True),
+        Argument('--before', 'made before this: a date or time (UTC) such as '
+                 '2026-11-01, or an age such as 30d, 12h or 90m',
+                 type=_past, required=True, metavar='TIME'),
+        Argument('--batch', 'delete so many in a transaction (default: 1000)',
+                 type=_number_from(1), default=1000, metavar='N'),
+    ),
+    Command(
+        'inventory import', 'inventory:import_inventory', 'import a document',
+        *_LIST,
+        OneOf(
+            Argument('file', _FILE_HELP, nargs='?'),
+            Argument('--from-nodes', 'nodes of a cluster, as kubectl get '
+                     'nodes -o json prints them; - for standard input',
+                     metavar='FILE'),
+            Argument('--from-kubeconfig', 'nodes of the cluster whose API '
+                     'server this file names', metavar='FILE'),
+        ),
+        _ALLOW_MISSING_HOSTS,
+        _REPLACE,
+    ),
+    Command('inventory check', 'inventory:check', 'check a document by itself',
+            _FILE, _ALLOW_MISSING_HOSTS),
+    Command('inventory diff', 'inventory:diff',
+            'print what an import would change',
+            *_LIST, _FILE, _ALLOW_MISSING_HOSTS, _REPLACE),
+    Command('inventory export', 'inventory:export',
+            'print everything as a document', _YAML),
+    Command('inventory show', 'inventory:show',
+            'print how many of each there are', *_LIST),
+    Command('pool list', 'resources:pools', 'list pools', *_LIST),
+    Command(
+        'pool create', 'resources:create_pool', 'add a pool',
+        Argument('name', 'its name'),
+        Argument('--id', 'a UUID; random if absent', type=_uuid),
+        _several('--attribute', 'attribute of the pool', type=pair,
+                 metavar='KEY=VALUE'),
+    ),
+    Command('pool set', 'resources:set_pool', 'set or remove attributes',
+            _POOL, _POOL_ATTRIBUTES),
+    Command('pool delete', 'resources:delete_pool', 'remove a pool', _POOL),
+    Command(
+        'host list', 'resources:hosts', 'list hosts', *_LIST,
+        Argument('--zone', 'only hosts of this zone'),
+        Argument('--aggregate', 'only hosts of this aggregate, by its id or '
+                 'name'),
+        Argument('--state', 'only hosts that report, or do not',
+                 choices=('up', 'down')),
+        Argument('--status', 'only hosts that may be selected, or may not',
+                 choices=('enabled', 'disabled')),
+        Argument('--name', 'only hosts with such a name; * stands for any '
+                 'text', metavar='PATTERN'),
+    ),
+    Command('host drain', 'capacity:drain',
+            'print where the instances of a host could go', *_LIST, _HOST,
+            _flag('--plan', 'only print it: nothing is claimed or moved',
+                  required=True)),
+    Command('host show', 'resources:show_host', 'print a host', _HOST, _YAML),
+    Command('host enable', 'resources:enable_host', 'enable a host', _HOST),
+    Command('host disable', 'resources:disable_host', 'disable a host', _HOST,
+            Argument('--reason', 'shown by host list')),
+    Command('host remove', 'resources:remove_host',
+            'remove a host, also from its aggregates', _HOST),
+    Command('aggregate list', 'resources:aggregates', 'list aggregates',
+            *_LIST),
+    Command(
+        'aggregate create', 'resources:create_aggregate', 'add an aggregate',
+        Argument('name', 'its name'),
+        Argument('--zone', 'its availability zone'),
+        _several('--property', 'metadata of the aggregate', type=pair,
+                 metavar='KEY=VALUE'),
+    ),
+    Command(
+        'aggregate set', 'resources:set_aggregate', 'set or remove metadata',
+        _AGGREGATE,
+        Argument('property', 'metadata to set, or without a value to remove',
+                 type=pair, nargs='+', metavar='KEY=VALUE|KEY='),
+    ),
+    Command('aggregate add-host', 'resources:add_to_aggregate', 'add hosts',
+            _AGGREGATE, _HOSTS),
+    Command('aggregate remove-host', 'resources:remove_from_aggregate',
+            'remove hosts', _AGGREGATE, _HOSTS),
+    Command('aggregate delete', 'resources:delete_aggregate',
+            'remove an aggregate', _AGGREGATE),
+    Command('server-group list', 'resources:groups', 'list server groups',
+            *_LIST),
+    Command(
+        'server-group create', 'resources:create_group', 'add a server group',
+        Argument('name', 'its name'),
+        Argument('--policy', 'where its instances go: to one host, or to '
+                 'different ones; soft: if it can be (default: '
+                 'anti-affinity)', choices=_POLICIES, default='anti-affinity'),
+        Argument('--uuid', 'a UUID; random if absent', type=_uuid),
+        Argument('--project', 'whose instances may join; all if absent'),
+        Argument('--max-server-per-host', 'members per host, with the policy '
+                 'anti-affinity', type=_number_from(1)),
+        _several('--member', 'uuid of an instance', type=_uuid),
+    ),
+    Command('server-group delete', 'resources:delete_group',
+            'remove a server group', Argument('uuid', 'of the group')),
+    Command(
+        'capacity', 'capacity:capacity',
+        'how full the zones are, and what fits where', *_LIST,
+        Argument('--zone', 'only this availability zone'),
+        Argument('--flavor', 'how many more instances of it fit: a file with '
+                 'a flavor or a request, or for example '
+                 'vcpus=2,memory_mb=4096,root_gb=20',
+                 metavar='FILE|KEY=VALUE,...'),
+        Argument('--by', 'with --flavor: count by zone or by host (default: '
+                 'zone)', choices=('zone', 'host'), default='zone'),
+    ),
+    Command('zone list', 'resources:zones', 'list zones that have a pool',
+            *_LIST),
+    Command(
+        'zone schedule', 'scheduling:zone', 'select a pool',
+        Argument('--request', 'a zone document', metavar='FILE'),
+        Argument('--name', 'of the zone, with the final dot'),
+        _several('--attribute', 'attribute of the zone', type=pair,
+                 metavar='KEY=VALUE'),
+        Argument('--role', 'role of the caller, for the policy (default: '
+                 'admin)', action='append', default=[]),
+        *_SCHEDULE,
+    ),
+    Command(
+        'select', 'scheduling:select', 'select and claim hosts',
+        Argument('--request', 'a request document; - for standard input',
+                 metavar='FILE', required=True),
+        Argument('--host', 'select nothing; print the result of every filter '
+                 'on this host'),
+        *_SCHEDULE,
+    ),
+    Command('release', 'scheduling:release', 'release claims', _INSTANCES,
+            _LOCAL),
+    Command('ping', 'scheduling:ping', 'print the state of a daemon', _TABLE),
+    Command(
+        'decision list', 'records:decision_list', 'list the newest decisions',
+        *_list(20),
+        Argument('--since', 'only decisions of this time until now, such as '
+                 '30m, 6h or 2d', type=seconds, metavar='TIME'),
+        Argument('--outcome', 'only decisions with this outcome: chosen, '
+                 'ordered, the name of an error, or refused for any of them',
+                 choices=_OUTCOMES, metavar='NAME'),
+        Argument('--filter', 'only refusals where this filter left no host'),
+        Argument('--project', 'only decisions for this project'),
+        Argument('--host', 'only decisions that chose this service host'),
+    ),
+    Command('decision show', 'records:decision_show',
+            'print the decisions on a request with their reasons',
+            Argument('request_id', 'of the request'), _TABLE),
+    Command(
+        'claim list', 'records:claim_list', 'list the newest claims',
+        *_list(100),
+        Argument('--host', 'only claims on this service host'),
+        Argument('--state', 'only claims in this state',
+                 choices=('claimed', 'confirmed', 'moving')),
+        Argument('--project', 'only claims of this project'),
+        Argument('--older-than', 'only claims made longer ago, such as 30m, '
+                 '6h or 2d', type=seconds, metavar='TIME'),
+    ),
+    Command('claim show', 'records:claim_show',
+            'print the claims of an instance', _INSTANCE, _TABLE),
+    Command('claim release', 'records:claim_release', 'release claims',
+            _INSTANCES),
+    Command('claim confirm', 'records:claim_confirm',
+            'confirm claims; a move ends on the new host', _INSTANCES),
+    Command('claim drop-move', 'records:claim_drop_move',
+            'release second claims; a move is cancelled', _INSTANCES),
+    Command('audit', 'records:audit', 'compare use with allocations',
+            _flag('--fix', 'fix what can be fixed'), _TABLE),
+    Command('message list', 'records:message_list',
+            'list quarantined messages', *_LIST),
+    Command('message show', 'records:message_show', 'print a message in full',
+            _MESSAGE, _TABLE),
+    Command('message retry', 'records:message_retry', 'send a message again',
+            _MESSAGE),
+    Command('message drop', 'records:message_drop', 'remove a message',
+            _MESSAGE),
+    Command(
+        'policy check', 'configuration:check_policy',
+        'check the policy file; print its effect', *_LIST,
+        _several('--role', 'only print what a caller with this role may do'),
+        Argument('--user', 'the id of this caller'),
+        Argument('--project', 'the project of this caller'),
+        Argument('--owner', 'the project that owns what the caller acts on'),
+    ),
+    Command('completion', 'completion:run',
+            'print a script that completes command lines',
+            Argument('shell', 'the shell to print it for', choices=SHELLS)),
+    Command('daemon list', 'configuration:daemons',
+            'list them: release, configuration, last sign of life', *_LIST),
+    Command(
+        'configuration show', 'configuration:show',
+        'print what is set, and where; no secrets', *_LIST,
+        Argument('--daemon', 'of this daemon, by its name; default: of the '
+                 'files'),
+        _flag('--all', 'also what has its default'),
+    ),
+    Command(
+        'configuration diff', 'configuration:diff',
+        'print where two daemons differ', *_LIST,
+        Argument('daemon', 'the name of a daemon'),
+        _flag('--all', 'also what daemons need not have in common, such as '
+              'their names'),
+        Argument('other', 'the name of another daemon; default: the files',
+                 nargs='?'),
+    ),
+)  # fmt: skip
 
-def build() -> argparse.ArgumentParser:
-    """Return the parser; the attribute ``run`` names the function to run."""
+
+def build() -> Parser:
+    """Return the parser.
+
+    Parsed arguments have ``run``, as in :class:`Command`, and ``error``,
+    which refuses the command line as the parser does.
+    """
     parser = Parser(
         prog='scheduler-manage',
         description='Operate the scheduler: its database, hosts and claims.',
     )
-    parser.add_argument(
-        '--config-file',
-        action='append',
-        default=[],
-        metavar='PATH',
-        help='configuration file; may be given several times',
-    )
-    parser.add_argument(
-        '--config-dir',
-        action='append',
-        default=[],
-        metavar='DIR',
-        help='folder of configuration files; may be given several times',
-    )
-    parser.add_argument(
-        '--version', action=Version, help='print the release, and end'
-    )
+    for argument in (
+        _several('--config-file', 'configuration file', metavar='PATH'),
+        _several('--config-dir', 'folder of configuration files',
+                 metavar='DIR'),
+        Argument('--version', 'print the release, and end', action=Version),
+    ):  # fmt: skip
+        argument.add_to(parser)
+    _add_common(parser, None, False)
     nouns = parser.add_subparsers(dest='noun', required=True, metavar='NOUN')
-    for add in (
-        _database,
-        parser_resources.inventory,
-        parser_resources.pools,
-        parser_resources.hosts,
-        parser_resources.aggregates,
-        parser_resources.groups,
-        parser_resources.capacity,
-        parser_requests.zones,
-        parser_requests.scheduling,
-        parser_requests.decisions,
-        parser_requests.claims,
-        _messages,
-        _policy,
-        _completion,
-        _daemons,
-        _configuration,
-    ):
-        add(nouns)
-    for one in (parser, *commands(parser).values()):
-        _common(one, one is parser)
+    verbs: dict[str, Any] = {}
+    for command in COMMANDS:
+        if command.verb and command.noun not in verbs:
+            text = NOUNS[command.noun]
+            verbs[command.noun] = nouns.add_parser(
+                command.noun, help=text, description=text
+            ).add_subparsers(dest='verb', required=True, metavar='VERB')
+        words = verbs[command.noun] if command.verb else nouns
+        added = words.add_parser(
+            command.verb or command.noun,
+            help=command.text,
+            description=command.text,
+        )
+        added.set_defaults(run=command.run, error=added.error)
+        for part in command.arguments:
+            part.add_to(added)
+        _add_common(added, argparse.SUPPRESS, argparse.SUPPRESS)
+        parser.commands[f'{command.noun} {command.verb}'.strip()] = added
     return parser
 
 
-def commands(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Return the parser of each command by its words, such as ``db sync``."""
-    found: dict[str, Any] = {}
-    for words, inner in _inner(parser).items():
-        below = commands(inner)
-        if not below:
-            found[words] = inner
-        found.update((f'{words} {more}', one) for more, one in below.items())
-    return found
+def _add_common(parser: Parser, timeout: Any, debug: Any) -> None:
+    """Add what may stand before and after the words of a command.
 
-
-def refuse(args: Any, text: str) -> int:
-    """Print what is wrong with a command line, as the parser does.
-
-    :param args: of the command line
-    :param text: what is wrong
-    :return: the exit status
+    :param timeout: its default
+    :param debug: its default
     """
-    words = (args.noun, getattr(args, 'verb', None))
-    found = commands(build())[' '.join(filter(None, words))]
-    with contextlib.suppress(SystemExit):
-        found.error(text)
-    return 2
-
-
-def _inner(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
-
-
-def _common(parser: argparse.ArgumentParser, outermost: bool) -> None:
-    """Add what may stand before and after the words of a command."""
-    parser.add_argument(
-        '--timeout',
-        type=seconds,
-        default=None if outermost else argparse.SUPPRESS,
-        metavar='SECONDS',
-        help='give up after this time; database and broker may take all of '
-        'it (default: no limit, but 3 s to connect to the database and 10 s '
-        'to the broker)',
-    )
-    parser.add_argument(
+    Argument(
+        '--timeout', 'give up after this time; database and broker may take '
+        'all of it (default: no limit, but 3 s to connect to the database and '
+        '10 s to the broker)',
+        type=seconds, default=timeout, metavar='SECONDS',
+    ).add_to(parser)  # fmt: skip
+    _flag(
         '--debug',
-        action='store_true',
-        default=False if outermost else argparse.SUPPRESS,
-        help='print where in the program an error was met',
-    )
-
-
-def _database(nouns: Any) -> None:
-    verb = noun(nouns, 'db', "the database's tables")
-    verb('sync', 'database:sync', 'create or upgrade the tables')
-    verb('version', 'database:show_version', 'print the version of the tables')
-    verb('check', 'database:check', 'compare the tables with this release')
-    purge = verb('purge', 'database:purge', 'delete what is old')
-    purge.add_argument(
-        '--decisions',
-        action='store_true',
-        required=True,
-        help='delete decisions with their reasons',
-    )
-    purge.add_argument(
-        '--before',
-        type=past,
-        required=True,
-        metavar='TIME',
-        help='made before this: a date or time (UTC) such as 2026-11-01, or '
-        'an age such as 30d, 12h or 90m',
-    )
-    purge.add_argument(
-        '--batch',
-        type=positive,
-        default=1000,
-        metavar='N',
-        help='delete so many in a transaction (default: 1000)',
-    )
-
-
-def _messages(nouns: Any) -> None:
-    verb = noun(nouns, 'message', 'quarantined messages')
-    verb('list', 'messages:listing', 'list quarantined messages', True)
-    shown = verb('show', 'messages:show', 'print one in full')
-    shown.add_argument('message_id', help='as message list prints it')
-    form(shown)
-    for word, run, what in (
-        ('retry', 'messages:retry', 'send one again'),
-        ('drop', 'messages:drop', 'remove one'),
-    ):
-        verb(word, run, what).add_argument(
-            'message_id', help='as message list prints it'
-        )
-
-
-def _policy(nouns: Any) -> None:
-    verb = noun(nouns, 'policy', 'rules of who may do what')
-    check = verb(
-        'check', 'policy:check', 'check the policy file; print its effect',
-        True,
-    )  # fmt: skip
-    check.add_argument(
-        '--role',
-        action='append',
-        default=[],
-        help='only print what a caller with this role may do; may be given '
-        'several times',
-    )
-    check.add_argument('--user', help='the id of this caller')
-    check.add_argument('--project', help='the project of this caller')
-    check.add_argument(
-        '--owner', help='the project that owns what the caller acts on'
-    )
-
-
-def _completion(nouns: Any) -> None:
-    printed = command(
-        nouns, 'completion', 'print a script that completes command lines'
-    )
-    printed.set_defaults(run='shells:completion')
-    printed.add_argument(
-        'shell', choices=completion.SHELLS, help='the shell to print it for'
-    )
-
-
-def _daemons(nouns: Any) -> None:
-    verb = noun(nouns, 'daemon', 'daemons that share the store')
-    verb(
-        'list', 'daemons:listing',
-        'list them: release, configuration, last sign of life', True,
-    )  # fmt: skip
-
-
-def _configuration(nouns: Any) -> None:
-    verb = noun(nouns, 'configuration', 'what options are set to')
-    show = verb(
-        'show', 'daemons:show', 'print what is set, and where; no secrets',
-        True,
-    )  # fmt: skip
-    show.add_argument(
-        '--daemon', help='of this daemon, by its name; default: of the files'
-    )
-    show.add_argument(
-        '--all', action='store_true', help='also what has its default'
-    )
-    diff = verb('diff', 'daemons:diff', 'print where two daemons differ', True)
-    diff.add_argument('daemon', help='the name of a daemon')
-    diff.add_argument(
-        '--all',
-        action='store_true',
-        help='also what daemons need not have in common, such as their names',
-    )
-    diff.add_argument(
-        'other', nargs='?', help='of another one; default: the files'
-    )
+        'print where in the program an error was met',
+        default=debug,
+    ).add_to(parser)

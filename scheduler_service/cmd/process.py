@@ -16,11 +16,12 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, NoReturn
 
-from scheduler_service.cmd import threads, watchdog
+from scheduler_service.cmd import watchdog
 from scheduler_service.cmd.daemon import UNREACHABLE_S, Daemon
-from scheduler_service.cmd.meditation import Meditation
+from scheduler_service.cmd.program import start_thread
 from scheduler_service.cmd.reloading import Reloader
 from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
+from scheduler_service.cmd.state_report import StateReport
 from scheduler_service.rpc import transport
 
 LOG = logging.getLogger(__name__)
@@ -39,11 +40,11 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     stopping = StopSignal()
     # Where the watchdog aborts the process, the journal gets its stacks.
     faulthandler.enable()
-    meditation = Meditation(conf)
-    reporting = SignalWorker(meditation, 'report')
+    report = StateReport(conf)
+    reporting = SignalWorker(report, 'report')
     signal.signal(signal.SIGUSR2, reporting.ask)
     reporting.start()
-    meditation.daemon = daemon = Daemon(conf)
+    report.daemon = daemon = Daemon(conf)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(daemon, stopping))
     # What is asked for during the start is done after it.
@@ -51,7 +52,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     signal.signal(signal.SIGHUP, reloading.ask)
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
     limit = conf.scheduler.graceful_shutdown_timeout
-    starting = threads.start(daemon.start, 'start')
+    starting = start_thread(daemon.start, 'start')
     while not starting.done() and not stopping.is_set():
         stopping.wait(0.01)
     if stopping.is_set():
@@ -76,7 +77,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         if feeding is not None:
             feeding.stop()
     notify('STOPPING=1')
-    ending = threads.start(daemon.stop, 'stop')
+    ending = start_thread(daemon.stop, 'stop')
     limit = daemon.conf.scheduler.graceful_shutdown_timeout
     futures.wait([ending], limit)
     if not ending.done() or not ending.result():

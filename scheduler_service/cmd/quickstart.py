@@ -14,11 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import faults, output, reasons, shipped
+from scheduler_service.cmd import output, program
 
+_FOLDER = 'share/scheduler-service'
+_SOURCE = pathlib.Path(__file__).resolve().parents[2]
 _CONTEXT = {'user_id': 'demo', 'project_id': 'demo', 'roles': ['member']}
 _OPERATOR = {'user_id': 'operator', 'roles': ['admin']}
 _POOLS = 'attribute, pool_id_attribute, random'
@@ -30,6 +33,10 @@ connection = sqlite:///{folder}/scheduler.sqlite
 [pool_scheduler]
 scheduler_filters = {pools}
 """
+_PRINTERS = {
+    'schedule_zone': output.pool,
+    'select_destinations': output.placements,
+}
 _FLAVOR = {'name': 'm1.small', 'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
 
 
@@ -51,12 +58,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.folder or tempfile.mkdtemp(prefix='scheduler-')
         ).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        return _run(
-            folder, args.inventory or str(shipped.path('inventory.yaml'))
-        )
+        return _run(folder, args.inventory or str(_shipped('inventory.yaml')))
     except (errors.SchedulerError, OSError) as error:
-        print(faults.line(error), file=sys.stderr)
+        print(program.error_line(error), file=sys.stderr)
         return 1
+
+
+def _shipped(name: str) -> pathlib.Path:
+    """Return the path of a file of ``etc/scheduler_service``.
+
+    An installation has them in ``share``.
+
+    :raises ConfigurationError: it is neither here nor installed
+    """
+    here = _SOURCE / 'etc' / 'scheduler_service' / name
+    if here.exists():
+        return here
+    # The record of the installation says where they went: below the prefix,
+    # the user's folder, or wherever pip was told to put them.
+    try:
+        files = metadata.files('scheduler-service') or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.as_posix().endswith(f'{_FOLDER}/{name}'):
+            return pathlib.Path(str(file.locate())).resolve()
+    raise errors.ConfigurationError(
+        f'{_FOLDER}/{name} is not installed: install the package again'
+    )
 
 
 def _run(folder: pathlib.Path, document: str) -> int:
@@ -78,11 +107,13 @@ def _run(folder: pathlib.Path, document: str) -> int:
         demonstration.stop()
     spent = time.monotonic() - started
     _heading(f'Done in {spent:.1f} s. Everything is in {folder}')
-    program = _shown(pathlib.Path(sys.executable).parent / 'scheduler-manage')
+    manage_path = _shown(
+        pathlib.Path(sys.executable).parent / 'scheduler-manage'
+    )
     output.say(
-        f'{program} --config-file {config} decision list\n'
-        f'{program} --config-file {config} select --local --explain'
-        f' --request {_shown(shipped.path("request.yaml"))}'
+        f'{manage_path} --config-file {config} decision list\n'
+        f'{manage_path} --config-file {config} select --local --explain'
+        f' --request {_shown(_shipped("request.yaml"))}'
     )
     return 0
 
@@ -150,77 +181,68 @@ class Demonstration:
     def run(self) -> None:
         """Schedule zones and instances, by call and by cast."""
         gold = {'pool_level': 'gold', 'pops': 'global'}
-        self._zone('A zone for a golden pool, by call', 'example.org.', gold)
-        self._zone('The same zone again: the same pool', 'example.org.', {})
-        self._zone(
-            'A zone that no pool suits', 'example.net.', {'pops': 'moon'}
+        self._call(
+            'A zone for a golden pool, by call',
+            'schedule_zone',
+            {'name': 'example.org.', 'attributes': gold},
         )
-        self._cast_zone(
-            'A zone for Europe, by cast', 'example.eu.', {'pops': 'eu'}
+        self._call(
+            'The same zone again: the same pool',
+            'schedule_zone',
+            {'name': 'example.org.', 'attributes': {}},
         )
-        self._hosts(
+        self._call(
+            'A zone that no pool suits',
+            'schedule_zone',
+            {'name': 'example.net.', 'attributes': {'pops': 'moon'}},
+        )
+        self._cast(
+            'A zone for Europe, by cast',
+            'schedule_zone',
+            {'name': 'example.eu.', 'attributes': {'pops': 'eu'}},
+        )
+        north = {'availability_zone': 'north', 'flavor': _FLAVOR}
+        self._call(
             'Three instances in the north, by call',
-            num_instances=3,
-            availability_zone='north',
-            flavor=_FLAVOR,
+            'select_destinations',
+            {**north, 'num_instances': 3},
         )
-        self._hosts(
+        specs = {
+            'resources:CUSTOM_FPGA': '1',
+            'trait:CUSTOM_FPGA_CARD': 'required',
+        }
+        self._call(
             'One that needs an FPGA and its trait',
-            flavor={
-                **_FLAVOR,
-                'extra_specs': {
-                    'resources:CUSTOM_FPGA': '1',
-                    'trait:CUSTOM_FPGA_CARD': 'required',
-                },
-            },
+            'select_destinations',
+            {'flavor': {**_FLAVOR, 'extra_specs': specs}},
         )
-        self._cast_hosts('One in the south, by cast', 'south')
-        self._hosts(
+        self._cast(
+            'One in the south, by cast',
+            'select_destinations',
+            {'availability_zone': 'south', 'flavor': _FLAVOR},
+        )
+        self._call(
             'One that fits nowhere, and why',
-            availability_zone='north',
-            flavor={**_FLAVOR, 'memory_mb': 150_000},
+            'select_destinations',
+            {**north, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}},
         )
 
-    def _zone(self, title: str, name: str, attributes: dict[str, str]) -> None:
+    def _call(self, title: str, method: str, request: dict[str, Any]) -> None:
         _heading(title)
-        zone = {'name': name, 'attributes': attributes}
+        call = getattr(self._client, method)
         try:
-            result = self._client.schedule_zone(_CONTEXT, zone, explain=True)
+            result = call(_CONTEXT, request, explain=True)
         except errors.SchedulerError as error:
-            reasons.failure(error)
+            output.failure(error)
             return
-        reasons.pool(result)
-        reasons.explanation(result['explanation'])
+        _PRINTERS[method](result)
+        output.explanation(result['explanation'])
 
-    def _hosts(self, title: str, **request: Any) -> None:
+    def _cast(self, title: str, method: str, request: dict[str, Any]) -> None:
         _heading(title)
-        try:
-            result = self._client.select_destinations(
-                _CONTEXT, request, explain=True
-            )
-        except errors.SchedulerError as error:
-            reasons.failure(error)
-            return
-        reasons.hosts(result)
-        reasons.explanation(result['explanation'])
-
-    def _cast_zone(
-        self, title: str, name: str, attributes: dict[str, str]
-    ) -> None:
-        _heading(title)
-        zone = {'name': name, 'attributes': attributes}
-        self._client.schedule_zone_cast(
-            _CONTEXT, zone, reply_to={'topic': 'conductor'}
-        )
-        reasons.pool(self._replies.get(timeout=30)['result'])
-
-    def _cast_hosts(self, title: str, zone: str) -> None:
-        _heading(title)
-        request = {'availability_zone': zone, 'flavor': _FLAVOR}
-        self._client.select_destinations_cast(
-            _CONTEXT, request, reply_to={'topic': 'conductor'}
-        )
-        reasons.hosts(self._replies.get(timeout=30)['result'])
+        cast = getattr(self._client, f'{method}_cast')
+        cast(_CONTEXT, request, reply_to={'topic': 'conductor'})
+        _PRINTERS[method](self._replies.get(timeout=30)['result'])
 
 
 class _Conductor:

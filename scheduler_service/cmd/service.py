@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler_service.cmd import completion, streams
+from scheduler_service.cmd import program
 
 
-@streams.program(failed=1)
+@program.entry_point(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; a signal to stop ends the process with status 0.
 
@@ -21,9 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     words = sys.argv[1:] if argv is None else list(argv)
-    answered = completion.answer('scheduler-service', words, _parser)
-    if answered is not None:
-        return answered
+    if any(word.startswith('--shell_completion') for word in words):
+        from scheduler_service.cmd.commands import completion
+
+        return completion.answer('scheduler-service', words, _parser)
     # Imports leave no garbage; looking for it takes a tenth of their time.
     gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from scheduler_service import conf as options
     from scheduler_service.cmd import adapters
     from scheduler_service import errors
-    from scheduler_service.cmd import faults, log_levels, process
+    from scheduler_service.cmd import log_levels, process
     from scheduler_service.conf import effective, option_names
     from scheduler_service.rpc import transport
 
@@ -54,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         option_names.warn(conf)
         process.run(conf, read)
     except OSError as fault:
-        print(f'scheduler-service: {faults.line(fault)}', file=sys.stderr)
+        print(
+            f'scheduler-service: {program.error_line(fault)}', file=sys.stderr
+        )
         return 1
     except options.FAULTS as fault:
         name = errors.ConfigurationError.__name__

@@ -9,8 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from scheduler_service.cmd import completion, streams
-from scheduler_service.cmd.parser_parts import Version
+from scheduler_service.cmd import program
 
 _PROGRAM = 'scheduler-status'
 
@@ -20,6 +19,8 @@ def parser() -> argparse.ArgumentParser:
 
     The library that runs the checks has one of its own, which accepts more.
     """
+    from scheduler_service.cmd.parser import Version
+
     built = argparse.ArgumentParser(_PROGRAM)
     built.add_argument(
         '--config-file', metavar='PATH',
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     return built
 
 
-@streams.program(failed=255)
+@program.entry_point(failed=255)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks and print what they found.
 
@@ -49,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         would not work; 255: the checks could not be run
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    answered = completion.answer(_PROGRAM, words, parser)
-    if answered is not None:
-        return answered
+    if any(word.startswith('--shell_completion') for word in words):
+        from scheduler_service.cmd.commands import completion
+
+        return completion.answer(_PROGRAM, words, parser)
     if words[:1] == ['--version']:
         parser().parse_args(words)
     # Chooses the backend of oslo.service, before anything else is imported.

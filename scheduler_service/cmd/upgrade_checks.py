@@ -17,8 +17,8 @@ from oslo_upgradecheck import common_checks
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from scheduler_service import errors, policies
-from scheduler_service.cmd import adapters, stores
-from scheduler_service.cmd.threads import run_within
+from scheduler_service.cmd import adapters, connections
+from scheduler_service.cmd.program import run_within
 from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import driver_range, queues, transport
 from scheduler_service.store import schema, version
@@ -47,11 +47,11 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_tables(self) -> Any:
         """Check that this release can use the tables of the database."""
         try:
-            found = self._read(version.check)
+            current = self._read(version.check)
         except errors.SchedulerError as error:
             return Result(Code.FAILURE, f'{error.name}: {error}')
-        newer = '' if found == schema.VERSION else ', which is newer'
-        return Result(Code.SUCCESS, f'Tables at version {found}{newer}')
+        newer = '' if current == schema.VERSION else ', which is newer'
+        return Result(Code.SUCCESS, f'Tables at version {current}{newer}')
 
     def check_queues(self) -> Any:
         """Check that the queues of the broker are of the kind asked for."""
@@ -87,14 +87,13 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_options(self) -> Any:
         """Check for values that are not valid, older and unknown names."""
         try:
-            found = list(self._odd_options())
+            remarks = list(self._odd_options())
         except (cfg.ParseError, OSError) as fault:
             return Result(Code.FAILURE, str(fault))
-        wrong = effective.faults(self._conf)
-        if wrong:
-            return Result(Code.FAILURE, '; '.join(wrong))
-        if found:
-            return Result(Code.WARNING, '; '.join(found))
+        if faults := effective.faults(self._conf):
+            return Result(Code.FAILURE, '; '.join(faults))
+        if remarks:
+            return Result(Code.WARNING, '; '.join(remarks))
         return Result(Code.SUCCESS)
 
     def check_policy(self) -> Any:
@@ -127,22 +126,22 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def check_daemons(self) -> Any:
         """Check that the daemons that are at work have one release."""
         try:
-            found = self._read(daemons.listing)
+            rows = self._read(daemons.listing)
         except errors.SchedulerError:
             text = 'None can be at work on these tables'
             return Result(Code.SUCCESS, text)
         by_release: dict[str, list[str]] = {}
-        for one in found:
-            if one['silent_for'] < daemons.SILENT_S:
-                by_release.setdefault(one['version'], []).append(one['name'])
-        told = '; '.join(
+        for row in rows:
+            if row['silent_for'] < daemons.SILENT_S:
+                by_release.setdefault(row['version'], []).append(row['name'])
+        listed = '; '.join(
             f'{release}: {", ".join(sorted(names))}'
             for release, names in sorted(by_release.items())
         )
         if len(by_release) > 1:
-            text = f'Daemons of several releases are at work: {told}'
+            text = f'Daemons of several releases are at work: {listed}'
             return Result(Code.WARNING, text)
-        return Result(Code.SUCCESS, f'At work: {told or "none"}')
+        return Result(Code.SUCCESS, f'At work: {listed or "none"}')
 
     def check_age(self) -> Any:
         """Check that what the compute service sent does not wait for ever.
@@ -177,12 +176,11 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
         :raises SchedulerError: it cannot be read
         """
-        store = stores.open_store(self._conf)
-        try:
-            with store.reading() as conn:
-                return look(conn)
-        finally:
-            store.dispose()
+        with (
+            connections.open_store(self._conf, any_version=True) as store,
+            store.reading() as conn,
+        ):
+            return look(conn)
 
     _upgrade_checks: tuple[tuple[str, Any], ...] = (
         ('Tables of the database', check_tables),
@@ -223,10 +221,10 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     def _set_options(self) -> list[tuple[str, str]]:
         """Return (group, name) of all options in the configuration files."""
         files = option_names.paths(self._conf)
-        found = (
+        options = (
             (group, name) for _, group, name in option_names.entries(files)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(options))
 
 
 def _renamed() -> dict[tuple[str, str], str]:

@@ -75,7 +75,7 @@ def _asked_of_bash(
         f'. {shlex.quote(str(script))}\n'
         f'COMP_WORDS=({shlex.join(words)})\n'
         f'COMP_CWORD={len(words) - 1}\n'
-        f'_{words[0].replace("-", "_")}\n'
+        f'_shtab_{words[0].replace("-", "_")}\n'
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     return _output(['bash', '-c', ask], home).split()

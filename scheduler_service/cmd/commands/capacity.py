@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import open_store
-from scheduler_service.cmd.commands.inventory import read
-from scheduler_service.cmd.commands.resources import pairs, zone_names
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service.cmd.commands.inventory import read_document
+from scheduler_service.cmd.commands.resources import zone_names
+from scheduler_service.cmd.connections import read
+from scheduler_service.cmd.parser import pair
+from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom
 from scheduler_service.engine.factory import plan
@@ -30,29 +32,28 @@ def capacity(args: Any, conf: Any) -> None:
         return
     if args.by == 'host':
         raise WrongUsage('argument --by: host needs --flavor')
-    snapshot = _snapshot(conf)
-    found = headroom.by_zone(snapshot, options.settings(conf), whole=True)
-    ends: dict[str, headroom.ZoneUsage] = {}
-    for one in found:
-        before = ends.get(one.zone)
-        if one.capacity and (before is None or _left(one) < _left(before)):
-            ends[one.zone] = one
+    snapshot = read(conf, load_snapshot)
+    uses = headroom.by_zone(snapshot, options.settings(conf), whole=True)
+    scarcest: dict[str, headroom.ZoneUsage] = {}
+    for use in uses:
+        if use.capacity:
+            least = scarcest.setdefault(use.zone, use)
+            scarcest[use.zone] = min(least, use, key=_free_share)
     rows = [
         {
-            'zone': one.zone,
-            'resource': one.resource_class,
-            'capacity': round(one.capacity),
-            'used': round(one.used),
-            'out': max(round(one.capacity - one.used - one.free), 0),
-            'free': round(one.free),
-            'full': _percent(one.capacity - one.free, one.capacity),
-            'ends_first': ends.get(one.zone) is one,
+            'zone': use.zone,
+            'resource': use.resource_class,
+            'capacity': round(use.capacity),
+            'used': round(use.used),
+            'out': max(round(use.capacity - use.used - use.free), 0),
+            'free': round(use.free),
+            'full': _percent_full(use),
+            'ends_first': scarcest.get(use.zone) is use,
         }
-        for one in found
-        if args.zone is None or headroom.is_in(one.zone, args.zone)
+        for use in sorted(uses, key=lambda use: use.zone)
+        if args.zone is None or headroom.is_in(use.zone, args.zone)
     ]
     _check_zone(args, conf, snapshot, rows)
-    rows.sort(key=lambda row: str(row['zone']))
     columns = [
         'zone', 'resource', 'capacity', 'used', 'out', 'free', 'full',
         'ends_first',
@@ -60,46 +61,47 @@ def capacity(args: Any, conf: Any) -> None:
     output.listing(rows, columns, args)
 
 
+def _free_share(use: headroom.ZoneUsage) -> float:
+    return use.free / use.capacity
+
+
+def _percent_full(use: headroom.ZoneUsage) -> float | None:
+    if use.capacity <= 0:
+        return None
+    return round((use.capacity - use.free) / use.capacity * 100, 1)
+
+
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
 ) -> None:
-    """Say so where nothing is printed since there is no such zone."""
+    """Name the zones where nothing is printed since there is no such zone."""
     if args.zone and not rows:
-        known = zone_names(
+        names = zone_names(
             snapshot.hosts.topology.aggregates.values(),
             conf.default_availability_zone,
         )
-        output.nothing_matches('--zone', args.zone, known)
-
-
-def _left(one: headroom.ZoneUsage) -> float:
-    return one.free / one.capacity
-
-
-def _percent(part: float, whole: float) -> float | None:
-    return round(part / whole * 100, 1) if whole > 0 else None
+        output.nothing_matches('--zone', args.zone, names)
 
 
 def _fits(args: Any, conf: Any) -> None:
     request = _request(args.flavor).with_ids()
     if args.zone:
         request.availability_zone = args.zone
-    snapshot = _snapshot(conf)
-    found = headroom.fits(
-        plan(conf).hosts,
-        snapshot.hosts,
-        request,
-        conf.default_availability_zone,
-        args.by == 'host',
-    )
+    snapshot = read(conf, load_snapshot)
     rows = [
         {
-            args.by: one.place,
-            'hosts': one.hosts,
-            'instances': one.instances,
-            'ends_first': one.ends,
+            args.by: place.place,
+            'hosts': place.hosts,
+            'instances': place.instances,
+            'ends_first': place.ends,
         }
-        for one in found
+        for place in headroom.fits(
+            plan(conf).hosts,
+            snapshot.hosts,
+            request,
+            conf.default_availability_zone,
+            args.by == 'host',
+        )
     ]
     _check_zone(args, conf, snapshot, rows)
     columns = [args.by, 'hosts', 'instances', 'ends_first']
@@ -114,28 +116,23 @@ def _request(text: str) -> Request:
     :raises WrongUsage: it is neither a file nor a flavor
     """
     if '=' not in text or pathlib.Path(text).exists():
-        document = read(text, errors.InvalidRequest)
+        document = read_document(text, errors.InvalidRequest)
         if isinstance(document, dict) and 'flavor' not in document:
             document = {'flavor': document}
         return documents.request(document)
-    given: dict[str, Any] = dict(pairs(text.split(',')))
     flavor: dict[str, Any] = {}
     specs: dict[str, str] = {}
-    for key, value in given.items():
-        if key in _NUMBERS:
-            flavor[key] = int(value) if value.isdecimal() else value
-        else:
-            specs[key] = value
-    document = {'flavor': {**flavor, 'extra_specs': specs}}
     try:
-        return documents.request(document)
+        for key, value in map(pair, text.split(',')):
+            if key in _NUMBERS:
+                flavor[key] = int(value) if value.isdecimal() else value
+            else:
+                specs[key] = value
+        return documents.request({'flavor': {**flavor, 'extra_specs': specs}})
+    except argparse.ArgumentTypeError as fault:
+        raise WrongUsage(f'argument --flavor: {fault}') from None
     except errors.InvalidRequest as fault:
         raise WrongUsage(f'argument --flavor: {fault.args[0]}') from None
-
-
-def _snapshot(conf: Any) -> Snapshot:
-    with open_store(conf) as store, store.reading() as conn:
-        return load_snapshot(conn)
 
 
 def drain(args: Any, conf: Any) -> int:
@@ -143,9 +140,13 @@ def drain(args: Any, conf: Any) -> int:
 
     :raises HostNotFound: there is no such host
     """
-    with open_store(conf) as store, store.reading() as conn:
-        snapshot = load_snapshot(conn)
-        requests = residents.requests(conn, args.host)
+    snapshot, requests = read(
+        conf,
+        lambda conn: (
+            load_snapshot(conn),
+            residents.requests(conn, args.host),
+        ),
+    )
     if not len(snapshot.hosts.rows_of_host(args.host)):
         raise errors.HostNotFound(f'There is no host {args.host}')
     moves = headroom.drain(
@@ -154,7 +155,7 @@ def drain(args: Any, conf: Any) -> int:
         requests,
         conf.default_availability_zone,
     )
-    rows = [_move(one) for one in moves]
+    rows = [_move(move) for move in moves]
     columns = [
         'instance', 'project_id', 'vcpus', 'memory_mb', 'disk_gb', 'to',
         'zone', 'reason',
@@ -163,16 +164,16 @@ def drain(args: Any, conf: Any) -> int:
     return 1 if any(row['to'] is None for row in rows) else 0
 
 
-def _move(one: headroom.Move) -> dict[str, Any]:
-    taken = one.request.resources
+def _move(move: headroom.Move) -> dict[str, Any]:
+    resources = move.request.resources
     return {
-        'instance': one.request.instance_uuids[0],
-        'project_id': one.request.project_id,
-        'vcpus': taken.get('VCPU'),
-        'memory_mb': taken.get('MEMORY_MB'),
-        'disk_gb': taken.get('DISK_GB'),
-        'to': one.host,
-        'node': one.node,
-        'zone': one.zone,
-        'reason': one.reason or None,
+        'instance': move.request.instance_uuids[0],
+        'project_id': move.request.project_id,
+        'vcpus': resources.get('VCPU'),
+        'memory_mb': resources.get('MEMORY_MB'),
+        'disk_gb': resources.get('DISK_GB'),
+        'to': move.host,
+        'node': move.node,
+        'zone': move.zone,
+        'reason': move.reason or None,
     }

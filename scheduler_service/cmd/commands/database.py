@@ -12,7 +12,7 @@ from alembic import util
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.cmd.commands import open_store
+from scheduler_service.cmd.connections import open_store
 from scheduler_service.store import clock, migrate, schema, version
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import (

@@ -14,8 +14,8 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import open_store
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service.cmd.connections import open_store, read
+from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.kube import node_reader
 from scheduler_service.model import (
     Inventory,
@@ -31,7 +31,7 @@ from scheduler_service.store.reading.snapshot import load_snapshot
 from scheduler_service.store.writing import inventory_import
 
 
-def read(
+def read_document(
     path: str,
     fault: type[errors.SchedulerError] = errors.InvalidInventory,
 ) -> Any:
@@ -61,14 +61,14 @@ def import_inventory(args: Any, conf: Any) -> None:
     """
     columns = ['kind', 'added', 'changed', 'removed', 'same']
     output.check(args, columns)
-    wanted = _wanted(args, conf)
+    inventory = _inventory(args, conf)
     with open_store(conf) as store, output.progress() as progress:
 
         def work(writer: Writer) -> inventory_import.Report:
-            _check_hosts(args, wanted, writer.conn)
+            _check_hosts(args, inventory, writer.conn)
             return inventory_import.Importer(
                 writer, args.replace, progress
-            ).run(wanted)
+            ).run(inventory)
 
         try:
             report = store.write(work)
@@ -76,14 +76,14 @@ def import_inventory(args: Any, conf: Any) -> None:
             raise errors.Conflict(
                 f'A name or uuid is in use already: {first_line(fault)}'
             ) from None
-    _tell_kept(report.kept, 'stay')
+    _print_kept(report.kept, 'stay')
     rows = [
         {'kind': kind, **counts} for kind, counts in report.to_dict().items()
     ]
     output.listing(rows, columns, args)
 
 
-def _wanted(args: Any, conf: Any) -> Inventory:
+def _inventory(args: Any, conf: Any) -> Inventory:
     """Return the inventory to import.
 
     :raises InvalidInventory: it is not valid
@@ -98,7 +98,7 @@ def _wanted(args: Any, conf: Any) -> Inventory:
         )
     try:
         if args.from_nodes:
-            listed = read(args.from_nodes)
+            listed = read_document(args.from_nodes)
         else:
             listed = {'items': _nodes_of(args.from_kubeconfig)}
         return node_reader.inventory_of(listed, node_reader.of_options(conf))
@@ -119,7 +119,7 @@ def _nodes_of(kubeconfig: str) -> list[Any]:
         raise errors.InvalidInventory(
             f'The API server does not answer: {fault}'
         ) from None
-    return [msgspec.json.decode(one) for one in listed]
+    return [msgspec.json.decode(node) for node in listed]
 
 
 def check(args: Any, conf: Any) -> None:
@@ -128,14 +128,15 @@ def check(args: Any, conf: Any) -> None:
     :raises InvalidInventory: with all that is wrong with it
     """
     stored = None if args.allow_missing_hosts else ()
-    found = _checked(args.file, lambda: stored)
+    inventory = _checked(args.file, lambda: stored)
     if not args.allow_missing_hosts:
-        documents.refuse(problems.missing_hosts(found))
-    counts = {
-        part: len(getattr(found, part)) for part in found.__struct_fields__
-    }
-    told = ', '.join(f'{n} {part}' for part, n in counts.items() if n)
-    print(f'{args.file}: no errors: {told or "nothing in it"}')
+        documents.refuse(problems.missing_hosts(inventory))
+    counts = ', '.join(
+        f'{len(items)} {kind}'
+        for kind, items in msgspec.structs.asdict(inventory).items()
+        if items
+    )
+    print(f'{args.file}: no errors: {counts or "nothing in it"}')
 
 
 def diff(args: Any, conf: Any) -> int:
@@ -143,24 +144,26 @@ def diff(args: Any, conf: Any) -> int:
 
     :raises InvalidInventory: with all that is wrong with the document
     """
-    wanted = _checked(args.file, lambda: _stored_hosts(args, conf))
+    inventory = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
-        _check_hosts(args, wanted, conn)
-        found, kept = inventory_import.differences(conn, wanted, args.replace)
-    _tell_kept(kept, 'would stay')
+        _check_hosts(args, inventory, conn)
+        changes, kept = inventory_import.differences(
+            conn, inventory, args.replace
+        )
+    _print_kept(kept, 'would stay')
     columns = ['kind', 'name', 'change', 'field', 'stored', 'wanted']
-    output.listing([one._asdict() for one in found], columns, args)
-    return 1 if found else 0
+    output.listing([row._asdict() for row in changes], columns, args)
+    return 1 if changes else 0
 
 
-def _tell_kept(groups: Sequence[ServerGroup], what: str) -> None:
+def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
     """Print on standard error which groups are not removed, and why."""
     if groups:
         names = sorted(
-            f'{one.name} ({one.uuid})'
-            if one.name not in ('', one.uuid)
-            else one.uuid
-            for one in groups
+            f'{group.name} ({group.uuid})'
+            if group.name not in ('', group.uuid)
+            else group.uuid
+            for group in groups
         )
         text = (
             f'--replace: {len(groups)} server groups {what}, since instances '
@@ -181,13 +184,13 @@ def _checked(
     text, source = _text(path, errors.InvalidInventory)
     document, twice = document_text.read(text, source, errors.InvalidInventory)
     try:
-        found = documents.inventory(document)
+        inventory = documents.inventory(document)
         documents.refuse(twice)
     except errors.InvalidInventory:
         more = problems.of_inventory(document, stored_hosts())
         documents.refuse([*twice, *more])
         raise
-    return found
+    return inventory
 
 
 def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
@@ -201,13 +204,12 @@ def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
     if args.replace:
         return ()
     try:
-        with open_store(conf) as store, store.reading() as conn:
-            return loading.host_names(conn)
+        return read(conf, loading.host_names)
     except errors.SchedulerError:
         return None
 
 
-def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:
+def _check_hosts(args: Any, inventory: Inventory, conn: Connection) -> None:
     """Check that the hosts of aggregates are in the document or stored.
 
     :raises InvalidInventory: with all that are not
@@ -215,20 +217,17 @@ def _check_hosts(args: Any, wanted: Inventory, conn: Connection) -> None:
     if args.allow_missing_hosts:
         return
     stored = () if args.replace else loading.host_names(conn)
-    documents.refuse(problems.missing_hosts(wanted, stored))
+    documents.refuse(problems.missing_hosts(inventory, stored))
 
 
 def export(args: Any, conf: Any) -> None:
     """Print everything in the store as one document."""
-    with open_store(conf) as store, store.reading() as conn:
-        document = loading.export(conn)
-    output.document(document, args.format)
+    output.document(read(conf, loading.export), args.format)
 
 
 def show(args: Any, conf: Any) -> None:
     """Print how many hosts, pools and so on there are."""
-    with open_store(conf) as store, store.reading() as conn:
-        snapshot = load_snapshot(conn)
+    snapshot = read(conf, load_snapshot)
     hosts = snapshot.hosts
     available = hosts.number('enabled') & hosts.number('up')
     counts = {

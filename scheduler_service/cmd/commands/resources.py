@@ -1,23 +1,20 @@
-"""Lists and small changes: pools, hosts, aggregates, groups, decisions."""
+"""``scheduler-manage host``, ``pool``, ``aggregate`` and the like."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import output
-from scheduler_service.cmd.commands import (
-    default_ratios,
-    read,
-    timestamp,
-    write,
-)
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service.cmd.connections import read, write
+from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.model import (
+    STANDARD_CLASSES,
     Aggregate,
     Pool,
     ServerGroup,
@@ -32,23 +29,15 @@ from scheduler_service.store.writing import server_groups
 from scheduler_service.store.writing import zones as zone_rows
 
 
-def pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """Return KEY=VALUE arguments as a dict.
-
-    :raises WrongUsage: one has no key or no equals sign
-    """
-    values = {}
-    for argument in given or ():
-        key, sign, value = argument.partition('=')
-        if not sign or not key:
-            raise WrongUsage(f'expected KEY=VALUE, got {argument}')
-        values[key] = value
-    return values
+def default_ratios(conf: Any) -> dict[str, float]:
+    """Return the allocation ratios of hosts that have none, by class."""
+    settings = options.settings(conf)
+    return {name: settings.default_ratio(name) for name in STANDARD_CLASSES}
 
 
-def _or_none(given: Sequence[str]) -> dict[str, str | None]:
-    """Return KEY=VALUE arguments; ``KEY=`` gives None, which removes it."""
-    return {key: value or None for key, value in pairs(given).items()}
+def _changes(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+    """Return new values by key; an empty one is None, which removes it."""
+    return {key: value or None for key, value in pairs}
 
 
 def pools(args: Any, conf: Any) -> None:
@@ -63,7 +52,7 @@ def create_pool(args: Any, conf: Any) -> None:
         {
             'id': args.id or str(uuid.uuid4()),
             'name': args.name,
-            'attributes': pairs(args.attribute),
+            'attributes': dict(args.attribute),
         },
         Pool,
         errors.InvalidInventory,
@@ -77,7 +66,7 @@ def create_pool(args: Any, conf: Any) -> None:
 
 def set_pool(args: Any, conf: Any) -> None:
     """Set or remove attributes of a pool."""
-    changes = _or_none(args.attribute)
+    changes = _changes(args.attribute)
     write(
         conf,
         lambda writer: pool_rows.set_attributes(writer, args.pool, changes),
@@ -91,25 +80,25 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    wanted = host_listing.Filter(
+    criteria = host_listing.Filter(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
+    ratios = default_ratios(conf)
     default = conf.default_availability_zone
 
-    def look(conn: Any) -> tuple[list[dict[str, Any]], list[Aggregate]]:
-        ratios = default_ratios(conf)
-        found = list(host_listing.rows(conn, wanted, ratios, default))
-        return found, [] if found else loading.aggregates(conn)
+    def query(conn: Any) -> tuple[list[dict[str, Any]], list[Aggregate]]:
+        rows = list(host_listing.rows(conn, criteria, ratios, default))
+        return rows, [] if rows else loading.aggregates(conn)
 
-    rows, known = read(conf, look)
+    rows, aggregates = read(conf, query)
     if args.zone and not rows:
-        output.nothing_matches('--zone', args.zone, zone_names(known, default))
+        names = zone_names(aggregates, default)
+        output.nothing_matches('--zone', args.zone, names)
     if args.aggregate and not rows:
-        output.nothing_matches(
-            '--aggregate',
-            args.aggregate,
-            [name for one in known for name in (one.name, str(one.id))],
-        )
+        names = {
+            name for each in aggregates for name in (each.name, str(each.id))
+        }
+        output.nothing_matches('--aggregate', args.aggregate, names)
     columns = [
         'host', 'node', 'zone', 'status', 'state', 'vcpus', 'memory_mb',
         'local_gb', 'used', 'instances', 'disabled_reason',
@@ -122,7 +111,7 @@ def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
 
     :param default: of hosts whose aggregates have none
     """
-    return {default, *(zone for one in aggregates for zone in one.zones)}
+    return {default, *(zone for each in aggregates for zone in each.zones)}
 
 
 def show_host(args: Any, conf: Any) -> None:
@@ -142,18 +131,17 @@ def show_host(args: Any, conf: Any) -> None:
     ]
     refused = None if refusals is None else _refused(refusals)
     if not nodes:
-        told = '' if refused is None else f'; a report was refused: {refused}'
-        raise errors.HostNotFound(f'There is no host {args.host}{told}')
+        report = f'; a report was refused: {refused}' if refused else ''
+        raise errors.HostNotFound(f'There is no host {args.host}{report}')
     if refused is not None:
         nodes = [{**node, 'refused_reports': refused} for node in nodes]
-    form = 'yaml' if args.format == 'table' else args.format
-    output.document(nodes, form)
+    output.document(nodes, args.format)
 
 
 def _refused(refusals: refused_reports.StoredRefusals) -> dict[str, Any]:
     return {
         'count': refusals.refused,
-        'last_at': timestamp(refusals.refused_at),
+        'last_at': output.timestamp(refusals.refused_at),
         'last_reason': refusals.reason,
     }
 
@@ -179,7 +167,7 @@ def remove_host(args: Any, conf: Any) -> None:
         conf, lambda writer: host_rows.remove_service_host(writer, args.host)
     )
     if left:
-        names = ', '.join(f'{one.name} ({one.id})' for one in left)
+        names = ', '.join(f'{each.name} ({each.id})' for each in left)
         output.say(f'Host {args.host} is removed from aggregates {names}.')
 
 
@@ -192,7 +180,7 @@ def aggregates(args: Any, conf: Any) -> None:
 
 def create_aggregate(args: Any, conf: Any) -> None:
     """Add an aggregate."""
-    metadata = pairs(args.property)
+    metadata = dict(args.property)
     if args.zone:
         metadata['availability_zone'] = args.zone
     aggregate = write(
@@ -206,34 +194,30 @@ def create_aggregate(args: Any, conf: Any) -> None:
 
 def set_aggregate(args: Any, conf: Any) -> None:
     """Set or remove metadata of an aggregate."""
-    changes = _or_none(args.property)
+    changes = _changes(args.property)
     _change(
-        args,
-        conf,
-        lambda aggregate: aggregate_rows.set_metadata(aggregate, changes),
+        args, conf, lambda each: aggregate_rows.set_metadata(each, changes)
     )
 
 
 def add_to_aggregate(args: Any, conf: Any) -> None:
     """Add hosts to an aggregate."""
-    _change(
-        args,
-        conf,
-        lambda aggregate: msgspec.structs.replace(
-            aggregate, hosts=sorted({*aggregate.hosts, *args.host})
-        ),
-    )
+    _change_hosts(args, conf, lambda hosts: hosts | {*args.host})
 
 
 def remove_from_aggregate(args: Any, conf: Any) -> None:
     """Remove hosts from an aggregate."""
-    _change(
-        args,
-        conf,
-        lambda aggregate: msgspec.structs.replace(
-            aggregate, hosts=sorted({*aggregate.hosts} - {*args.host})
-        ),
-    )
+    _change_hosts(args, conf, lambda hosts: hosts - {*args.host})
+
+
+def _change_hosts(
+    args: Any, conf: Any, change: Callable[[set[str]], set[str]]
+) -> None:
+    def changed(aggregate: Aggregate) -> Aggregate:
+        hosts = sorted(change(set(aggregate.hosts)))
+        return msgspec.structs.replace(aggregate, hosts=hosts)
+
+    _change(args, conf, changed)
 
 
 def _change(

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.cmd import output, reasons
-from scheduler_service.cmd.commands import call, open_store
-from scheduler_service.cmd.commands.inventory import read
-from scheduler_service.cmd.commands.resources import pairs
+from scheduler_service.cmd import output
+from scheduler_service.cmd.commands.inventory import read_document
+from scheduler_service.cmd.connections import call, open_store
 from scheduler_service.engine.factory import build
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.engine.scheduler import Scheduler
@@ -25,64 +24,52 @@ _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0
 
 
-def select(args: Any, conf: Any) -> int:
+def select(args: Any, conf: Any) -> None:
     """Select hosts, and claim them unless it is a dry run."""
-    document = read(args.request, errors.InvalidRequest)
+    document = read_document(args.request, errors.InvalidRequest)
     if args.host:
-        return _explain(args, conf, document)
+        _explain(args, conf, document)
+        return
     if not args.dry_run:
-        document = _named(document)
+        document = _with_id(document)
+    options = {'claim': not args.dry_run, 'explain': args.explain}
     try:
         with _reasons_of_errors(args):
-            result = _select(args, conf, document)
+            if args.local:
+                request = documents.request(document)
+                result = _locally(
+                    conf, lambda s: s.select_destinations(request, **options)
+                )
+            else:
+                result = call(
+                    args,
+                    conf,
+                    lambda client: client.select_destinations(
+                        _CONTEXT, _object(document), **options
+                    ),
+                )
     except errors.NoValidHost:
         if not args.dry_run:
             # The decision is stored under it, with its reasons.
-            named = output.cell(document['request_id'])
-            print(f'Request {named}', file=sys.stderr)
+            request_id = output.cell(document['request_id'])
+            print(f'Request {request_id}', file=sys.stderr)
         raise
-    return _print(args, result, reasons.hosts)
+    _print(args, result, output.placements)
 
 
-def _named(document: Any) -> dict[str, Any]:
+def _with_id(document: Any) -> dict[str, Any]:
     """Return a request with an id, so that its decision can be found."""
-    asked = _object(document)
-    if asked.get('request_id') is not None:
-        return asked
-    return {**asked, 'request_id': f'req-{uuid.uuid4()}'}
+    request = _object(document)
+    if request.get('request_id') is not None:
+        return request
+    return {**request, 'request_id': f'req-{uuid.uuid4()}'}
 
 
-def _select(args: Any, conf: Any, document: Any) -> Any:
-    if args.local:
-        return _local_select(args, conf, document)
-    return call(
-        args,
-        conf,
-        lambda client: client.select_destinations(
-            _CONTEXT,
-            _object(document),
-            claim=not args.dry_run,
-            explain=args.explain,
-        ),
-    )
-
-
-def _local_select(args: Any, conf: Any, document: Any) -> Any:
-    request = documents.request(document)
-    with local(conf) as scheduler:
-        future = scheduler.select_destinations(
-            request, claim=not args.dry_run, explain=args.explain
-        )
-        return plain(future.result(_TIMEOUT_S))
-
-
-def _explain(args: Any, conf: Any, document: Any) -> int:
-    """Print the verdict of every filter on one host."""
+def _explain(args: Any, conf: Any, document: Any) -> None:
+    """Print the result of every filter on one host."""
     if args.local:
         request = documents.request(document)
-        with local(conf) as scheduler:
-            future = scheduler.explain(request, args.host)
-            result = plain(future.result(_TIMEOUT_S))
+        result = _locally(conf, lambda s: s.explain(request, args.host))
     else:
         result = call(
             args,
@@ -93,25 +80,39 @@ def _explain(args: Any, conf: Any, document: Any) -> int:
         )
     if args.format != 'table':
         output.document(result, args.format)
-        return 0
-    reasons.host_verdicts(result['nodes'])
-    reasons.rejections(result['filters'])
-    return 0
+        return
+    output.filter_results(result['nodes'])
+    output.rejections(result['filters'])
 
 
-def zone(args: Any, conf: Any) -> int:
+def zone(args: Any, conf: Any) -> None:
     """Select a pool for a zone, and store it unless it is a dry run."""
     document = {}
     if args.request:
-        document = read(args.request, errors.InvalidRequest)
+        document = read_document(args.request, errors.InvalidRequest)
     if isinstance(document, dict):
         if args.name:
             document['name'] = args.name
         if args.attribute:
-            document['attributes'] = pairs(args.attribute)
+            document['attributes'] = dict(args.attribute)
+    caller = _caller(args, document)
+    options = {'keep': not args.dry_run, 'explain': args.explain}
     with _reasons_of_errors(args):
-        result = _zone(args, conf, document, _caller(args, document))
-    return _print(args, result, reasons.pool)
+        if args.local:
+            request = documents.zone(document)
+            context = RequestContext.of(conf, caller)
+            result = _locally(
+                conf, lambda s: s.schedule_zone(request, context, **options)
+            )
+        else:
+            result = call(
+                args,
+                conf,
+                lambda client: client.schedule_zone(
+                    caller, _object(document), **options
+                ),
+            )
+    _print(args, result, output.pool)
 
 
 def _caller(args: Any, document: Any) -> dict[str, Any]:
@@ -126,40 +127,10 @@ def _caller(args: Any, document: Any) -> dict[str, Any]:
     }
 
 
-def _zone(args: Any, conf: Any, document: Any, context: dict[str, Any]) -> Any:
-    if args.local:
-        return _local_zone(args, conf, document, context)
-    return call(
-        args,
-        conf,
-        lambda client: client.schedule_zone(
-            context,
-            _object(document),
-            keep=not args.dry_run,
-            explain=args.explain,
-        ),
-    )
-
-
-def _local_zone(
-    args: Any, conf: Any, document: Any, context: dict[str, Any]
-) -> Any:
-    request = documents.zone(document)
-    with local(conf) as scheduler:
-        future = scheduler.schedule_zone(
-            request,
-            RequestContext.of(conf, context),
-            keep=not args.dry_run,
-            explain=args.explain,
-        )
-        return plain(future.result(_TIMEOUT_S))
-
-
 def release(args: Any, conf: Any) -> None:
     """Release claims."""
     if args.local:
-        with local(conf) as scheduler:
-            released = scheduler.release(args.instance).result(_TIMEOUT_S)
+        released = _locally(conf, lambda s: s.release(args.instance))
     else:
         released = call(
             args, conf, lambda client: client.release(_CONTEXT, args.instance)
@@ -170,26 +141,21 @@ def release(args: Any, conf: Any) -> None:
 def ping(args: Any, conf: Any) -> None:
     """Print the state of a daemon."""
     result = call(args, conf, lambda client: client.ping(_CONTEXT))
-    if args.format == 'table':
-        output.fields(result)
-    else:
-        output.document([result], args.format)
+    shown = result if args.format == 'table' else [result]
+    output.document(shown, args.format)
 
 
-@contextlib.contextmanager
-def local(conf: Any) -> Iterator[Scheduler]:
-    """Give the daemon's engine, run in this process.
+def _locally(conf: Any, submit: Callable[[Scheduler], Any]) -> Any:
+    """Return the reply of a daemon's engine that runs in this process.
 
-    :raises StoreUnavailable: the database does not result
+    :param submit: returns the future of the reply
+    :raises StoreUnavailable: the database does not answer
     """
     with open_store(conf) as store:
-        with store.reading():
-            # Fail now; the engine would wait for the database.
-            pass
         scheduler = build(conf, store)
         scheduler.start()
         try:
-            yield scheduler
+            return plain(submit(scheduler).result(_TIMEOUT_S))
         finally:
             scheduler.stop()
 
@@ -201,7 +167,7 @@ def _reasons_of_errors(args: Any) -> Iterator[None]:
         yield
     except errors.SchedulerError as error:
         if args.explain and args.format == 'table':
-            reasons.explanation(error.facts)
+            output.explanation(error.facts)
         elif args.explain:
             output.document({'error': error.to_dict()}, args.format)
         raise
@@ -213,11 +179,12 @@ def _object(document: Any) -> dict[str, Any]:
     return document
 
 
-def _print(args: Any, result: Any, print_table: Any) -> int:
+def _print(
+    args: Any, result: Any, print_table: Callable[[dict[str, Any]], None]
+) -> None:
     if args.format != 'table':
         output.document(result, args.format)
-        return 0
+        return
     print_table(result)
     if args.explain:
-        reasons.explanation(result.get('explanation'))
-    return 0
+        output.explanation(result.get('explanation'))

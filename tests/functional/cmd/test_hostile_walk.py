@@ -72,7 +72,7 @@ def arguments(command, folder):
     return words
 
 
-PARSERS = parser.commands(parser.build())
+PARSERS = parser.build().commands
 COMMANDS = sorted(PARSERS)
 # Commands that ask a daemon, unless they are told not to.
 CALLING = ['ping', 'release', 'select', 'zone schedule']

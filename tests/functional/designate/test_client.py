@@ -14,7 +14,7 @@ from oslo_config import cfg
 from designate_scheduler_service import options
 from designate_scheduler_service.client import AskError, Pool, PoolClient, Zone
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
-from scheduler_service.cmd.threads import run_within
+from scheduler_service.cmd.program import run_within
 from scheduler_service.rpc import transport
 from tests.support import servers
 from tests.support.documents import ADMIN, OWNER, STRANGER

@@ -6,7 +6,7 @@ import pytest
 import urllib3
 
 from scheduler_service import errors
-from scheduler_service.cmd.meditation import Meditation
+from scheduler_service.cmd.state_report import StateReport
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply
@@ -77,7 +77,7 @@ def test_credentials_of_an_extender_are_shown_to_nobody(
         metrics = urllib3.request('GET', f'http://127.0.0.1:{port}/metrics')
         told += metrics.data.decode()
         # A process that writes such reports has no other daemon.
-        write = Meditation(service.conf)
+        write = StateReport(service.conf)
         write.daemon = service.daemon
         service.conf.set_override('log_dir', str(tmp_path), 'oslo_reports')
         write()

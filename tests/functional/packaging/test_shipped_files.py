@@ -6,7 +6,6 @@ gets it.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import pathlib
@@ -208,17 +207,7 @@ def test_the_commands_above_are_all_that_there_are():
     tried += [*CALLS, RELEASE]
     missing = [
         name
-        for name in _names(parser.build())
+        for name in parser.build().commands
         if not any(f'{line} '.startswith(f'{name} ') for line in tried)
     ]
     assert missing == []
-
-
-def _names(command: argparse.ArgumentParser, before: str = '') -> list[str]:
-    """Return the names of all commands of a parser."""
-    found = []
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                found += _names(inner, f'{before} {name}'.strip())
-    return found or [before]

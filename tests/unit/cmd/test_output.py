@@ -1,4 +1,4 @@
-"""Lists: their columns, order, number of rows and form."""
+"""Lists: their columns, order, rows and format; tables that line up."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ import sys
 import pytest
 
 from scheduler_service.cmd import output
-from scheduler_service.cmd.parser_parts import WrongUsage
+from scheduler_service.cmd.program import WrongUsage
 
 ROWS = [
     {'host': 'b', 'used': 2, 'zone': None},
     {'host': 'a, c', 'used': 10, 'zone': 'north'},
     {'host': 'd', 'used': 2, 'zone': 'east'},
 ]
+TABLE = [
+    {'name': 'a', 'count': 5, 'note': None},
+    {'name': 'longer', 'count': 12, 'note': 'two words'},
+]
 
 
 def printed(capsys, form='value', rows=ROWS, **options):
-    args = argparse.Namespace(format=form, **options)
+    defaults = {'columns': [], 'sort': [], 'limit': 0}
+    args = argparse.Namespace(format=form, **{**defaults, **options})
     output.listing(rows, ['host', 'used'], args)
     return capsys.readouterr().out
 
@@ -114,26 +119,6 @@ def test_a_list_without_rows_is_a_heading_or_nothing(capsys):
     assert json.loads(printed(capsys, 'json', [])) == []
 
 
-def test_fields_fit_into_80_columns(capsys):
-    value = {
-        'server': 'a',
-        'degraded': ['word ' * 40, 'second'],
-        'counters': {'claims': 1, 'requests_expired': 22},
-        'none_yet': {},
-    }
-    output.fields(value)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) < 80
-    assert lines[0] == 'server    a'
-    assert lines[1] == 'degraded:'
-    assert lines[-4:] == [
-        'counters:',
-        '  claims            1',
-        '  requests expired  22',
-        'none yet  none',
-    ]
-
-
 def test_a_title_cannot_move_the_cursor_of_a_terminal(capsys):
     output.table([{'a': 1}], ['a'], title='Request x\n2026 \x1b[31m')
     assert capsys.readouterr().out.startswith('Request x\\n2026 \\x1b[31m\n')
@@ -166,3 +151,56 @@ def test_documents_are_in_utf_8_whatever_the_terminal_knows(encoding):
     first, document = done.stdout.split(b'\n', 1)
     assert first == b'before'
     assert json.loads(document) == {'a': 'gr\u00fcn\u65e5'}
+
+
+def test_numbers_are_on_the_right_and_the_rest_on_the_left():
+    assert list(output.table_lines(TABLE, ['name', 'count', 'note'])) == [
+        'name    count  note',
+        '------  -----  ---------',
+        'a           5',
+        'longer     12  two words',
+    ]
+
+
+def test_a_table_without_rows_is_its_heading():
+    assert list(output.table_lines([], ['free_mb'])) == ['free mb', '-------']
+
+
+def test_cells_are_folded_where_the_width_is_limited():
+    rows = [{'name': 'host', 'reason': 'it is being replaced by another'}]
+    found = list(output.table_lines(rows, ['name', 'reason'], 20))
+    assert max(map(len, found)) <= 20
+    assert found[2:] == [
+        'host  it is being',
+        '      replaced by',
+        '      another',
+    ]
+
+
+def test_a_word_that_is_too_long_is_cut():
+    rows = [{'name': 'abcdefghijkl'}]
+    found = list(output.table_lines(rows, ['name'], 5))
+    assert found[2:] == ['abcdefgh', 'ijkl']
+
+
+def test_wide_characters_take_two_places():
+    rows = [{'name': '日本', 'x': 'a'}, {'name': 'abcd', 'x': 'b'}]
+    assert list(output.table_lines(rows, ['name', 'x']))[2:] == [
+        '日本  a',
+        'abcd  b',
+    ]
+
+
+def test_control_characters_are_not_sent_to_the_terminal():
+    assert output.cell('a\x1b[2Jb\nc') == r'a\x1b[2Jb\nc'
+
+
+def test_values_are_text():
+    assert output.cell(None) == ''
+    assert output.cell(True) == 'yes'
+    assert output.cell(0.1230001) == '0.123'
+    assert output.cell({'a': [1, 2]}) == 'a=1, 2'
+
+
+def test_characters_that_turn_the_direction_are_not_sent_either():
+    assert output.cell('a\u202eb\u2066c\u2028') == 'a\\u202eb\\u2066c\\u2028'

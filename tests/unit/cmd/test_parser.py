@@ -9,15 +9,9 @@ import sys
 
 import pytest
 
-from scheduler_service.cmd import (
-    manage,
-    parser,
-    parser_parts,
-    service,
-    status,
-)
+from scheduler_service.cmd import commands, manage, parser, service, status
 
-COMMANDS = parser.commands(parser.build())
+COMMANDS = parser.build().commands
 
 
 @pytest.mark.parametrize('command', COMMANDS)
@@ -38,7 +32,7 @@ def test_every_argument_before_the_command_has_a_help_text():
 @pytest.mark.parametrize('command', COMMANDS)
 def test_every_command_has_a_function(command):
     module, _, name = COMMANDS[command].get_default('run').partition(':')
-    found = importlib.import_module(manage._MODULES[module])
+    found = importlib.import_module(f'{commands.__name__}.{module}')
     assert callable(getattr(found, name))
 
 
@@ -64,13 +58,13 @@ def test_the_time_limit_stands_before_or_after_the_command(words):
     [('1', 1), ('1.5', 1.5), ('30s', 30), ('2m', 120), ('6h', 21600)],
 )
 def test_times_have_units(text, expected):
-    assert parser_parts.seconds(text) == expected
+    assert parser.seconds(text) == expected
 
 
 @pytest.mark.parametrize('text', ['', 's', '0', '-1', 'nan', 'inf', '1w'])
 def test_times_that_are_none_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
-        parser_parts.seconds(text)
+        parser.seconds(text)
 
 
 @pytest.mark.parametrize('program', [manage, service, status])
@@ -104,7 +98,8 @@ def test_what_may_be_meant_is_named(words, meant, capsys):
 
 def test_commands_do_not_choose_another_backend_for_threads():
     """It would warn of its age; the bus's own package chooses it."""
-    names = '; '.join(f'import {name}' for name in manage._MODULES.values())
+    modules = {each.run.partition(':')[0] for each in parser.COMMANDS}
+    names = '; '.join(f'import {commands.__name__}.{each}' for each in modules)
     done = subprocess.run(
         [sys.executable, '-c', names],
         capture_output=True, text=True, timeout=120, check=True,

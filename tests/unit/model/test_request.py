@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from scheduler_service.engine.ports import EmbeddedClaimer
 
 from scheduler_service import errors
+from scheduler_service.engine.ports import EmbeddedClaimer
 from scheduler_service.model import documents
 
 UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'

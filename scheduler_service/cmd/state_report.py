@@ -19,10 +19,9 @@ from scheduler_service.cmd.daemon import Daemon
 
 LOG = logging.getLogger(__name__)
 _NAME = 'scheduler-service'
-_TITLE = 'Guru Meditation Report'
 
 
-class Meditation:
+class StateReport:
     """Makes a report and writes it.
 
     :param conf: options; those of the daemon once there is one
@@ -36,58 +35,55 @@ class Meditation:
     def __call__(self) -> None:
         """Write a report to ``[oslo_reports] log_dir``, or to the errors."""
         conf = self.daemon.conf if self.daemon is not None else self._conf
-        text = self.text(conf)
+        text = self._text(conf)
         folder = conf.oslo_reports.log_dir
-        if not folder:
-            sys.stderr.write(f'{text}\n')
-            sys.stderr.flush()
-            return
-        now = datetime.datetime.now(datetime.UTC)
-        path = pathlib.Path(folder) / (
-            f'{_NAME}_gurumeditation_{now:%Y%m%d%H%M%S%f}'
-        )
-        try:
-            # Requests are in it, and values of options.
-            path.touch(0o600, exist_ok=False)
-            path.write_text(text)
-        except OSError as fault:
-            LOG.error('The report cannot be written: %s', fault)
-            sys.stderr.write(f'{text}\n')
-            sys.stderr.flush()
-        else:
-            LOG.info('A report of the process is in %s', path)
+        if folder:
+            now = datetime.datetime.now(datetime.UTC)
+            path = pathlib.Path(folder) / (
+                f'{_NAME}_gurumeditation_{now:%Y%m%d%H%M%S%f}'
+            )
+            try:
+                # Requests are in it, and values of options.
+                path.touch(0o600, exist_ok=False)
+                path.write_text(text)
+            except OSError as fault:
+                LOG.error('The report cannot be written: %s', fault)
+            else:
+                LOG.info('A report of the process is in %s', path)
+                return
+        sys.stderr.write(f'{text}\n')
+        sys.stderr.flush()
 
-    def text(self, conf: Any) -> str:
-        """Return a report."""
+    def _text(self, conf: Any) -> str:
         from oslo_reports.generators.conf import ConfigReportGenerator
         from oslo_reports.report import TextReport
 
-        report = TextReport(_TITLE)
+        report = TextReport('Guru Meditation Report')
         report.add_section('Package', _package)
         report.add_section('Threads', _threads)
         if self.daemon is not None:
-            self._add_engine(report, self.daemon)
-        report.add_section('Configuration', _safe(ConfigReportGenerator(conf)))
+            for title, look in _sections(self.daemon).items():
+                report.add_section(title, _guarded(_table(look)))
+        report.add_section(
+            'Configuration', _guarded(ConfigReportGenerator(conf))
+        )
         return str(report.run())
 
-    def _add_engine(self, report: Any, daemon: Daemon) -> None:
-        introspection = daemon.scheduler.introspection
-        for title, look in (
-            ('Daemon', lambda: _condition(daemon)),
-            ('Snapshot', introspection.snapshot),
-            ('Queue', introspection.queue),
-            ('Claims under way', introspection.under_way),
-            ('Extenders', introspection.extenders),
-        ):
-            report.add_section(title, _safe(_listed(look)))
 
-
-def _condition(daemon: Daemon) -> dict[str, Any]:
+def _sections(daemon: Daemon) -> dict[str, Callable[[], Any]]:
+    """Return functions that return the values of a section, by title."""
+    introspection = daemon.scheduler.introspection
     health = daemon.scheduler.health
     return {
-        'name': daemon.name,
-        'degraded': health.degraded,
-        'counters': health.counters(),
+        'Daemon': lambda: {
+            'name': daemon.name,
+            'degraded': health.degraded,
+            'counters': health.counters(),
+        },
+        'Snapshot': introspection.snapshot,
+        'Queue': introspection.queue,
+        'Claims under way': introspection.under_way,
+        'Extenders': introspection.extenders,
     }
 
 
@@ -110,10 +106,10 @@ def _threads() -> str:
     return '\n'.join(sorted(parts))
 
 
-def _listed(look: Callable[[], Any]) -> Callable[[], Any]:
+def _table(look: Callable[[], Any]) -> Callable[[], Any]:
     """Return a generator of a section from a function that returns values."""
 
-    def made() -> Any:
+    def generate() -> Any:
         from oslo_reports.models.with_default_views import (
             ModelWithDefaultViews,
         )
@@ -121,16 +117,16 @@ def _listed(look: Callable[[], Any]) -> Callable[[], Any]:
 
         return ModelWithDefaultViews(look(), text_view=KeyValueView())
 
-    return made
+    return generate
 
 
-def _safe(generator: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a generator whose faults are no fault of the report."""
+def _guarded(generator: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a generator whose faults do not end the report."""
 
-    def made() -> Any:
+    def generate() -> Any:
         try:
             return generator()
         except Exception as fault:
             return f'not available: {type(fault).__name__}: {fault}\n'
 
-    return made
+    return generate

@@ -1,0 +1,65 @@
+"""``scheduler-manage completion``: scripts that complete command lines.
+
+The programs' parsers are the only source of what the scripts offer; pressing
+a key starts no Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import shtab
+
+from scheduler_service.cmd import parser
+
+# What the parsers call a value that names a file or folder.
+_PATHS = {'FILE', 'PATH', 'DIR'}
+
+
+def run(args: Any, conf: Any) -> None:
+    """Print the script with which a shell completes command lines."""
+    print(script(parser.build(), args.shell), end='')
+
+
+def script(program: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script of a shell for a program.
+
+    :param shell: one of ``parser.SHELLS``
+    """
+    _mark_paths(program)
+    return f'{shtab.complete(program, shell)}\n'
+
+
+def _mark_paths(program: argparse.ArgumentParser) -> None:
+    """Have names of files offered as values of arguments that take them."""
+    for action in program._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _mark_paths(inner)
+        elif not action.choices and action.nargs != 0:
+            named = str(action.metavar or action.dest).upper()
+            if not _PATHS.isdisjoint(named.split('|')):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+
+
+def answer(
+    program: str, words: Sequence[str], build: Callable[[], Any]
+) -> int:
+    """Print the script that ``--shell_completion`` asks for.
+
+    The library of the other options would answer with files that its package
+    does not have.
+
+    :param build: returns the parser of the program's options
+    :return: the exit status
+    """
+    options = argparse.ArgumentParser(program, add_help=False)
+    options.add_argument('--shell_completion', choices=parser.SHELLS)
+    try:
+        shell = options.parse_known_args(words)[0].shell_completion
+    except SystemExit:
+        return 2
+    print(script(build(), shell), end='')
+    return 0

@@ -1,0 +1,230 @@
+"""``scheduler-manage decision``, ``claim``, ``audit`` and ``message``.
+
+What became of requests: decisions with their reasons, claims with their
+allocations, and messages that no daemon could work off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service.cmd import output
+from scheduler_service.cmd.commands.resources import default_ratios
+from scheduler_service.cmd.connections import call, open_store, read, write
+from scheduler_service.cmd.output import timestamp
+from scheduler_service.model.inventory import dashed
+from scheduler_service.store.claims import claim_queries, lifecycle, outcomes
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records import audit as auditing
+from scheduler_service.store.records import (
+    decisions,
+    quarantine,
+)
+
+
+def _query_limit(args: Any) -> int | None:
+    """Return how many rows are read; None: all.
+
+    Another order than by time has to look at all of them.
+    """
+    return None if args.sort else args.limit or None
+
+
+def decision_list(args: Any, conf: Any) -> None:
+    """List the newest decisions."""
+    criteria = decisions.DecisionFilter(
+        args.since, args.outcome, args.filter, args.project, args.host
+    )
+
+    def query(conn: Any) -> list[decisions.DecisionSummary]:
+        rows = decisions.search(conn, criteria, _query_limit(args))
+        if args.filter and not rows:
+            # Plug-ins have names of their own, which only decisions have.
+            names = decisions.filters(conn)
+            output.nothing_matches('--filter', args.filter, names)
+        if args.host and not rows:
+            names = loading.host_names(conn)
+            output.nothing_matches('--host', args.host, names)
+        return rows
+
+    rows = [
+        {**row._asdict(), 'created_at': timestamp(row.created_at)}
+        for row in read(conf, query)
+    ]
+    columns = [
+        'created_at', 'request_id', 'kind', 'outcome', 'project_id', 'filter',
+        'hosts',
+    ]  # fmt: skip
+    output.listing(rows, columns, args)
+
+
+def decision_show(args: Any, conf: Any) -> None:
+    """Print the decisions on a request with their reasons."""
+    rows = read(conf, lambda conn: decisions.show(conn, args.request_id))
+    for row in rows:
+        row['created_at'] = timestamp(row['created_at'])
+    if args.format != 'table':
+        output.document(rows, args.format)
+        return
+    for row in rows:
+        output.say(f'{row["created_at"]}  {row["kind"]}: {row["outcome"]}')
+        if row.get('placements'):
+            output.placements(row)
+        if row.get('pool_id'):
+            output.pool(row)
+        output.explanation(row.get('explanation'))
+        if row.get('error'):
+            output.say(output.cell(row['error']['message']))
+            output.explanation(row['error']['facts'])
+
+
+def claim_list(args: Any, conf: Any) -> None:
+    """List claims."""
+
+    def query(conn: Any) -> list[dict[str, Any]]:
+        rows = claim_queries.listing(
+            conn,
+            args.host,
+            args.state,
+            _query_limit(args),
+            args.project,
+            args.older_than,
+        )
+        if args.host and not rows:
+            names = loading.host_names(conn)
+            output.nothing_matches('--host', args.host, names)
+        return rows
+
+    rows = read(conf, query)
+    for row in rows:
+        row['created_at'] = timestamp(row['created_at'])
+    columns = [
+        'uuid', 'state', 'host', 'node', 'project_id', 'request_id',
+        'created_at', 'age_s',
+    ]  # fmt: skip
+    output.listing(rows, columns, args)
+
+
+def claim_show(args: Any, conf: Any) -> None:
+    """Print the claims of an instance with their allocations."""
+    claim = read(
+        conf, lambda conn: claim_queries.show(conn, dashed(args.instance))
+    )
+    if claim['created_at'] is not None:
+        claim['created_at'] = timestamp(claim['created_at'])
+    output.document(claim, args.format)
+
+
+def claim_release(args: Any, conf: Any) -> int:
+    """Release claims; return 1 if there was none."""
+    return _change(args, conf, lifecycle.cancel, 'released')
+
+
+def claim_confirm(args: Any, conf: Any) -> int:
+    """Confirm claims and moves; return 1 if there was nothing to confirm."""
+
+    def confirm(writer: Any, instances: Any) -> Any:
+        return lifecycle.confirm(writer, dict.fromkeys(instances))
+
+    return _change(args, conf, confirm, 'confirmed')
+
+
+def claim_drop_move(args: Any, conf: Any) -> int:
+    """Release second claims; return 1 if there was none."""
+    return _change(args, conf, lifecycle.cancel_moves, 'stays where it is')
+
+
+def _change(
+    args: Any, conf: Any, change: Callable[[Any, Any], Any], outcome: str
+) -> int:
+    """Change claims; print the outcome for each instance."""
+    uuids = [dashed(uuid) for uuid in args.instance]
+    requests = dict.fromkeys(uuids, outcomes.ReleaseRequest())
+    changed = write(conf, lambda writer: change(writer, requests))
+    for uuid in uuids:
+        result = outcome if uuid in changed else 'nothing to do'
+        output.say(output.cell(f'{uuid} {result}'))
+    return 0 if changed else 1
+
+
+def audit(args: Any, conf: Any) -> int:
+    """Compare use with allocations; return 1 if differences remain."""
+    fallback = default_ratios(conf)
+    with open_store(conf) as store:
+        fixed = store.write(auditing.fix) if args.fix else 0
+        with store.reading() as conn:
+            report = auditing.audit(conn, fallback)
+    status = 1 if report.findings else 0
+    if args.format != 'table':
+        output.document(
+            {'mended': fixed, **msgspec.to_builtins(report)}, args.format
+        )
+        return status
+    if fixed:
+        print(f'{fixed} rows fixed')
+    for finding in report.findings:
+        parts = finding.host, finding.resource_class, finding.consumer
+        place = ' '.join(part for part in parts if part)
+        print(output.cell(f'{finding.kind}: {place}: {finding.text}'))
+    print(
+        f'{len(report.findings)} differences in {report.inventories} '
+        f'inventories, {report.allocations} allocations, '
+        f'{report.claims} claims'
+    )
+    return status
+
+
+def message_list(args: Any, conf: Any) -> None:
+    """List quarantined messages."""
+    rows = read(conf, quarantine.listing)
+    for row in rows:
+        row['changed_at'] = timestamp(row['changed_at'])
+    columns = ['changed_at', 'message_id', 'method', 'deliveries']
+    output.listing(rows, columns, args)
+
+
+def message_show(args: Any, conf: Any) -> None:
+    """Print a quarantined message in full."""
+    message = read(conf, lambda conn: quarantine.show(conn, args.message_id))
+    message['changed_at'] = timestamp(message['changed_at'])
+    output.document(message, args.format)
+
+
+def message_retry(args: Any, conf: Any) -> None:
+    """Cast a quarantined message again, and remove it from quarantine.
+
+    :raises InvalidRequest: it was too large to be stored in full
+    """
+    with open_store(conf) as store:
+        with store.reading() as conn:
+            row = quarantine.show(conn, args.message_id)
+        message = row['message']
+        if not isinstance(message, dict) or 'args' not in message:
+            raise errors.InvalidRequest(
+                f'{args.message_id}: not stored in full, so it cannot be sent '
+                'again'
+            )
+        call(
+            args,
+            conf,
+            lambda client: client.cast(
+                message['context'], message['method'], **message['args']
+            ),
+        )
+        store.write(lambda writer: quarantine.drop(writer, args.message_id))
+    print('Cast again. Its caller does not wait for a reply any more.')
+
+
+def message_drop(args: Any, conf: Any) -> None:
+    """Remove a message from quarantine.
+
+    :raises MessageNotFound: there is none with this id
+    """
+    if not write(
+        conf, lambda writer: quarantine.drop(writer, args.message_id)
+    ):
+        raise errors.MessageNotFound(message_id=args.message_id)

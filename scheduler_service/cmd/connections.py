@@ -1,0 +1,207 @@
+"""Connections of the daemon and of commands to the database and the bus.
+
+Called by the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scheduler_service import errors
+from scheduler_service.cmd.program import run_within
+from scheduler_service.conf import effective
+from scheduler_service.conf.database import timeouts
+from scheduler_service.store import driver_errors, version
+from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.records.daemons import Registration
+
+if TYPE_CHECKING:
+    from scheduler_service.rpc.client import SchedulerClient
+
+T = TypeVar('T')
+_SYNC = 'scheduler-manage db sync'
+# How long a command waits for the broker, in seconds: until it is connected,
+# and until the connection is closed.
+_CONNECT_S = 10.0
+_CLOSE_S = 2.0
+# How much of --timeout one wait for the broker or a daemon may take.
+_SHARE = 0.9
+# Names and releases of daemons are cut to the columns' lengths.
+_NAME_LENGTH = 255
+_VERSION_LENGTH = 64
+
+
+def new_store(conf: Any, for_command: bool = False) -> Store:
+    """Return the store of ``[database] connection``; it connects later.
+
+    :param for_command: statements read whole tables, without a time limit:
+        an import or an upgrade of the tables may take long
+    :raises ConfigurationError: the option is not set, or not a usable URL
+    """
+    url = conf.database.connection
+    if not url:
+        raise errors.ConfigurationError(
+            '[database] connection is not set; for example '
+            'postgresql+psycopg://scheduler@localhost/scheduler'
+        )
+    limits = timeouts(conf)
+    if for_command:
+        limits = dataclasses.replace(limits, statement=0, whole_tables=True)
+    return Store.connect(
+        url,
+        limits,
+        connection_recycle_time=conf.database.connection_recycle_time,
+        max_pool_size=conf.database.max_pool_size,
+        max_overflow=conf.database.max_overflow,
+        pool_timeout=conf.database.pool_timeout,
+    )
+
+
+def registration(conf: Any, name: str, daemon_id: str) -> Registration:
+    """Return what a daemon tells the others of itself.
+
+    :param daemon_id: of its process
+    """
+    release = metadata.version('scheduler-service')
+    return Registration(
+        daemon_id,
+        name[:_NAME_LENGTH],
+        release[:_VERSION_LENGTH],
+        effective.fingerprint(conf),
+        effective.document(conf),
+    )
+
+
+@contextlib.contextmanager
+def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
+    """Give a command the store of ``[database] connection``.
+
+    :param any_version: also if this release cannot use its tables
+    :raises ConfigurationError: the option is not set, or not a usable URL
+    :raises SchemaMismatch: this release cannot use the tables
+    :raises StoreUnavailable: the database does not answer
+    """
+    store = new_store(conf, for_command=True)
+    try:
+        if not any_version:
+            with store.reading() as conn:
+                version.check(conn)
+        yield store
+    except errors.StoreUnavailable as error:
+        raise _with_address(error, conf) from error
+    finally:
+        store.dispose()
+
+
+def _with_address(
+    error: errors.StoreUnavailable, conf: Any
+) -> errors.StoreUnavailable:
+    """Return an error of the database with its address and what to do.
+
+    An error that says what to do already gets the address alone.
+    """
+    text = str(error.args[0])
+    located = f'{text} (the database is {database_address(conf)})'
+    if _SYNC not in text and not isinstance(error, errors.StoreTimeout):
+        located += f': {driver_errors.advice(text)}'
+    return type(error)(located, **error.facts)
+
+
+def read(conf: Any, query: Callable[[Any], T]) -> T:
+    """Run a query of a connection to the database; return its result."""
+    with open_store(conf) as store, store.reading() as conn:
+        return query(conn)
+
+
+def write(conf: Any, work: Callable[[Writer], T]) -> T:
+    """Run work in one transaction; return its result."""
+    with open_store(conf) as store:
+        return store.write(work)
+
+
+def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
+    """Run work with a client of the daemons on ``[scheduler] topic``.
+
+    The bus is used on a thread that the process does not wait for at its
+    end: oslo.messaging tries to reach a broker for ever.
+
+    :raises ServiceBusy: no broker or no daemon answers
+    """
+    import oslo_messaging
+    from oslo_messaging.transport import TransportURL
+
+    from scheduler_service.rpc import transport
+    from scheduler_service.rpc.client import SchedulerClient
+
+    bus = transport.for_command(conf)
+    place = broker_address(TransportURL.parse(conf))
+    to_connect = (args.timeout or _CONNECT_S / _SHARE) * _SHARE
+    try:
+        run_within(to_connect, lambda: transport.connect(bus), 'connect')
+        client = SchedulerClient(
+            conf,
+            bus,
+            topic=conf.scheduler.topic,
+            exchange=conf.scheduler.exchange,
+            timeout=args.timeout and args.timeout * _SHARE,
+        )
+        limit = args.timeout or conf.rpc_response_timeout + _CONNECT_S
+        return run_within(limit, lambda: work(client), 'call')
+    except futures.TimeoutError:
+        raise _unreachable(place, 'it does not answer') from None
+    except oslo_messaging.MessagingTimeout:
+        raise errors.ServiceBusy(
+            f'No daemon answered on topic {conf.scheduler.topic} of {place}; '
+            'is one running? (--local needs none)'
+        ) from None
+    except oslo_messaging.MessageDeliveryFailure as fault:
+        raise _unreachable(place, driver_errors.first_line(fault)) from None
+    finally:
+        with contextlib.suppress(futures.TimeoutError):
+            run_within(_CLOSE_S, bus.cleanup, 'close')
+
+
+def _unreachable(place: str, reason: str) -> errors.ServiceBusy:
+    return errors.ServiceBusy(
+        f'The message bus is unreachable: {place}: {reason}: check that the '
+        'broker runs, and [DEFAULT] transport_url'
+    )
+
+
+def addresses(conf: Any) -> str:
+    """Return where the database and the broker are, without passwords."""
+    from oslo_messaging.transport import TransportURL
+
+    text = f'the broker is {broker_address(TransportURL.parse(conf))}'
+    if conf.database.connection:
+        text = f'the database is {database_address(conf)}, {text}'
+    return text
+
+
+def database_address(conf: Any) -> str:
+    """Return ``[database] connection`` without passwords."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(conf.database.connection)
+    # Some drivers take a password among the words after the question mark.
+    words = list(url.query)
+    return (
+        url._replace(password=None)
+        .difference_update_query(words)
+        .render_as_string()
+    )
+
+
+def broker_address(url: Any) -> str:
+    """Return a transport URL without passwords."""
+    hosts = ','.join(
+        f'{host.username}@{where}' if host.username else where
+        for host in url.hosts
+        for where in (f'{host.hostname}:{host.port or "default port"}',)
+    )
+    return f'{url.transport}://{hosts}/{url.virtual_host or ""}'

@@ -1,0 +1,121 @@
+"""How programs end: streams that are closed or full, errors in one line."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service.cmd import program
+
+PROGRAMS = {'manage': 1, 'status': 255, 'service': 1}
+
+
+def run(name: str, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as a shell does."""
+    return subprocess.run(
+        f'{sys.executable} -m scheduler_service.cmd.{name} {line}',
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_a_full_disk_is_named_whatever_is_printed(name):
+    words = 'completion' if name == 'manage' else '--shell_completion'
+    done = run(name, f'{words} bash >/dev/full')
+    assert done.returncode == PROGRAMS[name]
+    assert done.stderr == (
+        'OSError: standard output: the disk is full '
+        '(No space left on device)\n'
+    )
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_a_program_runs_where_its_streams_are_closed(name):
+    done = run(name, '--version <&- >&- 2>&-')
+    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+
+
+def test_an_error_does_not_go_to_standard_output(tmp_path):
+    done = run('manage', f'--config-file {tmp_path}/none db check 2>&-')
+    assert (done.returncode, done.stdout) == (1, '')
+    done = run('service', f'--config-file {tmp_path}/none 2>&-')
+    assert (done.returncode, done.stdout) == (1, '')
+
+
+def test_checks_say_in_a_line_that_a_file_cannot_be_read(tmp_path):
+    done = run('status', f'--config-file {tmp_path} upgrade check')
+    assert done.returncode == 255
+    assert done.stderr.splitlines()[-1] == (
+        f'OSError: {tmp_path}: that is a folder (Is a directory)'
+    )
+    assert 'Traceback' not in done.stderr
+
+
+@pytest.mark.parametrize('name', ['manage', 'status', 'service'])
+def test_an_interrupted_program_says_nothing(name, tmp_path):
+    config = tmp_path / 'a.conf'
+    config.write_text(
+        '[DEFAULT]\ntransport_url = inproc://\n'
+        f'[database]\nconnection = sqlite:///{tmp_path}/a.db\n'
+    )
+    words = {'manage': ['host', 'list'], 'status': ['upgrade', 'check']}
+    started = subprocess.Popen(
+        [sys.executable, '-X', 'importtime',
+         '-m', f'scheduler_service.cmd.{name}',
+         '--config-file', str(config), *words.get(name, ())],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # In the middle of its imports, however fast the machine is.
+    while 'oslo_' not in started.stderr.readline():
+        pass
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert 'Traceback' not in err
+    # On a fast machine it may be done by then.
+    assert started.returncode in (130, 0, 1)
+
+
+def test_an_error_is_one_line():
+    error = errors.Conflict('taken:\n  by another')
+    assert program.error_line(error) == 'Conflict: taken: by another'
+
+
+def test_an_error_cannot_move_the_cursor_of_a_terminal():
+    error = errors.HostNotFound('There is no host \x1b]0;x\x07')
+    assert program.error_line(error) == (
+        'HostNotFound: There is no host \\x1b]0;x\\x07'
+    )
+    assert program.error_line(RuntimeError('\x1b[31m')).startswith(
+        'RuntimeError: \\x1b[31m (this was not expected'
+    )
+    missing = FileNotFoundError(errno.ENOENT, 'said', 'a\x1b[1m')
+    assert program.error_line(missing) == (
+        'OSError: a\\x1b[1m: there is no such file or folder (said)'
+    )
+    error = errors.InvalidInventory('two', problems=['a\x1b[1m', 'b'])
+    assert program.error_details(error) == ['a\\x1b[1m', 'b']
+
+
+@pytest.mark.parametrize(
+    ('number', 'words'),
+    [
+        (errno.ENOSPC, 'the disk is full'),
+        (errno.EROFS, 'the file system is read-only'),
+        (errno.EACCES, 'this user may not do that'),
+    ],
+)
+def test_what_files_refuse_is_called_what_it_is(number, words):
+    fault = OSError(number, 'said', '/a/file')
+    assert program.error_line(fault) == f'OSError: /a/file: {words} (said)'
+
+
+def test_what_nobody_expected_says_so():
+    line = program.error_line(KeyError('a\nb'))
+    assert line.startswith('KeyError: ')
+    assert '--debug' in line
+    assert '\n' not in line
