@@ -10,7 +10,7 @@ import time
 from oslo_db import exception as db_exception
 
 from scheduler_service.store.connection import Store
-from scheduler_service.store.records import daemons
+from scheduler_service.store.records import leases
 
 # How long a lease is valid without being renewed, in seconds: a holder that
 # died is replaced within this time and one poll.
@@ -43,7 +43,7 @@ class Lease:
         start = time.monotonic()
         try:
             taken = self._store.write(
-                lambda writer: daemons.take_lease(
+                lambda writer: leases.take(
                     writer, self._name, self._holder, VALID_S
                 )
             )
@@ -64,7 +64,5 @@ class Lease:
     def give_up(self) -> None:
         """Let another daemon take it at once."""
         self._store.write(
-            lambda writer: daemons.give_up_lease(
-                writer, self._name, self._holder
-            )
+            lambda writer: leases.give_up(writer, self._name, self._holder)
         )

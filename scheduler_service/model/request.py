@@ -33,8 +33,9 @@ MAX_INSTANCES = 1000
 # Extra specs of a flavor, and properties of an image. Some filters look at
 # all hosts for each of them, and all other requests wait meanwhile.
 MAX_SETTINGS = 512
-_MAX_GROUPS = 64
-_MAX_DEVICES = 4096
+MAX_GROUPS = 64
+MAX_DEVICES = 4096
+MAX_CPUS = 4096
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
 # Stands for all amounts of a resource class that no host has.
@@ -114,14 +115,14 @@ class PciRequest(Document):
     alternatives: Annotated[
         list[dict[str, str | None]], msgspec.Meta(min_length=1)
     ]
-    count: Annotated[int, msgspec.Meta(ge=1, le=_MAX_DEVICES)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
     name: str | None = None
 
 
 class GuestNumaCell(Document):
     """A NUMA cell of an instance: number of CPUs, and memory in MB."""
 
-    cpus: Annotated[int, msgspec.Meta(ge=0, le=4096)]
+    cpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
     memory_mb: Count
 
 
@@ -206,7 +207,7 @@ class Request(Document, dict=True):
     numa_topology: GuestNuma | None = None
     pci_requests: list[PciRequest] = []
     resource_groups: Annotated[
-        list[ResourceGroup], msgspec.Meta(max_length=_MAX_GROUPS)
+        list[ResourceGroup], msgspec.Meta(max_length=MAX_GROUPS)
     ] = []
     group_policy: Literal['none', 'isolate'] | None = None
     same_subtree: list[list[Short]] = []

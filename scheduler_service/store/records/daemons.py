@@ -1,8 +1,7 @@
-"""Daemons that share the store: their configurations, and who does what.
+"""Daemons that share the store: who they are, and how they are configured.
 
-A lease is work that one daemon at a time does for all of them. Stateless: any
-thread may call it with a connection of its own. Times are the database's, so
-the clocks of the daemons do not matter.
+Stateless: any thread may call it with a connection of its own. Times are the
+database's, so the clocks of the daemons do not matter.
 """
 
 from __future__ import annotations
@@ -120,40 +119,3 @@ def configuration(
         text
     )
     return found
-
-
-def take_lease(writer: Writer, name: str, holder: str, seconds: float) -> bool:
-    """Take or renew a lease; return whether *holder* has it now.
-
-    :param seconds: after which another may take it, unless it is renewed
-    :raises DBDuplicateEntry: another took it for the first time just now
-    """
-    conn, table = writer.conn, schema.leases
-    now = clock.read(conn)
-    free = (table.c.holder == holder) | (table.c.expires_at <= now)
-    expires_at = now + seconds
-    taken = conn.execute(
-        sa.update(table)
-        .where(table.c.name == name, free)
-        .values(holder=holder, expires_at=expires_at)
-    )
-    if taken.rowcount:
-        return True
-    known = sa.select(table.c.name).where(table.c.name == name)
-    if conn.execute(known).first() is not None:
-        return False
-    conn.execute(
-        table.insert(),
-        {'name': name, 'holder': holder, 'expires_at': expires_at},
-    )
-    return True
-
-
-def give_up_lease(writer: Writer, name: str, holder: str) -> None:
-    """Give up a lease, if *holder* has it, for others to take at once."""
-    table = schema.leases
-    writer.conn.execute(
-        sa.update(table)
-        .where(table.c.name == name, table.c.holder == holder)
-        .values(expires_at=0.0)
-    )
