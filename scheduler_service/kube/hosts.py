@@ -16,7 +16,7 @@ from scheduler_service.kube.node_reader import NodeHost
 from scheduler_service.model import Host, HostReport
 from scheduler_service.store.connection import Store, Writer, in_chunks
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records.daemons import Lease
+from scheduler_service.store.records.leases import Lease
 from scheduler_service.store.writing import aggregates as aggregate_rows
 from scheduler_service.store.writing import hosts as host_rows
 

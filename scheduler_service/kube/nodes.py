@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube.hosts import HostWriter
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
-from scheduler_service.store.records.daemons import LeaseLost
+from scheduler_service.store.records.leases import LeaseLost
 
 LOG = logging.getLogger(__name__)
 # Changes that come together are written together.

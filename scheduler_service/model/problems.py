@@ -17,7 +17,14 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -49,6 +56,7 @@ _KINDS = {
     'null': 'null',
 }
 _TOO_MANY_DIGITS = 'a value with too many digits'
+_ENTITIES = (Host, Instance, Aggregate)
 # Fields with values of any kind, which the types do not look into.
 _OPEN_FIELDS: Mapping[type, tuple[str, ...]] = {
     Host: ('cpu_info', 'stats', 'pci_device_pools', 'numa_topology'),
@@ -146,8 +154,8 @@ def _value(entity: Any, key: str) -> Any:
     return getattr(entity, key, None)
 
 
-def unstorable(document: Any, place: str = '') -> Iterator[Problem]:
-    """Yield text that not every database can store, and huge numbers.
+def unstorable(document: Any, place: str = '') -> Iterable[Problem]:
+    """Return text that not every database can store, and huge numbers.
 
     That is NUL, lone surrogates, and integers of more digits than Python
     writes. The encoder recognises documents without any, which are nearly
@@ -157,14 +165,17 @@ def unstorable(document: Any, place: str = '') -> Iterator[Problem]:
     """
     try:
         if b'\\u0000' not in msgspec.json.encode(document):
-            return
+            return ()
     except RecursionError:
-        yield Problem(place or 'document', 'nested too deeply')
-        return
+        return [Problem(place or 'document', 'nested too deeply')]
     except (TypeError, ValueError):
         # A lone surrogate or a huge integer, found below; or a type, which
         # parsing rejects.
         pass
+    return _unstorable_scalars(document, place)
+
+
+def _unstorable_scalars(document: Any, place: str) -> Iterator[Problem]:
     for where, value in _scalars(document, place):
         if isinstance(value, int):
             if _written(value) == _TOO_MANY_DIGITS:
@@ -327,11 +338,15 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
     return f'{shown(value)} is not one of {listed}'
 
 
-def left_open(entity: Any, place: str = '') -> Iterator[Problem]:
-    """Yield what is wrong in a parsed entity beyond the types of its fields.
+def left_open(entity: Any, place: str = '') -> Iterable[Problem]:
+    """Return what is wrong in a parsed entity beyond its fields' types.
 
     :param place: path of the entity
     """
+    return _left_open(entity, place) if isinstance(entity, _ENTITIES) else ()
+
+
+def _left_open(entity: Any, place: str) -> Iterator[Problem]:
     if isinstance(entity, Aggregate):
         for key, text in entity.metadata.items():
             limit = limits.metadata_limit(key)
@@ -341,7 +356,7 @@ def left_open(entity: Any, place: str = '') -> Iterator[Problem]:
                     f'expected a number of -{limit:g} to {limit:g}, '
                     f'got {shown(text)}',
                 )
-    elif isinstance(entity, Host | Instance):
+    else:
         for name, kind in NESTED_TYPES.items():
             if value := getattr(entity, name, None):
                 plain = msgspec.to_builtins(value)

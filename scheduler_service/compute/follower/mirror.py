@@ -38,7 +38,7 @@ from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import mirror_progress
-from scheduler_service.store.records.daemons import Lease, LeaseLost
+from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.records.mirror_progress import Progress
 
 LOG = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from scheduler_service.kube.node_reader import NodeHost, NodeReader
 from scheduler_service.kube.nodes import HostKeeper, NodeSink
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
-from scheduler_service.store.records import daemons
-from scheduler_service.store.records.daemons import LeaseLost
+from scheduler_service.store.records import leases
+from scheduler_service.store.records.leases import LeaseLost
 from scheduler_service.store.writing import hosts as host_rows
 from tests.support import kube
 from tests.support.databases import DATABASES
@@ -137,7 +137,7 @@ def test_one_of_two_daemons_writes(make_store):
     assert not second.leads()
     first.give_up()
     assert second.leads()
-    store.write(lambda w: daemons.give_up_lease(w, 'kubernetes', 'two'))
+    store.write(lambda w: leases.give_up(w, 'kubernetes', 'two'))
     assert first.leads()
     second._lease._renewed_at = 0.0
     with pytest.raises(LeaseLost):

@@ -13,7 +13,7 @@ from oslo_db import exception as db_exception
 from scheduler_service.model import HostReport, Instance
 from scheduler_service.store import clock, schema
 from scheduler_service.store.claims import lifecycle, placement_records
-from scheduler_service.store.records import daemons
+from scheduler_service.store.records import leases
 from scheduler_service.store.writing import hosts as host_rows
 from scheduler_service.store.writing import instances as instance_rows
 from tests.support.databases import DATABASES
@@ -37,16 +37,18 @@ def store(request: Any, make_store: Any) -> Any:
 
 def take_lease(store: Any, holder: str, seconds: float = 60.0) -> bool:
     """Take the lease; return whether the holder has it."""
-    return store.write(lambda w: daemons.take_lease(w, 'x', holder, seconds))
+    return store.write(lambda w: leases.take(w, 'x', holder, seconds))
 
 
 def test_one_holder_has_a_lease_until_it_expires_or_is_given_up(store):
     assert take_lease(store, 'a')
     assert take_lease(store, 'a')
     assert not take_lease(store, 'b')
-    store.write(lambda w: daemons.give_up_lease(w, 'x', 'b'))
+    assert store.write(lambda w: leases.holder_of(w, 'x')) == 'a'
+    store.write(lambda w: leases.give_up(w, 'x', 'b'))
     assert not take_lease(store, 'b')
-    store.write(lambda w: daemons.give_up_lease(w, 'x', 'a'))
+    store.write(lambda w: leases.give_up(w, 'x', 'a'))
+    assert store.write(lambda w: leases.holder_of(w, 'x')) is None
     assert take_lease(store, 'b', 0.2)
     assert not take_lease(store, 'a')
     time.sleep(0.3)
