@@ -303,6 +303,21 @@ def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
         only(fake, {}, store, set())
 
 
+def test_a_claim_stays_when_an_earlier_call_of_it_fails_later(store, fake):
+    """The service then deletes the consumer that the earlier call made."""
+    add_host(store, fake)
+    with placement_engines.engine(store, fake, _TIMEOUT_S, 3) as engine:
+        (one,), wanted = asked('plain')
+        outlived = fake_placement.Outlived()
+        fake.fail(outlived, fake.claims, 1)
+        assert error_of(select(engine, 'plain', wanted)) == ''
+        outlived.let_go()
+        assert outlived.failed.wait(10)
+        assert len(fake.allocations[one]) == 1
+        engine.release([one]).result(20)
+        only(fake, {}, store, set())
+
+
 def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
     uuids, first = asked('plain')
     room = add_host(store, fake)
