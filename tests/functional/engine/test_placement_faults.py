@@ -368,3 +368,31 @@ def test_two_copies_of_a_message_get_one_answer_when_one_gives_up(
         only(fake, {uuids[0]: {place.uuid: TAKEN}}, store, records(store))
         with store.reading() as conn:
             assert claim_queries.show(conn, uuids[0])['host'] == place.host
+
+
+def test_a_copy_of_a_message_is_not_answered_with_claims_that_are_not_made(
+    store, fake
+):
+    """The call of the first one is under way; that of the copy fails."""
+    has_two_hosts(store, fake)
+    _, wanted = asked('plain')
+    message_id = uuid.uuid4().hex
+    held = fake_placement.Held(fake_placement.answer(500))
+    copy = DeliveredMessage(id=message_id, redelivered=True)
+    with (
+        placement_engines.engine(store, fake) as one,
+        placement_engines.engine(store, fake) as two,
+    ):
+        fake.fail(held, fake.claims, 1)
+        slow = one.select_destinations(
+            wanted, message=DeliveredMessage(id=message_id)
+        )
+        wait_until(lambda: held.waiting)
+        fake.fail(fake_placement.answer(500), fake.claims)
+        quick = two.select_destinations(wanted, message=copy)
+        quick.returnable = True
+        with pytest.raises(RequestReturned):
+            quick.result(40)
+        held.let_go()
+        assert error_of(slow) == 'PlacementUnavailable'
+        only(fake, {}, store, set())
