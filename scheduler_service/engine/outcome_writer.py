@@ -192,7 +192,11 @@ class OutcomeWriter:
             else:
                 break
         if recalled is not None:
-            recalled.settle(task.job)
+            # Claims that are held may not be complete: whoever gets the
+            # request again completes them.
+            refused = task.error is not None and recalled.held
+            if not (refused and task.give_back()):
+                recalled.settle(task.job)
         elif task.error is not None or not task.give_back():
             task.settle()
 

@@ -45,6 +45,12 @@ def is_late(incoming: Any) -> bool:
     return until is not None and time.monotonic() > until
 
 
+def has_copies(incoming: Any) -> bool:
+    """Say whether other daemons may process the same message."""
+    is_lost = getattr(incoming, 'is_lost', never)
+    return bool(getattr(incoming, 'redelivered', False) or is_lost())
+
+
 def is_call(incoming: Any) -> bool:
     """Say whether somebody waits for a reply."""
     return bool(getattr(incoming, 'orig_msg_id', True))

@@ -23,7 +23,7 @@ from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
 from scheduler_service.rpc.delivery import Delivery, RedeliveryWorker
-from scheduler_service.rpc.incoming import is_late
+from scheduler_service.rpc.incoming import has_copies, is_late
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
@@ -225,8 +225,9 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 trace.end('returned')
             return
         if fault is None and is_late(message):
-            # The caller has left, so nobody would know of the claim.
-            if reply.undo is not None:
+            # The caller has left, so nobody would know of the claim; but
+            # where there is another copy, that may be answered in time.
+            if reply.undo is not None and not has_copies(message):
                 reply.undo(future.result())
             fault = errors.TooLate()
         if fault is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from scheduler_service.compute.placement.claims import AllocationResult, Undone
 from scheduler_service.compute.placement.client import PlacementClient
 from tests.support.placement_claims import TAKEN, new, provider, wanted
 from tests.support.placement_service import daemon_options
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +104,40 @@ def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
     made = claims.make(placement_client, [one], set())
     assert made == {one.consumer: AllocationResult.MADE}
     assert service.held(one.consumer) == {on: TAKEN}
+
+
+def test_a_claim_stays_when_a_call_that_made_its_consumer_fails_later(
+    service, placement_client
+):
+    """The service then deletes the consumer that the call made."""
+    stuck, free = provider(service), provider(service)
+    one = wanted(free)
+    url = service.database.replace('+psycopg2:', '+psycopg:')
+    database = sa.create_engine(url)
+    with ThreadPoolExecutor() as beside:
+        with database.begin() as conn:
+            # It has made the consumer, and waits for its provider.
+            conn.execute(
+                sa.text('SELECT * FROM resource_providers WHERE uuid = :uuid '
+                        'FOR UPDATE'),
+                {'uuid': stuck},
+            )  # fmt: skip
+            slow = beside.submit(service.take, one.consumer, stuck, VCPU=1)
+            wait_until(lambda: _consumers(database, one.consumer))
+            found = claims.make(placement_client, [one], set())
+            assert found == {one.consumer: AllocationResult.MADE}
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            slow.result(30)
+        refused.value.close()
+    database.dispose()
+    assert service.held(one.consumer) == {free: TAKEN}
+    assert service.usages(free) == TAKEN
+
+
+def _consumers(database: sa.Engine, uuid: str) -> int:
+    with database.connect() as conn:
+        query = sa.text('SELECT count(*) FROM consumers WHERE uuid = :uuid')
+        return int(conn.execute(query, {'uuid': uuid}).scalar_one())
 
 
 def test_a_move_keeps_what_the_instance_has(service, placement_client):

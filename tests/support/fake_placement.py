@@ -99,6 +99,32 @@ class Held:
         self._go.set()
 
 
+class Outlived(Held):
+    """A fault: a call fails long after it made its consumer.
+
+    As the service does it, the consumer that the call made goes with it,
+    though others may have given it allocations: nobody sees those any more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = threading.Event()
+
+    def __call__(self, handler: Any, commit: Any) -> None:
+        service, uuid = handler.service, handler.path.rpartition('/')[2]
+        made = service.new_consumer(uuid)
+        self.waiting += 1
+        self._go.wait(60)
+        service.forget_consumer(uuid, made)
+        handler.say_own(500, _error(500, '', 'its database was away'))
+        self.failed.set()
+
+
+@dataclasses.dataclass(eq=False)
+class _Consumer:
+    generation: int = 0
+
+
 @dataclasses.dataclass
 class _Rule:
     concerns: Concerns
@@ -119,7 +145,7 @@ class FakePlacement:
         self.allocations: dict[str, dict[str, dict[str, int]]] = {}
         self.calls: list[tuple[str, str]] = []
         self.odd: set[str] = set()
-        self._generations: dict[str, int] = {}
+        self._consumers: dict[str, _Consumer] = {}
         self._totals: dict[str, dict[str, int]] = {}
         self._roots: dict[str, str] = {}
         self._rules: list[_Rule] = []
@@ -158,7 +184,7 @@ class FakePlacement:
     def claims(self, bodies: Mapping[str, Any]) -> bool:
         """Whether a call would make allocations that are not there."""
         return all(
-            body['consumer_generation'] == self._generations.get(consumer)
+            body['consumer_generation'] == self._generation(consumer)
             and body['allocations'].keys()
             - self.allocations.get(consumer, {}).keys()
             for consumer, body in bodies.items()
@@ -193,9 +219,7 @@ class FakePlacement:
                 for consumer, body in bodies.items()
             }
             for consumer, body in bodies.items():
-                if body['consumer_generation'] != self._generations.get(
-                    consumer
-                ):
+                if body['consumer_generation'] != self._generation(consumer):
                     return 409, _error(
                         409,
                         'placement.concurrent_update',
@@ -206,12 +230,26 @@ class FakePlacement:
             for consumer, given in wanted.items():
                 if given:
                     self.allocations[consumer] = given
-                    before = self._generations.get(consumer, 0)
-                    self._generations[consumer] = before + 1
-                else:
-                    self.allocations.pop(consumer, None)
-                    self._generations.pop(consumer, None)
+                    self.new_consumer(consumer).generation += 1
+                elif consumer in self.allocations:
+                    self.forget_consumer(consumer, self._consumers[consumer])
         return 204, None
+
+    def new_consumer(self, consumer: str) -> _Consumer:
+        """Make a consumer without allocations, if there is none."""
+        with self._lock:
+            return self._consumers.setdefault(consumer, _Consumer())
+
+    def forget_consumer(self, consumer: str, made: object) -> None:
+        """Forget a consumer, unless it was made anew since then."""
+        with self._lock:
+            if self._consumers.get(consumer) is made:
+                del self._consumers[consumer]
+                self.allocations.pop(consumer, None)
+
+    def _generation(self, consumer: str) -> int | None:
+        made = self._consumers.get(consumer)
+        return None if made is None else made.generation
 
     def _has_room(self, wanted: Mapping[str, Any]) -> bool:
         after = {**self.allocations, **wanted}
@@ -254,7 +292,7 @@ class FakePlacement:
                 provider: {'resources': amounts}
                 for provider, amounts in given.items()
             },
-            'consumer_generation': self._generations[consumer],
+            'consumer_generation': self._generation(consumer),
             'project_id': 'p',
             'user_id': 'u',
         }

@@ -139,13 +139,15 @@ def _make_one(
         if not answer.sure:
             unsure.add(wanted.consumer)
         if answer.done:
-            return AllocationResult.MADE
-        if _has_others(answer):
+            if body['allocations'] and body['consumer_generation'] != 0:
+                return AllocationResult.MADE
+            body = _with_own_consumer(body, wanted)
+        elif _has_others(answer):
             found = client.allocations(wanted.consumer)
             if is_there(found, wanted):
                 return AllocationResult.ALREADY_MADE
             if not found['allocations']:
-                body = _without_any(body)
+                body = _without_any(body, wanted)
                 continue
             if not wanted.keep_existing:
                 return AllocationResult.CONFLICT
@@ -155,14 +157,30 @@ def _make_one(
     return AllocationResult.CONTENDED
 
 
-def _without_any(body: dict[str, Any]) -> dict[str, Any]:
+def _with_own_consumer(
+    body: dict[str, Any], wanted: AllocationRequest
+) -> dict[str, Any]:
+    """Return what is sent next where another call had made the consumer.
+
+    If that call fails later, the service deletes the consumer that it made,
+    and nobody sees allocations without one. So what was made goes again, and
+    its consumer with it, and is made once more with a consumer of its own.
+    """
+    if not body['allocations']:
+        return wanted.body
+    return {**wanted.body, 'allocations': {}, 'consumer_generation': 1}
+
+
+def _without_any(
+    body: dict[str, Any], wanted: AllocationRequest
+) -> dict[str, Any]:
     """Return what is sent next for a consumer that has nothing.
 
     Where the service died before it made allocations, the consumer stayed,
     with its first generation; or others have just taken its allocations away.
     """
     was_new = body['consumer_generation'] is None
-    return {**body, 'consumer_generation': 0 if was_new else None}
+    return {**wanted.body, 'consumer_generation': 0 if was_new else None}
 
 
 def _has_others(answer: Answer) -> bool:

@@ -303,6 +303,21 @@ def test_a_claim_is_made_when_one_call_of_it_fails(store, fake):
         only(fake, {}, store, set())
 
 
+def test_a_claim_stays_when_an_earlier_call_of_it_fails_later(store, fake):
+    """The service then deletes the consumer that the earlier call made."""
+    add_host(store, fake)
+    with placement_engines.engine(store, fake, _TIMEOUT_S, 3) as engine:
+        (one,), wanted = asked('plain')
+        outlived = fake_placement.Outlived()
+        fake.fail(outlived, fake.claims, 1)
+        assert error_of(select(engine, 'plain', wanted)) == ''
+        outlived.let_go()
+        assert outlived.failed.wait(10)
+        assert len(fake.allocations[one]) == 1
+        engine.release([one]).result(20)
+        only(fake, {}, store, set())
+
+
 def test_a_move_that_was_taken_back_and_made_elsewhere_is_dropped(store, fake):
     uuids, first = asked('plain')
     room = add_host(store, fake)
@@ -353,3 +368,31 @@ def test_two_copies_of_a_message_get_one_answer_when_one_gives_up(
         only(fake, {uuids[0]: {place.uuid: TAKEN}}, store, records(store))
         with store.reading() as conn:
             assert claim_queries.show(conn, uuids[0])['host'] == place.host
+
+
+def test_a_copy_of_a_message_is_not_answered_with_claims_that_are_not_made(
+    store, fake
+):
+    """The call of the first one is under way; that of the copy fails."""
+    has_two_hosts(store, fake)
+    _, wanted = asked('plain')
+    message_id = uuid.uuid4().hex
+    held = fake_placement.Held(fake_placement.answer(500))
+    copy = DeliveredMessage(id=message_id, redelivered=True)
+    with (
+        placement_engines.engine(store, fake) as one,
+        placement_engines.engine(store, fake) as two,
+    ):
+        fake.fail(held, fake.claims, 1)
+        slow = one.select_destinations(
+            wanted, message=DeliveredMessage(id=message_id)
+        )
+        wait_until(lambda: held.waiting)
+        fake.fail(fake_placement.answer(500), fake.claims)
+        quick = two.select_destinations(wanted, message=copy)
+        quick.returnable = True
+        with pytest.raises(RequestReturned):
+            quick.result(40)
+        held.let_go()
+        assert error_of(slow) == 'PlacementUnavailable'
+        only(fake, {}, store, set())
