@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 
 # Where the W3C context is, in headers and in the context of a message.
 CARRIED = ('traceparent', 'tracestate')
@@ -60,13 +60,17 @@ class Trace:
 
     @contextlib.contextmanager
     def selection(
-        self, turn: turns.Turn, queued_at: float, attempts: int, instances: int
+        self,
+        turn: time_slice.TimeSlice,
+        queued_at: float,
+        attempts: int,
+        instances: int,
     ) -> Iterator[None]:
         """Add the stages of what happens inside: wait, filter and weigh.
 
         :param queued_at: when the request began to wait
         """
-        turn.filtered = turns.Filtered()
+        turn.filtered = time_slice.Filtered()
         start = time.monotonic()
         self.stage('wait', queued_at, start, attempts=attempts)
         try:

@@ -22,7 +22,7 @@ from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
-from scheduler_service.pipeline.naming import has_node
+from scheduler_service.pipeline.mandatory_filters import has_node
 from scheduler_service.rpc.incoming import (
     ArgumentParser,
     deadline,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
 from scheduler_service.engine.health import Health
@@ -72,7 +72,7 @@ class SchedulingBatch:
         self._claimed = False
         self._again: list[HostJob] = []
         self.unfinished: list[HostJob] = []
-        self._turn: turns.Turn | None = None
+        self._turn: time_slice.TimeSlice | None = None
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
         self.lost = False
 
@@ -185,7 +185,7 @@ class SchedulingBatch:
                 self._refused.append((job, errors.without_traceback(error)))
         except errors.SchedulerError as error:
             self._replies.refuse(job, error)
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             self.unfinished.append(job)
         return None
 

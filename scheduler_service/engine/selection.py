@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_service import turns
+from scheduler_service import time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.claiming import ScheduledJob
@@ -68,9 +68,11 @@ class Selector:
         self._outcomes = outcomes
         self._others_wait = others_wait
 
-    def batch_turn(self, first: HostJob) -> turns.Turn:
+    def batch_turn(self, first: HostJob) -> time_slice.TimeSlice:
         """Return the turn of a batch that begins now, with a job."""
-        return turns.Turn(_BATCH_TURN_S, lambda: self._others_wait(first.lane))
+        return time_slice.TimeSlice(
+            _BATCH_TURN_S, lambda: self._others_wait(first.lane)
+        )
 
     def select(
         self, overlay: Overlay, job: HostJob
@@ -80,7 +82,7 @@ class Selector:
         What was selected when the turn is over is kept in ``job.placed``.
 
         :return: None where extenders have to be asked first
-        :raises TurnOver: others have their turn first
+        :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: no host passes
         :raises Forbidden: an instance or the group is another project's
         :raises SchedulerError: the request cannot be scheduled
@@ -149,10 +151,12 @@ class Selector:
         self, overlay: Overlay, request: Request, job: HostJob, spread: int
     ) -> ScheduleResult:
         """Select for the length of a turn, from where the last one ended."""
-        turn = turns.Turn(TURN_S, lambda: self._others_wait(job.lane))
+        turn = time_slice.TimeSlice(
+            TURN_S, lambda: self._others_wait(job.lane)
+        )
         placed, job.placed = job.placed, {}
         try:
-            with turns.begin(turn), _traced(job, turn):
+            with time_slice.begin(turn), _traced(job, turn):
                 return self.pipeline.select(
                     overlay,
                     request,
@@ -161,7 +165,7 @@ class Selector:
                     job.extender_scores,
                     placed,
                 )
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             job.placed = placed
             raise
 
@@ -205,7 +209,9 @@ class Selector:
         return self._submit(job, table)
 
 
-def _traced(job: HostJob, turn: turns.Turn) -> AbstractContextManager[None]:
+def _traced(
+    job: HostJob, turn: time_slice.TimeSlice
+) -> AbstractContextManager[None]:
     """Add the stages of a selection to the job's trace, if it has one."""
     trace = job.message.trace
     if trace is None:

@@ -9,7 +9,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.columns.metadata import least_number
+from scheduler_service.columns.topology import least_number
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import (
     claim_queries,

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scheduler_service import trust
+from scheduler_service import tls_verify
 
 DAY = datetime.timedelta(days=1)
 
@@ -82,7 +82,7 @@ def strict(folder) -> ssl.SSLContext:
 
 
 def of_pool(folder) -> ssl.SSLContext:
-    context = trust.of_server(has_ca=True)
+    context = tls_verify.of_server(has_ca=True)
     context.load_verify_locations(folder / 'ca.crt')
     return context
 
@@ -90,21 +90,21 @@ def of_pool(folder) -> ssl.SSLContext:
 def test_plain_certificates_are_taken_by_every_release(plain):
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(strict(plain), plain)
-    shake_hands(trust.widen(strict(plain)), plain)
+    shake_hands(tls_verify.widen(strict(plain)), plain)
     shake_hands(of_pool(plain), plain)
 
 
 @pytest.mark.parametrize('make', [strict, of_pool])
 def test_another_name_is_refused(plain, make):
     with pytest.raises(ssl.SSLCertVerificationError, match='Hostname'):
-        shake_hands(trust.widen(make(plain)), plain, 'other')
+        shake_hands(tls_verify.widen(make(plain)), plain, 'other')
 
 
 @pytest.mark.parametrize('has_ca', [True, False])
 def test_another_ca_is_refused(plain, has_ca):
     with pytest.raises(ssl.SSLCertVerificationError, match='local issuer'):
-        shake_hands(trust.of_server(has_ca), plain)
+        shake_hands(tls_verify.of_server(has_ca), plain)
 
 
 def test_nothing_is_checked_where_that_is_wanted(plain):
-    shake_hands(trust.of_server(True, is_verified=False), plain, 'other')
+    shake_hands(tls_verify.of_server(True, is_verified=False), plain, 'other')

@@ -1,4 +1,4 @@
-"""Judgements: the same as of a single request, however often asked."""
+"""Evaluations: the same as of a single request, however often asked."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ def pipeline(*more):
 
 
 @pytest.mark.parametrize('memory', [1, 3500, 10**6])
-def test_judgement_is_that_of_a_single_request(memory):
+def test_evaluation_is_that_of_a_single_request(memory):
     chain, hosts = pipeline(), table({'hosts': HOSTS})
     request = documents.request({'flavor': {'memory_mb': memory}})
-    judgement = chain.judge(hosts, request)
+    evaluation = chain.evaluate(hosts, request)
     rows = np.array([17, 2, 9, 5, 11, 0])
     for _ in range(2):
         passed = chain.filter_hosts(hosts, request).mask
-        assert judgement.passing().tolist() == passed.tolist()
+        assert evaluation.passing().tolist() == passed.tolist()
         for ours, theirs in zip(
-            judgement.results(),
+            evaluation.results(),
             chain.filter_results(hosts, request),
             strict=True,
         ):
             assert ours.filter is theirs.filter
             assert ours.mask.tolist() == theirs.mask.tolist()
-        first, filters = judgement.rejecting()
+        first, filters = evaluation.first_rejecting()
         for row, number in enumerate(first.tolist()):
             rejecting = [
-                one.filter for one in judgement.results() if not one.mask[row]
+                one.filter for one in evaluation.results() if not one.mask[row]
             ]
             found = filters[number] if number >= 0 else None
             assert found is (rejecting[0] if rejecting else None)
         ranking = chain.weigh_hosts(hosts, hosts.mask_of(rows), request)
         by_row = dict(zip(ranking.rows, ranking.totals, strict=True))
-        totals = judgement.totals(rows).tolist()
+        totals = evaluation.totals(rows).tolist()
         assert totals == [by_row[row] for row in rows]
         assert len(set(totals)) > 1
 
 
 def test_some_hosts_pass_where_all_of_them_do():
     hosts, request = table({'hosts': HOSTS}), documents.request({'flavor': {}})
-    judgement = pipeline().judge(hosts, request)
-    assert judgement.do_pass(np.array([2, 4]))
-    assert not judgement.do_pass(np.array([2, 3]))
-    every = HostPipeline([], [], Settings()).judge(hosts, request)
+    evaluation = pipeline().evaluate(hosts, request)
+    assert evaluation.do_pass(np.array([2, 4]))
+    assert not evaluation.do_pass(np.array([2, 3]))
+    every = HostPipeline([], [], Settings()).evaluate(hosts, request)
     assert every.do_pass(np.array([2, 3]))
     # Without weighers there is nothing to rank by.
     assert every.totals(np.array([2, 3])) is None
@@ -80,11 +80,11 @@ def test_some_hosts_pass_where_all_of_them_do():
 
 def test_filters_that_want_to_be_asked_are_asked_each_time():
     one = Counting()
-    judgement = pipeline(one).judge(
+    evaluation = pipeline(one).evaluate(
         table({'hosts': HOSTS}), documents.request({'flavor': {}})
     )
-    found = [bool(judgement.passing().any()) for _ in range(4)]
+    found = [bool(evaluation.passing().any()) for _ in range(4)]
     assert found == [False, True, False, True]
-    results = [judgement.results() for _ in range(2)]
+    results = [evaluation.results() for _ in range(2)]
     found = [dict(each)[one].any() for each in results]
     assert found == [False, True]

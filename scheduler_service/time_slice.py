@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 _current = threading.local()
 
 
-class TurnOver(BaseException):
+class TimeSliceOver(BaseException):
     """The work stops here, to go on when others had their turn.
 
     Not an ``Exception``: it is no fault, and no plug-in may take it for one.
@@ -36,7 +36,7 @@ class Filtered:
         self.counts: list[tuple[str, int, int]] = []
 
 
-class Turn:
+class TimeSlice:
     """A time to work in.
 
     :param seconds: how long it lasts at least
@@ -65,7 +65,7 @@ class Turn:
 
 
 @contextlib.contextmanager
-def begin(turn: Turn) -> Iterator[None]:
+def begin(turn: TimeSlice) -> Iterator[None]:
     """Make a turn the one of this thread until the block ends."""
     before = getattr(_current, 'turn', None)
     _current.turn = turn
@@ -81,16 +81,16 @@ def check() -> None:
     To be called after a step whose result is kept, so that the work gets on
     however often it is stopped.
 
-    :raises TurnOver: others wait, and have their turn first
+    :raises TimeSliceOver: others wait, and have their turn first
     """
-    turn: Turn | None = getattr(_current, 'turn', None)
+    turn: TimeSlice | None = getattr(_current, 'turn', None)
     if turn is not None and turn.over():
-        raise TurnOver
+        raise TimeSliceOver
 
 
 def note_filtered(counts: list[tuple[str, int, int]]) -> None:
     """Note that the filters are done, if anybody wants to know."""
-    turn: Turn | None = getattr(_current, 'turn', None)
+    turn: TimeSlice | None = getattr(_current, 'turn', None)
     if turn is not None and turn.filtered is not None:
         turn.filtered.at = time.monotonic()
         turn.filtered.counts = counts
@@ -98,6 +98,6 @@ def note_filtered(counts: list[tuple[str, int, int]]) -> None:
 
 def renew() -> None:
     """Count this thread's turn from now, where preparing it took long."""
-    turn: Turn | None = getattr(_current, 'turn', None)
+    turn: TimeSlice | None = getattr(_current, 'turn', None)
     if turn is not None:
         turn.renew()

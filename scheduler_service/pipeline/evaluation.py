@@ -1,4 +1,4 @@
-"""What filters and weighers say of hosts for one request, to be asked often.
+"""Filter results and weights of one request, kept while its table stays.
 
 Used by one thread at a time.
 """
@@ -14,13 +14,13 @@ from scheduler_service.model import Request
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
+    Funnel,
     Step,
 )
-from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.weighing import Term, Weighing
 
 
-class Judgement:
+class Evaluation:
     """One request on one table, which must not change meanwhile.
 
     What follows from request and table alone is worked out once. Plug-ins
@@ -93,7 +93,7 @@ class Judgement:
             self._results = results
         return results
 
-    def rejecting(self) -> tuple[Ints, list[HostFilter]]:
+    def first_rejecting(self) -> tuple[Ints, list[HostFilter]]:
         """Return the first filter that rejects each host, int64[n].
 
         It is the number of one in the list; -1 where none rejects the host.
