@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import Future
+
 import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine import decision_recorder
 from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.delivered_message import NO_MESSAGE
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
@@ -89,6 +93,22 @@ def test_decisions_wait_in_order_when_the_database_does_not_answer(store):
             schema.decisions.select().order_by(schema.decisions.c.id)
         )
         assert [row.request_id for row in rows] == ['req-0', 'req-1', 'req-2']
+
+
+def test_lines_are_written_when_the_database_does_not_answer(store, caplog):
+    caplog.set_level(logging.INFO, decision_recorder.__name__)
+    recorder = DecisionRecorder(store, keep=100)
+    with store.engine.begin() as conn:
+        conn.exec_driver_sql('ALTER TABLE decisions RENAME TO away')
+    results = Future()
+    recorder.follow_many(results, NO_MESSAGE, 'p')
+    recorder.put(decision(1))
+    results.set_result([])
+    with pytest.raises(errors.StoreUnavailable):
+        recorder.flush()
+    (line,) = caplog.messages
+    assert line.startswith('schedule_many: 0 requests; ')
+    assert line.endswith('request -, project p')
 
 
 def test_decisions_are_deleted_in_small_steps(store, monkeypatch):
