@@ -53,7 +53,7 @@ ROOMS = {
     ),
     'policy': (
         'policies.py', 'rpc/authorization.py', 'rpc/context.py',
-        'engine/ownership.py', 'engine/request_context.py',
+        'engine/request_context.py',
     ),
     'masks': (
         'filters/*.py', 'filters/hosts/*.py', 'pipeline/filtering.py',

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +15,6 @@ import msgspec
 from scheduler_service import time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine import ownership, stages
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Outcomes, Recalled
@@ -24,6 +24,7 @@ from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
 from scheduler_service.store import claims
 
+_UNTRACED: AbstractContextManager[None] = nullcontext()
 # Whether others wait than those of a lane of the queue.
 OthersWait = Callable[[Hashable], bool]
 # How long hosts are selected for one request while others wait, and for one
@@ -139,8 +140,8 @@ class Selector:
             for uuid in job.request.instance_uuids
             if (placed := table.instances.get(uuid)) is not None
         }
-        if present or job.request.instance_group:
-            ownership.check_select(job, present, table)
+        if job.caller and (present or job.request.instance_group):
+            job.caller.check_select(job.request, present, table)
         if job.moves_unsaid and present:
             with self._snapshots.autocommit_connection() as conn:
                 job.move = claims.run_somewhere(conn, sorted(present))
@@ -155,7 +156,7 @@ class Selector:
         )
         placed, job.placed = job.placed, {}
         try:
-            with time_slice.begin(turn), stages.of_selection(job, turn):
+            with time_slice.begin(turn), _traced(job, turn):
                 return self.pipeline.select(
                     overlay,
                     request,
@@ -206,6 +207,18 @@ class Selector:
             return False
         job.extender_scores = None
         return self._submit(job, table)
+
+
+def _traced(
+    job: HostJob, turn: time_slice.TimeSlice
+) -> AbstractContextManager[None]:
+    """Add the stages of a selection to the job's trace, if it has one."""
+    trace = job.message.trace
+    if trace is None:
+        return _UNTRACED
+    return trace.selection(
+        turn, job.queued_at, job.attempts, job.request.num_instances
+    )
 
 
 def _elsewhere(

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.store import claims, migrate, schema
 from scheduler_service.store.claims import outcomes
-from scheduler_service.store.claims.outcomes import ALL, MOVE, Asked
+from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import DATABASES
 from tests.support.stores import import_two_hosts, new_claim, write_claims
 
@@ -34,7 +34,7 @@ def instance() -> str:
 
 
 def record(store, instance, kind=ALL, **asked):
-    sent = {instance: Asked(**asked)}
+    sent = {instance: ReleaseRequest(**asked)}
     store.write(lambda w: outcomes.record_releases(w, sent, kind))
 
 

@@ -1,4 +1,4 @@
-"""Sessions of MariaDB and MySQL: their settings, time limits and waits.
+"""The driver of MariaDB and MySQL: sessions, their settings and limits.
 
 A connection belongs to one thread at a time; any thread may abort its wait.
 """
@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from pymysql.constants import SERVER_STATUS
 from sqlalchemy.engine import Engine
 
-from scheduler_service.store import connecting
-from scheduler_service.store.timeouts import (
+from scheduler_service.store.driver_errors import translate_connect_errors
+from scheduler_service.store.sessions import (
     APPLICATION,
     KEEPALIVES,
     SERVER,
@@ -63,8 +63,8 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
             for character, escaped in _ESCAPES:
                 obj = obj.replace(character, escaped)
             return f"'{obj}'"
-        found: str = super().escape(obj, mapping)
-        return found
+        escaped_value: str = super().escape(obj, mapping)
+        return escaped_value
 
     def _read_query_result(self, *args: Any, **kwargs: Any) -> Any:
         self.waits_since = time.monotonic()
@@ -117,8 +117,8 @@ class MySQLSession(pymysql.connections.Connection):  # type: ignore[misc]
         sock = self._sock
         if sock is None:
             raise OSError('the connection is closed')
-        found: int = sock.fileno()
-        return found
+        descriptor: int = sock.fileno()
+        return descriptor
 
     def abort(self) -> None:
         """Make a wait that is under way fail; the connection is of no use."""
@@ -158,7 +158,7 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             'read_timeout': timeouts.connect or None,
             'write_timeout': timeouts.response or None,
         }
-        with connecting.translated(dialect):
+        with translate_connect_errors(dialect):
             return MySQLSession(*args, **{**defaults, **kwargs})
 
     @sa.event.listens_for(engine, 'connect')
@@ -184,7 +184,7 @@ def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
             if listed:
                 cursor.execute(f'SET SESSION {listed}')
             cursor.execute(f'SELECT CONNECTION_ID(), {SERVER["mysql"]}')
-            found, dbapi_conn.server = cursor.fetchone()
-            if found == dbapi_conn.thread_id():
+            number, dbapi_conn.server = cursor.fetchone()
+            if number == dbapi_conn.thread_id():
                 # Else there is a proxy in between.
-                dbapi_conn.server_id = found
+                dbapi_conn.server_id = number

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysql.constants import SERVER_STATUS
 
-from scheduler_service.store.mysql_sessions import MySQLSession
+from scheduler_service.store.mysql import MySQLSession
 
 _PLAIN = SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
 SPECIAL = '\\\'"\n\r\0\x1a%`;é\u2028'

@@ -8,7 +8,7 @@ from concurrent import futures
 import pytest
 
 from scheduler_service.model import ServerGroup
-from scheduler_service.store.claims import lifecycle, outcomes, unused
+from scheduler_service.store.claims import lifecycle, outcomes, released_claims
 from scheduler_service.store.writing import server_groups
 from tests.support.stores import (
     audit_findings,
@@ -25,7 +25,7 @@ GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
 
 
 def undo(store, consumer, key='m/0'):
-    return store.write(lambda w: unused.undo(w, [consumer], key))
+    return store.write(lambda w: released_claims.undo(w, [consumer], key))
 
 
 @pytest.fixture
@@ -55,18 +55,18 @@ def test_what_another_message_claimed_stays(store, claim):
 @pytest.mark.parametrize(('host', 'left'), [('compute-1', 0), ('x', 1024)])
 def test_only_the_claim_on_its_own_host_is_given_up(store, claim, host, left):
     places = {claim.consumer: (host, host)}
-    store.write(lambda w: unused.give_up(w, places, moves=False))
+    store.write(lambda w: released_claims.give_up(w, places, moves=False))
     assert used_memory(store) == [left, 0]
     assert audit_findings(store) == []
 
 
 def test_nothing_is_given_up_once_its_request_is_answered(store, claim):
     places = {claim.consumer: ('compute-1', 'compute-1')}
-    answer = outcomes.Outcome('m/0', outcomes.RESULT, '{}')
+    answer = outcomes.RecordedOutcome('m/0', outcomes.RESULT, '{}')
     store.write(lambda w: outcomes.add(w.conn, [answer]))
-    store.write(lambda w: unused.give_up(w, places, False, 'm/0'))
+    store.write(lambda w: released_claims.give_up(w, places, False, 'm/0'))
     assert used_memory(store) == [1024, 0]
-    store.write(lambda w: unused.give_up(w, places, False, 'n/0'))
+    store.write(lambda w: released_claims.give_up(w, places, False, 'n/0'))
     assert used_memory(store) == [0, 0]
 
 
@@ -85,7 +85,7 @@ def test_what_another_message_got_as_its_answer_stays(
     store, claim, key, names_it, kept
 ):
     named = claim.consumer if names_it else uuid.uuid4()
-    outcome = outcomes.Outcome(
+    outcome = outcomes.RecordedOutcome(
         key, outcomes.RESULT, f'{{"placements": ["{named}"]}}'
     )
     store.write(lambda w: outcomes.add(w.conn, [outcome]))
@@ -107,7 +107,7 @@ def test_a_move_is_undone_and_the_present_place_stays(store, claim):
 
 
 def supersede(store, consumer, key):
-    return store.write(lambda w: unused.supersede(w, [consumer], key))
+    return store.write(lambda w: released_claims.supersede(w, [consumer], key))
 
 
 def test_a_later_message_gives_up_what_an_earlier_one_claimed(store, claim):
@@ -143,7 +143,7 @@ def test_a_later_message_gives_up_a_move_and_keeps_the_place(store, claim):
 def test_instances_run_somewhere_once_a_host_has_them(store, claim):
     def run():
         with store.reading() as conn:
-            return unused.run_somewhere(conn, [claim.consumer])
+            return released_claims.run_somewhere(conn, [claim.consumer])
 
     assert not run()
     seen = {claim.consumer: 'compute-1'}

@@ -8,7 +8,7 @@ import psycopg
 import pymysql
 import pytest
 
-from scheduler_service.store import faults
+from scheduler_service.store import driver_errors
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ from scheduler_service.store import faults
     ],
 )
 def test_what_an_operator_has_to_put_right_is_known(fault, beginning):
-    text = faults.sentence(fault)
+    text = driver_errors.sentence(fault)
     assert text.startswith(beginning)
-    assert faults.advice(text) in faults.ADVICE.values()
+    assert driver_errors.advice(text) in driver_errors.ADVICE.values()
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_what_an_operator_has_to_put_right_is_known(fault, beginning):
     ],
 )
 def test_what_a_statement_can_cause_is_not(fault):
-    assert faults.sentence(fault) is None
+    assert driver_errors.sentence(fault) is None
 
 
 def test_the_drivers_name_is_left_out():
     fault = ValueError('(psycopg.OperationalError) connection failed\nmore')
-    assert faults.first_line(fault) == 'connection failed'
+    assert driver_errors.first_line(fault) == 'connection failed'

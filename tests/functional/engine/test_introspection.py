@@ -13,11 +13,11 @@ from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
 
-def still(insight):
+def stalled(introspection):
     """Return for how long an engine stands still, after a while."""
-    insight.stands_still_for()
+    introspection.stalled_for()
     time.sleep(0.5)
-    return insight.stands_still_for()
+    return introspection.stalled_for()
 
 
 def test_an_engine_that_was_not_started_stands_still_unless_it_loads(
@@ -26,11 +26,14 @@ def test_an_engine_that_was_not_started_stands_still_unless_it_loads(
     store = make_store()
     url = store.engine.url.render_as_string(hide_password=False)
     engine = build(new_conf(database__connection=url), store)
-    assert still(engine.insight) >= 0.5
+    assert stalled(engine.introspection) >= 0.5
     with engine._snapshots._loads():
-        assert still(engine.insight) < 0.5
-    assert still(engine.insight) >= 0.5
-    assert engine.insight.snapshot() == {'loaded': False, 'loading': False}
+        assert stalled(engine.introspection) < 0.5
+    assert stalled(engine.introspection) >= 0.5
+    assert engine.introspection.snapshot() == {
+        'loaded': False,
+        'loading': False,
+    }
 
 
 @pytest.mark.db
@@ -48,9 +51,9 @@ def test_an_engine_that_waits_for_a_lock_moves(make_store, kind):
             wait_until(engine._snapshots.is_waiting, 20)
             turns = engine._loop.turns
             for _ in range(3):
-                assert still(engine.insight) < 0.5
+                assert stalled(engine.introspection) < 0.5
             assert engine._loop.turns == turns
-            found = engine.insight.under_way()
+            found = engine.introspection.under_way()
             assert found['waits_for_the_database']
             assert found['first'][0]['kind'] == 'HostJob'
         assert future.result(30).placements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.engine.events import (
+from scheduler_service.engine.host_state_writer import (
     DeleteAggregate,
     ReportBuffer,
     SyncInstances,

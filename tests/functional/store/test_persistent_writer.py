@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Writer
-from scheduler_service.store.kept_writer import KeptWriter
+from scheduler_service.store.connection import PersistentWriter, Writer
 
 
 @pytest.fixture(params=['postgresql', 'mariadb'])
@@ -22,7 +21,7 @@ def store(request: Any, make_store: Any) -> Any:
 @pytest.fixture
 def writer(store: Any) -> Any:
     """A writer of the store."""
-    made = KeptWriter(store)
+    made = PersistentWriter(store)
     yield made
     made.close()
 
