@@ -57,7 +57,7 @@ ROOMS = {
     ),
     'masks': (
         'filters/*.py', 'filters/hosts/*.py', 'pipeline/filtering.py',
-        'pipeline/mandatory_filters.py', 'pipeline/room_filter.py',
+        'pipeline/mandatory_filters.py', 'pipeline/capacity_check.py',
     ),
 }  # fmt: skip
 # Tests of one mutant end after so many seconds, as measured without it.

@@ -15,7 +15,7 @@ from scheduler_service.engine.plan import EngineOptions, Plan, Policy
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.pipeline.cache import SearchCache
+from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 

@@ -70,13 +70,13 @@ def rejections(
     failing = np.zeros(len(subject.table), np.int32)
     for _, mask in results:
         failing += ~mask
-    found = []
+    causes = []
     for one, mask in results:
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
-            found.append(_rejection(one, subject, out, alone))
-    return found
+            causes.append(_rejection(one, subject, out, alone))
+    return causes
 
 
 def _rejection(
@@ -114,9 +114,9 @@ def summary(facts: dict[str, Any]) -> str:
     """Word the facts of a refusal in one line."""
     if not facts['hosts']:
         return 'There are no hosts.'
-    told = []
+    sentences = []
     if facts['num_instances'] > 1:
-        told.append(
+        sentences.append(
             f'{facts["placed"]} of {facts["num_instances"]} instances would '
             'have found one'
         )
@@ -125,11 +125,13 @@ def summary(facts: dict[str, Any]) -> str:
         for step in facts['funnel']
         if step['end'] < step['start']
     ]
-    told.append(f'{facts["hosts"]} hosts: ' + (', '.join(steps) or 'none'))
+    sentences.append(
+        f'{facts["hosts"]} hosts: ' + (', '.join(steps) or 'none')
+    )
     causes = facts['filters']
     alone = [cause for cause in causes if cause['alone']]
-    told += [_short_cause(cause) for cause in alone or causes]
-    return '; '.join(told)
+    sentences += [_short_cause(cause) for cause in alone or causes]
+    return '; '.join(sentences)
 
 
 def decisive_filter(facts: Mapping[str, Any]) -> str:
@@ -164,7 +166,7 @@ def host_report(
             'host': host,
             'node': subject.table.node_at(int(row)),
             'filters': [
-                _host_verdict(one, mask, subject, int(row))
+                _host_result(one, mask, subject, int(row))
                 for one, mask in results
             ],
         }
@@ -181,11 +183,9 @@ def _reason(one: HostFilter, subject: Subject, row: int) -> str:
     return why
 
 
-def _host_verdict(
+def _host_result(
     one: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
     passes = bool(mask[row])
-    why = ''
-    if not passes:
-        why = _reason(one, subject, row)
+    why = '' if passes else _reason(one, subject, row)
     return {'filter': one.name, 'passes': passes, 'reason': why}

@@ -26,8 +26,8 @@ from scheduler_service.filters.base import (
 )
 from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
+from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
-from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 
 # In which form a filter gives its verdict. Plain numbers: a request compares
@@ -71,7 +71,7 @@ class Filtering:
         settings: Settings,
         check_room: bool = True,
     ) -> None:
-        self.resources = Resources(filters)
+        self.resources = CapacityCheck(filters)
         self._settings = settings
         room = (self.resources,) if check_room else ()
         masks = tuple(one for one in filters if one.vectorised)

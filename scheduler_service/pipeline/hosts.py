@@ -19,7 +19,6 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
-from scheduler_service.pipeline.cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import (
     Filtering,
@@ -29,6 +28,7 @@ from scheduler_service.pipeline.filtering import (
 )
 from scheduler_service.pipeline.ranking import FINALISTS, RandomSource, Ranking
 from scheduler_service.pipeline.search import HostSearch, SearchPlan
+from scheduler_service.pipeline.search_cache import CachedSearch, SearchCache
 from scheduler_service.pipeline.selection import (
     Assignment,
     Bonuses,

@@ -1,7 +1,7 @@
 """The filters that every request passes: who is a candidate at all.
 
 They have lower-case names and always run: what the caller insists on, and the
-traits asked for; and room, see ``room_filter``.
+traits asked for; and room, see ``capacity_check``.
 """
 
 from __future__ import annotations

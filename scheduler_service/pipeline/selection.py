@@ -15,9 +15,9 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
+from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.filtering import Funnel
 from scheduler_service.pipeline.ranking import Finalists, Ranking
-from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
 
 # About 400 bytes each.
@@ -79,7 +79,7 @@ class SelectionBuilder:
     def __init__(
         self,
         filters: Sequence[HostFilter],
-        resources: Resources,
+        resources: CapacityCheck,
         settings: Settings,
     ) -> None:
         self._settings = settings

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents
+from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
-from scheduler_service.pipeline.room_filter import Resources
 from tests.support import filter_strategies
 from tests.support.filter_strategies import SETTINGS, inventories
 from tests.support.odd_hosts import (
@@ -23,7 +23,7 @@ from tests.support.odd_hosts import (
     unchecked_table,
 )
 
-FILTERS = [*MANDATORY_FILTERS, *(kind() for kind in BUILT_IN), Resources()]
+FILTERS = [*MANDATORY_FILTERS, *(kind() for kind in BUILT_IN), CapacityCheck()]
 extra_specs = st.one_of(
     filter_strategies.specs,
     st.sampled_from(

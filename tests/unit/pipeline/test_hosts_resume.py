@@ -12,7 +12,7 @@ from scheduler_service.columns import Overlay
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.cache import SearchCache
+from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers.ram_weigher import RAMWeigher

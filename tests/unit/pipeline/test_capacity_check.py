@@ -13,7 +13,7 @@ from scheduler_service.filters.hosts.aggregate_ram_filter import (
 from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.filters.hosts.ram_filter import RamFilter
 from scheduler_service.model import documents
-from scheduler_service.pipeline.room_filter import Resources
+from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from tests.support.plugins import aggregate, inventory, passing, reason
@@ -39,7 +39,7 @@ def offers(**fields):
 
 
 def left(document, request, *filters):
-    return passing(Resources(filters), document, request, **RATIOS)
+    return passing(CapacityCheck(filters), document, request, **RATIOS)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_class_that_only_others_offer_is_not_there():
     document = inventory(a={'vcpus': 1}, b=offers(total=1))
     request = asks(**{FPGA: 1})
     assert left(document, request) == ['b']
-    sentence = reason(Resources(), document, request, **RATIOS)
+    sentence = reason(CapacityCheck(), document, request, **RATIOS)
     assert sentence == f'1 {FPGA} asked, not offered in such units'
 
 
@@ -140,7 +140,7 @@ def test_each_class_without_room_is_named_with_what_lacks(
     host, amounts, sentence
 ):
     document = inventory(a=host)
-    found = reason(Resources(), document, asks(**amounts), **RATIOS)
+    found = reason(CapacityCheck(), document, asks(**amounts), **RATIOS)
     assert sorted(found.split('; ')) == sorted(sentence.split('; '))
 
 
@@ -164,7 +164,7 @@ def test_the_class_that_keeps_most_hosts_out_is_missed(
 ):
     document = inventory(**{f'h{n}': one for n, one in enumerate(hosts)})
     request = documents.request(asks(**amounts)).with_ids()
-    found = Resources().miss(table(document), request, Settings(**RATIOS))
+    found = CapacityCheck().miss(table(document), request, Settings(**RATIOS))
     assert (found and found[1]) == expected
 
 
@@ -172,7 +172,7 @@ def left_of_forced(document, flavor, *filters):
     """Return which hosts have room where they are forced."""
     request = documents.request({'flavor': flavor, 'force_hosts': ['a', 'b']})
     hosts = table(document)
-    mask = Resources(filters).mask(
+    mask = CapacityCheck(filters).mask(
         hosts, request.with_ids(), Settings(**RATIOS)
     )
     return [hosts.node_at(row) for row in mask.nonzero()[0]]
@@ -203,7 +203,7 @@ def test_the_ratio_of_an_aggregate_is_taken_where_its_filter_is_configured():
 def miss(document, **flavor):
     """Return the class that keeps most hosts out, and what each lacks."""
     request = documents.request({'flavor': flavor}).with_ids()
-    found = Resources().miss(table(document), request, Settings(**PLAIN))
+    found = CapacityCheck().miss(table(document), request, Settings(**PLAIN))
     return found and (found[1], found[0].tolist())
 
 
@@ -237,7 +237,7 @@ def test_ratio_of_a_configured_filter_bounds_a_claim(amount, expected):
         a={'memory_mb': 1000},
         aggregates=(aggregate('a', ram_allocation_ratio='2.0'),),
     )
-    room = Resources([AggregateRamFilter()])
+    room = CapacityCheck([AggregateRamFilter()])
     assert passing(room, document, request, **PLAIN) == expected
 
 
@@ -249,4 +249,6 @@ def test_disk_of_a_claim_is_compared_when_the_flavor_has_another(
     request = {'flavor': {'root_gb': 1, 'extra_specs': specs}}
     document = inventory(a={'local_gb': 10})
     assert passing(DiskFilter(), document, request) == ['a']
-    assert passing(Resources([DiskFilter()]), document, request) == expected
+    assert (
+        passing(CapacityCheck([DiskFilter()]), document, request) == expected
+    )

@@ -24,7 +24,7 @@ from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
 
-class Resources(ComparisonFilter):
+class CapacityCheck(ComparisonFilter):
     """Leaves hosts with room for every resource class of the claim.
 
     ``(total - reserved) x ratio - used >= asked`` with the class's unit

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
+import weakref
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
@@ -14,10 +16,12 @@ from hypothesis import strategies as st
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
-from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.cache import SearchCache, leaders, search
+from scheduler_service.pipeline import HostPipeline, search_cache
+from scheduler_service.pipeline.filtering import MASK
+from scheduler_service.pipeline.search_cache import SearchCache
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
@@ -236,11 +240,11 @@ def test_results_are_those_of_a_pass_over_all_hosts(
         max_io_ops_per_host=4,
     )
     with (
-        mock.patch.object(leaders, '_LEADERS', best),
-        mock.patch.object(leaders, '_MOST_LEADERS', 4 * best),
-        mock.patch.object(leaders, '_EXTREMES', extremes),
-        mock.patch.object(leaders, '_AGED', aged),
-        mock.patch.object(search, '_FEW', few),
+        mock.patch.object(search_cache, '_LEADERS', best),
+        mock.patch.object(search_cache, '_MOST_CHOSEN', 4 * best),
+        mock.patch.object(search_cache, '_EXTREMES', extremes),
+        mock.patch.object(search_cache, '_AGED', aged),
+        mock.patch.object(search_cache, '_FEW', few),
     ):
         cached, plain = (
             World(pipeline(settings, cache), count, seed, alike)
@@ -313,3 +317,30 @@ def test_small_tables_are_searched_without_it():
     for turn in range(1, 5):
         world.request(turn, flavor=SMALL)
     assert (cache.hits, cache.misses) == (0, 0)
+
+
+HOSTS = table({'hosts': [{'host': name} for name in 'abc']})
+
+
+def steps(mask):
+    return [(HostFilter(), MASK, mask, False)]
+
+
+def test_hosts_are_counted_by_the_step_that_rejects_them():
+    mask = np.array([True, False, True])
+    rejections = search_cache.RejectionCache().get(HOSTS, steps(mask))
+    assert rejections.first.tolist() == [1, 0, 1]
+    assert rejections.counts == [1, 2]
+
+
+def test_a_mask_stays_as_long_as_what_is_kept_under_its_identity():
+    """Else another mask could get its identity, and its rejections."""
+    cache = search_cache.RejectionCache()
+    mask = np.array([True, False, True])
+    there = weakref.ref(mask)
+    kept = cache.get(HOSTS, steps(mask))
+    del mask
+    with mock.patch.object(search_cache, '_MOST_KEPT', 1):
+        search_cache._make_room(cache._by_masks, len(HOSTS))
+    assert there() is not None
+    assert cache.get(HOSTS, steps(there())) is kept

@@ -1,0 +1,140 @@
+"""Raw weights by a column of hosts, and by members of a server group."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_service.settings import Settings
+from scheduler_service.weighers.build_failure_weigher import (
+    BuildFailureWeigher,
+)
+from scheduler_service.weighers.cpu_weigher import CPUWeigher
+from scheduler_service.weighers.disk_weigher import DiskWeigher
+from scheduler_service.weighers.hypervisor_version_weigher import (
+    HypervisorVersionWeigher,
+)
+from scheduler_service.weighers.io_ops_weigher import IoOpsWeigher
+from scheduler_service.weighers.num_instances_weigher import (
+    NumInstancesWeigher,
+)
+from scheduler_service.weighers.ram_weigher import RAMWeigher
+from scheduler_service.weighers.server_group_soft_affinity_weigher import (
+    ServerGroupSoftAffinityWeigher,
+)
+from scheduler_service.weighers.server_group_soft_anti_affinity_weigher import (  # noqa: E501
+    ServerGroupSoftAntiAffinityWeigher,
+)
+from tests.support.plugins import (
+    GROUP,
+    instance,
+    inventory,
+    raw_weights,
+    server_group,
+)
+
+SOFT = pytest.mark.parametrize(
+    ('weigher', 'policy', 'sign'),
+    [
+        (ServerGroupSoftAffinityWeigher(), 'soft-affinity', 1),
+        (ServerGroupSoftAntiAffinityWeigher(), 'soft-anti-affinity', -1),
+    ],
+)
+PLACED = (instance(1, 'a'), instance(2, 'a'), instance(3, 'b'))
+
+
+@pytest.mark.parametrize(
+    ('weigher', 'host', 'weight'),
+    [
+        (BuildFailureWeigher(), {'failed_builds': 2}, 2),
+        (BuildFailureWeigher(), {}, 0),
+        (IoOpsWeigher(), {'num_io_ops': 2}, 2),
+        (IoOpsWeigher(), {}, 0),
+        (NumInstancesWeigher(), {'num_instances': 3}, 3),
+        # Instances are counted where a host does not report their number.
+        (NumInstancesWeigher(), {}, 2),
+        (HypervisorVersionWeigher(), {'hypervisor_version': 8002000}, 8002000),
+        (HypervisorVersionWeigher(), {}, 0),
+        (RAMWeigher(), {'memory_mb': 512}, 512),
+        (RAMWeigher(), {'memory_mb': 1024, 'memory_mb_used': 1000}, 24),
+        (RAMWeigher(), {}, 0),
+        # The allocation ratio does not count.
+        (RAMWeigher(), {'memory_mb': 512, 'ram_allocation_ratio': 2.0}, 512),
+        # A negative amount counts as zero.
+        (RAMWeigher(), {'memory_mb': 512, 'memory_mb_used': 612}, 0),
+        (DiskWeigher(), {'local_gb': 2}, 2048),
+        (DiskWeigher(), {'local_gb': 2, 'local_gb_used': 1}, 1024),
+        (DiskWeigher(), {}, 0),
+        # disk_available_least counts where it is less.
+        (DiskWeigher(), {'local_gb': 4, 'disk_available_least': 1}, 1024),
+        (
+            DiskWeigher(),
+            {'local_gb': 4, 'local_gb_used': 2, 'disk_available_least': 3},
+            2048,
+        ),
+        (DiskWeigher(), {'local_gb': 1, 'disk_available_least': -1}, 0),
+        (
+            CPUWeigher(),
+            {'vcpus': 4, 'vcpus_used': 3, 'cpu_allocation_ratio': 1.5},
+            3,
+        ),
+        (CPUWeigher(), {'vcpus': 4, 'vcpus_used': 3}, 5),
+        (CPUWeigher(), {}, 0),
+        (
+            CPUWeigher(),
+            {'vcpus': 1, 'vcpus_used': 3, 'cpu_allocation_ratio': 1.0},
+            0,
+        ),
+    ],
+)
+def test_the_weight_of_a_host(weigher, host, weight):
+    document = inventory(a=host, instances=PLACED[:2])
+    weights = raw_weights(weigher, document, cpu_allocation_ratio=2.0)
+    assert weights == {'a': weight}
+
+
+@pytest.mark.parametrize(
+    ('weigher', 'sign', 'multiplier'),
+    [
+        # Failures count against a host, and fewer operations are better.
+        (BuildFailureWeigher(), -1.0, 1_000_000.0),
+        (IoOpsWeigher(), 1.0, -1.0),
+        (NumInstancesWeigher(), 1.0, 0.0),
+    ],
+)
+def test_the_multiplier_by_default(weigher, sign, multiplier):
+    assert weigher.sign == sign
+    assert weigher.multiplier(Settings()) == multiplier
+
+
+def weights_with(weigher, *groups, request):
+    document = inventory(a={}, b={}, c={}, instances=PLACED, groups=groups)
+    return raw_weights(weigher, document, request)
+
+
+@SOFT
+def test_the_weight_is_the_number_of_members(weigher, policy, sign):
+    group = server_group(policy, 1, 2, 3, 9)
+    weights = weights_with(weigher, group, request={'instance_group': GROUP})
+    assert weights == {'a': 2 * sign, 'b': sign, 'c': 0}
+
+
+@SOFT
+def test_there_is_no_opinion_on_other_policies(weigher, policy, sign):
+    request = {'instance_group': GROUP}
+    policies = {
+        'affinity',
+        'anti-affinity',
+        'soft-affinity',
+        'soft-anti-affinity',
+    }
+    for other in policies - {policy}:
+        group = server_group(other, 1)
+        assert weights_with(weigher, group, request=request) is None
+
+
+@SOFT
+def test_there_is_no_opinion_without_a_group(weigher, policy, sign):
+    group = server_group(policy, 1)
+    assert weights_with(weigher, group, request={}) is None
+    request = {'instance_group': GROUP}
+    assert weights_with(weigher, request=request) is None
