@@ -193,7 +193,7 @@ class _Object:
     """An object of the file, read by the rules of its format.
 
     :param place: its path in the file
-    :param known: the keys that it may have
+    :param keys: the keys that it may have
     :param strict: the newer format: case matters, unknown keys are errors
     :param unknown: gets the paths of unknown keys
     """
@@ -202,7 +202,7 @@ class _Object:
         self,
         document: Any,
         place: str,
-        known: Sequence[str],
+        keys: Sequence[str],
         strict: bool,
         unknown: list[str],
     ) -> None:
@@ -212,7 +212,7 @@ class _Object:
         self.strict = strict
         self.unknown = unknown
         self._values: dict[str, Any] = {}
-        names = {key if strict else key.lower(): key for key in known}
+        names = {key if strict else key.lower(): key for key in keys}
         for key, value in document.items():
             name = names.get(str(key) if strict else str(key).lower())
             if name is not None:
@@ -242,7 +242,7 @@ class _Object:
         return value
 
     def each(
-        self, key: str, known: Sequence[str], make: Callable[[_Object], Any]
+        self, key: str, keys: Sequence[str], make: Callable[[_Object], Any]
     ) -> tuple[Any, ...] | None:
         """Return what *make* returns for each object of a list.
 
@@ -256,7 +256,7 @@ class _Object:
                 _Object(
                     document,
                     f'{self.at(key)}[{index}]',
-                    known,
+                    keys,
                     self.strict,
                     self.unknown,
                 )
@@ -281,11 +281,11 @@ def _policy(document: Any) -> Policy:
             'kind: expected Policy or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
-    known = (
+    keys = (
         'kind', 'apiVersion', 'predicates', 'priorities', 'extenders',
         'hardPodAffinitySymmetricWeight', 'alwaysCheckAllPredicates',
     )  # fmt: skip
-    whole = _Object(document, '', known, False, unknown)
+    whole = _Object(document, '', keys, False, unknown)
     parts = ('name', 'argument', 'weight')
     extenders = whole.each('extenders', (*_KEYS, 'apiVersion'), _extender)
     return Policy(

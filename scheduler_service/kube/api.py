@@ -401,7 +401,7 @@ def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:
     tokens = sorted(used.api_key.items()) if has_tokens else ()
     return (
         used.host,
-        *(pathlib.Path(one).read_bytes() if one else b'' for one in files),
+        *(pathlib.Path(path).read_bytes() if path else b'' for path in files),
         *tokens,
     )
 

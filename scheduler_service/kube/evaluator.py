@@ -280,8 +280,8 @@ class PodEvaluator:
     def _place_the_last(self, instead: str = '') -> None:
         """Assume where the pod goes that was filtered and never scored.
 
-        A kube-scheduler does not score nodes if it is left with one, or if
-        nobody is asked for scores.
+        A kube-scheduler does not have nodes scored if a single one is left,
+        or if it calls no extender for scores.
 
         :param instead: uid of a pod that is filtered now, maybe once more
         """

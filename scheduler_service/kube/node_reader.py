@@ -252,8 +252,8 @@ def _condition(node: Any, name: str, default: str) -> str:
     return default
 
 
-def is_judged_by_scheduler(disabled_reason: str | None) -> bool:
-    """Whether a host is disabled for what a kube-scheduler judges itself.
+def is_checked_by_scheduler(disabled_reason: str | None) -> bool:
+    """Whether a host is disabled for what a kube-scheduler checks itself.
 
     That is a cordon or a taint of its node, which some pods tolerate.
     """

@@ -133,7 +133,7 @@ class UnknownNodes(NamedTuple):
     :ivar reader: makes hosts of their objects
     :ivar find: gives what an API server says of a node of which only the name
         was sent; None: nothing
-    :ivar passing: whether a node that nobody knows passes
+    :ivar passing: whether a node of which only the name is known passes
     :ivar are_known: whether the nodes of the cluster are known; until then
         none is evaluated
     """

@@ -125,7 +125,7 @@ class HostWriter:
         return leading
 
     def forget(self) -> None:
-        """Compare everything anew: somebody else may have written."""
+        """Compare everything anew: another daemon may have written."""
         self._written = None
 
     def give_up(self) -> None:

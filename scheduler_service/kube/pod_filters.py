@@ -23,7 +23,7 @@ from scheduler_service.filters.base import Comparison, HostFilter, figure
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.filters.support.capacity import CapacityFilter
 from scheduler_service.filters.support.count import CountFilter
-from scheduler_service.kube.node_reader import is_judged_by_scheduler
+from scheduler_service.kube.node_reader import is_checked_by_scheduler
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
@@ -55,14 +55,14 @@ class PodComputeFilter(ComputeFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the column of hosts that are disabled by nobody here."""
+        """Compare the column of hosts that no operator disabled here."""
 
         def make() -> Formula:
             enabled = table.number('enabled')
-            judged = table.coded['disabled_reason'].mask_where(
-                is_judged_by_scheduler
+            checked = table.coded['disabled_reason'].mask_where(
+                is_checked_by_scheduler
             )
-            return lambda rows: enabled[rows] | judged[rows]
+            return lambda rows: enabled[rows] | checked[rows]
 
         column = table.load_column('enabled for pods', 'enabled', make)
         return (Comparison(column, np.equal, True),)

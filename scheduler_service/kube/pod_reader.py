@@ -40,10 +40,24 @@ _METADATA = ('namespace', 'annotations')
 _SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
          'overhead')  # fmt: skip
 _CONTAINER = ('resources', 'restartPolicy')
-_FOLDED: dict[tuple[str, ...], frozenset[str]] = {
-    names: frozenset(map(str.lower, names))
-    for names in (_POD, _METADATA, _SPEC, _CONTAINER)
-}
+_READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
+_FOLDED = {name.lower() for name in _READ_FIELDS}
+# Fields that most pods have beside these: they need no second look.
+_USUAL_FIELDS = _READ_FIELDS.union((
+    'apiVersion', 'kind', 'status', 'name', 'generateName', 'uid',
+    'resourceVersion', 'generation', 'creationTimestamp', 'labels',
+    'ownerReferences', 'managedFields', 'affinity',
+    'automountServiceAccountToken', 'dnsPolicy', 'enableServiceLinks',
+    'hostname', 'hostNetwork', 'imagePullSecrets', 'nodeName',
+    'preemptionPolicy', 'priority', 'priorityClassName', 'schedulerName',
+    'schedulingGates', 'securityContext', 'serviceAccount',
+    'serviceAccountName', 'subdomain', 'terminationGracePeriodSeconds',
+    'tolerations', 'topologySpreadConstraints', 'volumes', 'args',
+    'command', 'env', 'envFrom', 'image', 'imagePullPolicy', 'lifecycle',
+    'livenessProbe', 'ports', 'readinessProbe', 'startupProbe',
+    'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts',
+    'workingDir',
+))  # fmt: skip
 _NOTHING = msgspec.Raw(b'null')
 
 K = TypeVar('K', bound=Hashable)
@@ -267,10 +281,10 @@ def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
         return [None] * len(names)
     if not isinstance(document, dict):
         raise _Unusual
-    folded = _FOLDED[names]
-    spelled = [key for key in map(str.lower, document) if key in folded]
-    if len(spelled) > sum(map(document.__contains__, names)):
-        raise _Unusual
+    if not document.keys() <= _USUAL_FIELDS:
+        unusual = document.keys() - _USUAL_FIELDS
+        if any(key.lower() in _FOLDED for key in unusual):
+            raise _Unusual
     return list(map(document.get, names))
 
 

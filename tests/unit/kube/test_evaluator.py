@@ -154,7 +154,7 @@ def test_larger_node_gets_more_pods_in_proportion():
     assert abs(cluster.went['n1'] - 200) <= 2
 
 
-def test_same_nodes_are_judged_anew_for_another_pod_or_table():
+def test_same_nodes_are_filtered_anew_for_another_pod_or_table():
     cluster = Cluster([65536, 65536], fpgas=[1])
     plain, wanting = new_pod(1), new_pod(2)
     requests = wanting['spec']['containers'][0]['resources']['requests']
