@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine.plan import Policy
-from scheduler_service.extenders import config, legacy_policy
+from scheduler_service.extenders import policy_file
 from scheduler_service.extenders.dispatcher import (
     ExtenderDispatcher,
     ExtenderOptions,
@@ -31,11 +31,11 @@ def policy(conf: Any) -> Policy:
         raise errors.ConfigurationError(
             f'[extender] policy_file cannot be read: {fault}'
         ) from None
-    read = config.read(text, path)
-    for place in read.unknown:
+    parsed = policy_file.read(text, path)
+    for place in parsed.unknown:
         LOG.warning('%s: %s: unknown key, ignored', path, place)
     if conf.compute.use_placement and any(
-        extender.bind_verb for extender in read.extenders
+        extender.bind_verb for extender in parsed.extenders
     ):
         raise errors.ConfigurationError(
             'An extender with a bindVerb cannot be used with '
@@ -43,12 +43,14 @@ def policy(conf: Any) -> Policy:
         )
     filters = weighers = None
     multipliers: dict[str, Any] = {}
-    if read.predicates is not None:
-        filters = legacy_policy.filters(read.predicates)
-    if read.priorities is not None:
-        weighers, multipliers = legacy_policy.weighers(read.priorities)
+    if parsed.predicates is not None:
+        filters = policy_file.filters(parsed.predicates)
+    if parsed.priorities is not None:
+        weighers, multipliers = policy_file.weighers(parsed.priorities)
     dispatcher = None
-    if read.extenders:
+    if parsed.extenders:
         how = ExtenderOptions(group.domain, group.threads, group.max_nodes)
-        dispatcher = functools.partial(ExtenderDispatcher, read.extenders, how)
+        dispatcher = functools.partial(
+            ExtenderDispatcher, parsed.extenders, how
+        )
     return Policy(filters, weighers, multipliers, dispatcher)

@@ -17,15 +17,11 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.extenders.client import CallFailed, Client
-from scheduler_service.extenders.config import Extender
+from scheduler_service.extenders.policy_file import Extender
 
 # Called with (label, verb, outcome) after each call.
 Count = Callable[[str, str, str], None]
 _MAX_SCORE = 10
-
-
-def _uncounted(extender: str, verb: str, outcome: str) -> None:
-    """Count nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +64,7 @@ class Chain:
         self,
         extenders: Sequence[Extender],
         pool: Executor,
-        count: Count = _uncounted,
+        count: Count = lambda *_: None,
     ) -> None:
         self._clients = [Client(extender) for extender in extenders]
         self._pool = pool

@@ -21,7 +21,7 @@ import urllib3
 
 from scheduler_service import errors, tls_verify, tracing
 from scheduler_service import extender_wire as wire
-from scheduler_service.extenders.config import (
+from scheduler_service.extenders.policy_file import (
     Extender,
     Tls,
     without_credentials,

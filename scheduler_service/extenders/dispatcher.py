@@ -1,11 +1,11 @@
-"""Asks HTTP extenders about requests, in threads of its own.
+"""Calls HTTP extenders for requests, in threads of its own.
 
-A request that an extender has a say in leaves the engine's thread with a copy
+A request that an extender applies to leaves the engine's thread with a copy
 of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
-on that copy, asks the extenders, and puts the job back into the request queue
+on that copy, calls the extenders, and puts the job back into the request queue
 with their scores. The engine then checks it against the present, selects and
-claims. Requests that no extender has a say in never come here, so a slow or
-dead extender delays nobody else.
+claims. Other requests never come here, so a slow or dead extender delays none
+of them.
 
 The engine's thread calls ``submit`` and ``bind``; the copy of the table and
 the job belong to the dispatcher's thread until the job is back in the queue.
@@ -39,7 +39,7 @@ from scheduler_service.extenders.chain import (
     ExtenderArgs,
     ExtenderFilterResult,
 )
-from scheduler_service.extenders.config import Extender
+from scheduler_service.extenders.policy_file import Extender
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
@@ -52,12 +52,12 @@ _REASONS_IN_MESSAGE = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExtenderOptions:
-    """How extenders are asked.
+    """How extenders are called.
 
     :ivar domain: of the labels, annotations and resources that are ours
-    :ivar threads: requests that extenders are asked about at the same time
+    :ivar threads: requests that wait for extenders at the same time
     :ivar max_nodes: in one call; the best nodes are sent first
-    :ivar max_requeries: how often extenders are asked again about a request
+    :ivar max_requeries: how often extenders are called again for a request
         whose hosts are no longer free when it is to be claimed
     """
 
@@ -68,7 +68,7 @@ class ExtenderOptions:
 
 
 class ExtenderDispatcher:
-    """Hands requests to threads that ask the extenders.
+    """Hands requests to threads that call the extenders.
 
     :param requeue: puts a job back into the request queue
     :param refuse: replies to a job with an error, and records the reason
@@ -120,7 +120,7 @@ class ExtenderDispatcher:
         return self._pending > 0
 
     def applies_to(self, request: Request) -> bool:
-        """Whether any extender has a say in a request."""
+        """Whether any extender is called for a request."""
         return self._chain.applies_to(self._resources(request))
 
     def binds(self, request: Request) -> bool:
@@ -128,7 +128,7 @@ class ExtenderDispatcher:
         return self._any_binds and self.applies_to(request)
 
     def submit(self, job: HostJob, table: HostTable) -> None:
-        """Have the extenders asked about a job.
+        """Have the extenders called for a job.
 
         It comes back to the request queue with ``extender_scores``, or is
         refused.
@@ -174,8 +174,8 @@ class ExtenderDispatcher:
         selected = placement.selected
         row = copy.table.row_of_node(selected.host, selected.node)
         name = node_name(selected.node) if row is None else copy.names[row]
-        asked = self._asked(request, placement.instance_uuid)
-        self._chain.bind(asked, name)
+        args = self._args(request, placement.instance_uuid)
+        self._chain.bind(args, name)
 
     def retire(self) -> None:
         """Take no more jobs, and stop when the last one is back."""
@@ -220,7 +220,7 @@ class ExtenderDispatcher:
     def _resources(self, request: Request) -> frozenset[str]:
         return objects.pod_resources(request, self.options.domain)
 
-    def _asked(
+    def _args(
         self,
         request: Request,
         uuid: str,
@@ -233,7 +233,7 @@ class ExtenderDispatcher:
         )
 
     def _query(self, job: HostJob, copy: TableCopy) -> None:
-        """Ask the extenders about a job and put it back into the queue."""
+        """Call the extenders for a job and put it back into the queue."""
         request = job.request
         if job.excluded_hosts:
             ignored = sorted(
@@ -251,8 +251,8 @@ class ExtenderDispatcher:
     ) -> list[Mapping[int, float]]:
         """Return the extenders' score by host id, for each instance in turn.
 
-        Each instance is asked about with those before it on their best
-        hosts. The list ends before the first instance that fits nowhere.
+        Extenders are called for each instance with those before it on their
+        best hosts. The list ends before the first instance that fits nowhere.
         """
         table = copy.table
         scores: list[Mapping[int, float]] = []
@@ -302,16 +302,16 @@ class ExtenderDispatcher:
             by_name = {names[row]: row for row in rows}
 
             def nodes(
-                wanted: Sequence[str], by_name: dict[str, int] = by_name
+                sent: Sequence[str], by_name: dict[str, int] = by_name
             ) -> list[dict[str, Any]]:
-                chosen = [by_name[name] for name in wanted]
-                return self._nodes.nodes(table, chosen, list(wanted))
+                chosen = [by_name[name] for name in sent]
+                return self._nodes.nodes(table, chosen, list(sent))
 
-            asked = self._asked(request, uuid, nodes)
-            outcome = self._chain.filter(asked, list(by_name))
-            rejected.update(outcome.failed)
-            if outcome.names:
-                scores = self._prioritize(asked, outcome)
+            args = self._args(request, uuid, nodes)
+            result = self._chain.filter(args, list(by_name))
+            rejected.update(result.failed)
+            if result.names:
+                scores = self._prioritize(args, result)
                 return {
                     by_name[name]: (score, weights[by_name[name]] + score)
                     for name, score in scores.items()
@@ -319,12 +319,12 @@ class ExtenderDispatcher:
         raise _no_valid_host(request, len(table), len(order), rejected)
 
     def _prioritize(
-        self, asked: ExtenderArgs, outcome: ExtenderFilterResult
+        self, args: ExtenderArgs, result: ExtenderFilterResult
     ) -> dict[str, float]:
-        if len(outcome.names) == 1:
+        if len(result.names) == 1:
             # It is selected whatever its score.
-            return {outcome.names[0]: 0.0}
-        return self._chain.prioritize(asked, outcome.names)
+            return {result.names[0]: 0.0}
+        return self._chain.prioritize(args, result.names)
 
 
 def _no_valid_host(

@@ -6,6 +6,7 @@ one before. A thread of ``http.routes`` collects; the counts have a lock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,10 +16,14 @@ from prometheus_client import core
 from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.engine.introspection import Introspection
 from scheduler_service.engine.scheduler import Scheduler
-from scheduler_service.http import verbs
 
 PREFIX = 'scheduler_service_'
 OLD_PREFIX = 'scheduler_'
+# The route of a verb that a kube-scheduler calls is this and its name.
+VERB_ROUTE = '/extender/'
+VERB_CALLS = 'extender_verb_calls'
+VERB_ERRORS = 'extender_verb_errors'
+VERB_NODES = 'extender_verb_nodes'
 # Counter -> its labels; their values are the words of the engine's label.
 _LABELS = {
     'requests': ('outcome',),
@@ -27,9 +32,9 @@ _LABELS = {
     'extender_calls': ('extender', 'verb', 'outcome'),
     'database_retries': ('reason',),
     'http_requests': ('route', 'status'),
-    verbs.CALLS: ('verb',),
-    verbs.NODES: ('verb', 'direction'),
-    verbs.ERRORS: ('verb',),
+    VERB_CALLS: ('verb',),
+    VERB_NODES: ('verb', 'direction'),
+    VERB_ERRORS: ('verb',),
     'call_heartbeats': ('outcome',),
     'answers_undone': ('outcome',),
     'compute_changes': ('method',),
@@ -45,7 +50,7 @@ _OLD_LABELS = {
 }
 # Counters that are newer than the rename.
 _WITHOUT_OLD_NAME = (
-    'http_requests', verbs.CALLS, verbs.NODES, verbs.ERRORS,
+    'http_requests', VERB_CALLS, VERB_NODES, VERB_ERRORS,
     'call_heartbeats', 'answers_undone', 'compute_changes',
     'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
     'placement_claims_forgotten', 'placement_failures', 'refusals',
@@ -64,9 +69,9 @@ _HELP = {
     'refusals': 'Requests that failed, by filter that left no host, and error',
     'extender_calls': 'Calls of extenders, by extender, verb and outcome',
     'http_requests': 'HTTP requests, by route and status',
-    verbs.CALLS: 'Calls by a kube-scheduler, by verb',
-    verbs.NODES: 'Nodes of calls by a kube-scheduler, by verb',
-    verbs.ERRORS: 'Calls by a kube-scheduler that failed, by verb',
+    VERB_CALLS: 'Calls by a kube-scheduler, by verb',
+    VERB_NODES: 'Nodes of calls by a kube-scheduler, by verb',
+    VERB_ERRORS: 'Calls by a kube-scheduler that failed, by verb',
     'call_heartbeats': 'Signs of life to callers that wait, by outcome',
     'answers_undone': 'Answers that reached nobody, by what became of claims',
     'compute_changes': 'Casts of compute services, by method',
@@ -116,7 +121,7 @@ class _Collector:
         """Yield every family."""
         status = self._scheduler.status()
         yield from _gauges(status)
-        yield from _counters(verbs.with_calls(status['counters']))
+        yield from _counters(_with_verb_calls(status['counters']))
         yield from _histograms(self._scheduler.health.distributions())
         yield from self._more()
 
@@ -227,6 +232,33 @@ def _counter(
     return family
 
 
+def _verb_of(route: str) -> str | None:
+    """Return the verb of a route; None: it is that of something else."""
+    is_verb = route.startswith(VERB_ROUTE)
+    return route.removeprefix(VERB_ROUTE) if is_verb else None
+
+
+def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
+    """Add how often each verb was called.
+
+    A call that is answered with another status than 200 is an error, as one
+    is with a text in ``Error``.
+    """
+    calls: Counter[str] = Counter()
+    failed: Counter[str] = Counter(counters.get(VERB_ERRORS, {}))
+    for label, count in counters.get('http_requests', {}).items():
+        route, _, status = label.rpartition(' ')
+        verb = _verb_of(route)
+        if verb is None:
+            continue
+        calls[verb] += count
+        if status != '200':
+            failed[verb] += count
+    if not calls:
+        return dict(counters)
+    return {**counters, VERB_CALLS: calls, VERB_ERRORS: failed}
+
+
 def _histograms(
     distributions: Mapping[tuple[str, str], Any],
 ) -> Iterable[Any]:
@@ -260,7 +292,7 @@ def _histograms(
             continue
         if kind == 'http':
             requests.add_metric([label], buckets, total)
-            verb = verbs.verb_of(label)
+            verb = _verb_of(label)
             if verb is not None:
                 calls.add_metric([verb], buckets, total)
             continue

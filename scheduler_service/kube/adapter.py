@@ -14,22 +14,30 @@ from scheduler_service.engine import factory
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
-from scheduler_service.kube import node_reader, pod_places, verbs
-from scheduler_service.kube.api import Address, ApiServer
+from scheduler_service.kube import node_reader, verbs
+from scheduler_service.kube.api import Address, ApiServer, TokenClient
 from scheduler_service.kube.binder import Binder
 from scheduler_service.kube.evaluator import PodEvaluator, PodPipeline
-from scheduler_service.kube.following import Follower
-from scheduler_service.kube.hosts import HostWriter
-from scheduler_service.kube.nodes import HostKeeper, NodeSink
-from scheduler_service.kube.pod_compute import PodComputeFilter
-from scheduler_service.kube.pod_places import PodPlaces
-from scheduler_service.kube.pod_resources import OfferedResources
-from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.kube.pods import SELECTOR, PodSink
-from scheduler_service.kube.recounting import PodLister, Recounter
-from scheduler_service.kube.unknown_nodes import UnknownNodes
+from scheduler_service.kube.following import Follower, Recounter
+from scheduler_service.kube.node_tables import UnknownNodes
+from scheduler_service.kube.nodes import HostKeeper, HostWriter, NodeSink
+from scheduler_service.kube.pod_filters import (
+    OfferedResources,
+    PodComputeFilter,
+)
+from scheduler_service.kube.pod_load import LoadScoring
+from scheduler_service.kube.pod_reader import PodReader
+from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
+from scheduler_service.weighers.base import ColumnWeigher
+
+# Weighers of load that are replaced for pods, and the class that they weigh.
+_CLASS_OF_WEIGHER = {
+    'CPUWeigher': 'VCPU',
+    'RAMWeigher': 'MEMORY_MB',
+    'DiskWeigher': 'DISK_GB',
+}
 
 
 class Adapter(base.Adapter):
@@ -44,7 +52,9 @@ class Adapter(base.Adapter):
         self._scheduler = scheduler
         self._use = PodUse(
             group.assume_seconds,
-            tell=functools.partial(scheduler.health.count, 'pods_assumed'),
+            on_outcome=functools.partial(
+                scheduler.health.count, 'pods_assumed'
+            ),
         )
         self._reader = node_reader.of_options(conf)
         self._nodes = NodeSink(self._reader)
@@ -67,28 +77,32 @@ class Adapter(base.Adapter):
                 writer = HostWriter(store, holder)
                 self._parts.append(HostKeeper(self._nodes, writer))
         elif _counts_pods(conf):
-            self._parts = [_recounter(conf, pods, health)]
+            self._parts = [
+                Recounter(
+                    _token_client(conf),
+                    conf.extender.count_interval,
+                    pods,
+                    health,
+                )
+            ]
         self._evaluator: PodEvaluator | None = None
         if conf.http.bind_port is not None:
             self._evaluator = self._new_evaluator(conf)
 
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
-        pods = _pod_pipeline(conf)
         group = conf.extender
-        places = PodPlaces(
-            self._use,
-            pods.scoring,
-            group.domain,
-            pods.pipeline.settings,
-            assuming=_counts_pods(conf),
-            waiting=conf.kubernetes.enabled,
-        )
         passing = group.unknown_nodes == 'pass'
         unknown = UnknownNodes(
             self._reader, self._nodes.find, passing, self._are_nodes_known
         )
         return PodEvaluator(
-            pods.pipeline, self._scheduler.snapshot, places, unknown
+            _pod_pipeline(conf),
+            self._scheduler.snapshot,
+            self._use,
+            PodReader(group.domain),
+            unknown,
+            assuming=_counts_pods(conf),
+            waiting=conf.kubernetes.enabled,
         )
 
     def _are_nodes_known(self) -> bool:
@@ -108,12 +122,7 @@ class Adapter(base.Adapter):
         if self._evaluator is None:
             return [], []
         if ours.api_server:
-            binder = Binder(
-                ours.api_server,
-                ours.api_token_file,
-                ours.api_ca_file,
-                ours.api_timeout,
-            )
+            binder = Binder(_token_client(conf), ours.api_timeout)
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         return verbs.routes(self._evaluator, health, binder, limit), []
 
@@ -164,13 +173,11 @@ def _address_of(conf: Any) -> Address:
     )
 
 
-def _recounter(conf: Any, pods: PodSink, health: Any) -> Recounter:
-    """Return what counts pods by lists, as they are bound, not followed."""
+def _token_client(conf: Any) -> TokenClient:
     group = conf.extender
-    lister = PodLister(
+    return TokenClient(
         group.api_server, group.api_token_file, group.api_ca_file
     )
-    return Recounter(lister, group.count_interval, pods, health)
 
 
 def _counts_pods(conf: Any) -> bool:
@@ -201,14 +208,16 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
         [
             weigher
             for weigher in weighers
-            if not pod_places.looks_at_load(weigher)
+            if not isinstance(weigher, ColumnWeigher)
         ],
         settings,
         check_room=False,
     )
+    multipliers = {
+        _CLASS_OF_WEIGHER[each.name]: each.sign * each.multiplier(settings)
+        for each in weighers
+        if by_load and each.name in _CLASS_OF_WEIGHER
+    }
     return PodPipeline(
-        pipeline,
-        pod_places.load_scoring(
-            weighers if by_load else (), settings, group.score_scale == 'range'
-        ),
+        pipeline, LoadScoring(multipliers, group.score_scale == 'range')
     )

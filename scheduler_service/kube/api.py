@@ -1,7 +1,8 @@
-"""Lists and watches at an API server, with the client library's connections.
+"""Calls of an API server: lists and watches, or plain calls with a token.
 
-A :class:`ApiServer` may be used by any thread; a watch by the one that opened
-it, but for :meth:`Watch.close`.
+Both clients may be used by any thread; a watch by the thread that opened it,
+but for :meth:`Watch.close`. :class:`ApiServer` needs the client library, a
+:class:`TokenClient` does not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _CONNECT_S = 5.0
 _LIST_S = 30.0
 _PAGE = 500
 _WATCH_S = 30
+_MAX_KEPT = 8
 # One on which nothing comes for so much longer belongs to a server that hangs.
 _LONGER = 1.33
 # A chunk that took longer was not there yet.
@@ -89,7 +91,7 @@ class _Line(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class ListMetadata(msgspec.Struct, rename='camel'):
+class _ListMetadata(msgspec.Struct, rename='camel'):
     """What belongs to a part of a list.
 
     :ivar resource_version: from which on a watch says what changes
@@ -100,22 +102,22 @@ class ListMetadata(msgspec.Struct, rename='camel'):
     following: str = msgspec.field(default='', name='continue')
 
 
-class Page(msgspec.Struct):
+class _Page(msgspec.Struct):
     """A part of a list.
 
     :ivar items: objects, in JSON
     """
 
-    metadata: ListMetadata
+    metadata: _ListMetadata
     items: list[msgspec.Raw] | None = None
 
 
 _read_line = msgspec.json.Decoder(_Line).decode
 _read_object = msgspec.json.Decoder(_Object).decode
-_read_page = msgspec.json.Decoder(Page).decode
+_read_page = msgspec.json.Decoder(_Page).decode
 
 
-def read_page(kind: str, body: bytes) -> Page:
+def _page(kind: str, body: bytes) -> _Page:
     """Return a part of a list.
 
     :raises ApiLost: it is none
@@ -124,6 +126,68 @@ def read_page(kind: str, body: bytes) -> Page:
         return _read_page(body)
     except msgspec.DecodeError as fault:
         raise ApiLost(f'no list of {kind}: {fault}') from None
+
+
+class TokenClient:
+    """Calls an API server with a token, without the client library.
+
+    :param url: of the server
+    :param token_file: path of a bearer token, read again for each call
+    :param ca_file: path of the CA of its certificate; None: the system's CAs
+    """
+
+    def __init__(
+        self, url: str, token_file: str | None, ca_file: str | None
+    ) -> None:
+        self._url = url.rstrip('/')
+        self._token_file = token_file
+        self._pool = urllib3.PoolManager(
+            ssl_context=tls_verify.of_server(has_ca=ca_file is not None),
+            ca_certs=ca_file,
+            maxsize=_MAX_KEPT,
+            retries=False,
+        )
+
+    def call(
+        self, method: str, path: str, timeout: urllib3.Timeout, **more: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """Return the response to a call.
+
+        :raises ApiLost: the API server does not answer
+        """
+        headers = {'Content-Type': 'application/json'}
+        try:
+            if self._token_file:
+                token = pathlib.Path(self._token_file).read_text().strip()
+                headers['Authorization'] = f'Bearer {token}'
+            return self._pool.request(
+                method,
+                self._url + path,
+                headers=headers,
+                timeout=timeout,
+                **more,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as fault:
+            raise ApiLost(str(fault)) from None
+
+    def list_pods(self, selector: str) -> list[msgspec.Raw]:
+        """Return all pods.
+
+        :param selector: of their fields
+        :raises ApiLost: the API server does not answer, or refuses
+        """
+        pods: list[msgspec.Raw] = []
+        fields = {'fieldSelector': selector, 'limit': str(_PAGE)}
+        timeout = urllib3.Timeout(connect=_CONNECT_S, read=_LIST_S)
+        while True:
+            response = self.call('GET', '/api/v1/pods', timeout, fields=fields)
+            if response.status != 200:
+                raise ApiLost(f'pods: {response.status} {response.reason}')
+            page = _page('pods', response.data)
+            pods += page.items or []
+            if not page.metadata.following:
+                return pods
+            fields['continue'] = page.metadata.following
 
 
 class ApiServer:
@@ -187,18 +251,20 @@ class ApiServer:
         objects: list[msgspec.Raw] = []
         more: dict[str, Any] = {}
         while True:
-            page = self._page(kind, selector, more)
+            page = self._list_page(kind, selector, more)
             objects += page.items or []
             metadata = page.metadata
             if not metadata.following:
                 return Listing(objects, metadata.resource_version)
             more = {'_continue': metadata.following}
 
-    def _page(self, kind: str, selector: str, more: Mapping[str, Any]) -> Page:
+    def _list_page(
+        self, kind: str, selector: str, more: Mapping[str, Any]
+    ) -> _Page:
         response = self._open(kind, selector, _LIST_S, limit=_PAGE, **more)
         with _released(response):
             try:
-                return read_page(kind, response.data)
+                return _page(kind, response.data)
             except (urllib3.exceptions.HTTPError, OSError) as fault:
                 raise ApiLost(str(fault)) from None
 
@@ -337,7 +403,7 @@ def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:
     tokens = sorted(used.api_key.items()) if has_tokens else ()
     return (
         used.host,
-        *(pathlib.Path(one).read_bytes() if one else b'' for one in files),
+        *(pathlib.Path(path).read_bytes() if path else b'' for path in files),
         *tokens,
     )
 

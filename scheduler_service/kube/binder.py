@@ -5,45 +5,28 @@ A binder may be used by all threads of the HTTP server.
 
 from __future__ import annotations
 
-import pathlib
 import time
 from typing import Any
 from urllib import parse
 
 import urllib3
 
-from scheduler_service import errors, tls_verify
+from scheduler_service import errors
 from scheduler_service import extender_wire as wire
+from scheduler_service.kube.api import ApiLost, TokenClient
 
-_MOST_KEPT = 8
 # A call is given so many seconds even if the one before it took too long.
 _LEAST_S = 0.1
 
 
 class Binder:
-    """A client of an API server.
+    """Binds pods by a client of an API server.
 
-    :param url: of the server
-    :param token_file: path of a bearer token, read again for each call
-    :param ca_file: path of the CA of its certificate; None: the system's CAs
     :param timeout: seconds within which a pod has to be bound
     """
 
-    def __init__(
-        self,
-        url: str,
-        token_file: str | None,
-        ca_file: str | None,
-        timeout: float,
-    ) -> None:
-        self._url = url.rstrip('/')
-        self._token_file = token_file
-        self._pool = urllib3.PoolManager(
-            ssl_context=tls_verify.of_server(has_ca=ca_file is not None),
-            ca_certs=ca_file,
-            maxsize=_MOST_KEPT,
-            retries=False,
-        )
+    def __init__(self, client: TokenClient, timeout: float) -> None:
+        self._client = client
         self._timeout = timeout
 
     def bind(self, space: str, name: str, uid: str, node: str) -> None:
@@ -91,23 +74,19 @@ class Binder:
         :param deadline: monotonic time
         """
         left = max(deadline - time.monotonic(), _LEAST_S)
-        headers = {'Content-Type': 'application/json'}
         try:
-            if self._token_file:
-                token = pathlib.Path(self._token_file).read_text().strip()
-                headers['Authorization'] = f'Bearer {token}'
-            response = self._pool.request(
+            response = self._client.call(
                 method,
-                self._url + path,
+                path,
+                urllib3.Timeout(total=left),
                 body=None if document is None else wire.encode(document),
-                headers=headers,
-                timeout=urllib3.Timeout(total=left),
             )
-            return response.status, wire.decode(response.data or b'null')
-        except (urllib3.exceptions.HTTPError, OSError) as fault:
+        except ApiLost as fault:
             raise errors.ExtenderFailed(
                 f'The API server is unreachable: {fault}'
             ) from None
+        try:
+            return response.status, wire.decode(response.data or b'null')
         except wire.WireError:
             return response.status, None
 

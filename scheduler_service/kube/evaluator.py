@@ -11,7 +11,7 @@ import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,16 +22,34 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.table_copies import TableCopy
-from scheduler_service.kube import pod_places
-from scheduler_service.kube.pod_load import LoadScoring, NodeRows
-from scheduler_service.kube.pod_places import PodPlaces
-from scheduler_service.kube.pod_rejections import Rejections
-from scheduler_service.kube.pod_requests import Asked, PodRequests
+from scheduler_service.kube.node_tables import (
+    SentNodes,
+    StoredNodes,
+    UnknownNodes,
+)
+from scheduler_service.kube.pod_filters import may_pass_later
+from scheduler_service.kube.pod_load import (
+    LoadScoring,
+    NodeRows,
+    PodDemand,
+    shortages,
+)
+from scheduler_service.kube.pod_reader import (
+    PlacedPod,
+    PodReader,
+    PodRequest,
+    uid_of,
+)
+from scheduler_service.kube.pod_use import PodUse
 from scheduler_service.kube.score_texts import ScoreTexts
-from scheduler_service.kube.stored_nodes import StoredHosts
-from scheduler_service.kube.unknown_nodes import SentNodes, UnknownNodes
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.evaluation import Evaluation
+from scheduler_service.settings import Settings
+
+_MAX_REASON_LENGTH = 1000
+# Reasons are computed for so many nodes that one filter rejects; the others
+# get the last of these.
+_MAX_REASONS = 200
 
 
 class Nodes:
@@ -40,10 +58,13 @@ class Nodes:
     :ivar names: in the order they were sent
     :ivar document: gives a v1 Node by its name, as ``msgspec.Raw`` or parsed;
         None where only names were sent
-    :ivar judged: for the evaluator: what the call before found
+    :ivar pod: for the evaluator: the pod of the last call, and what was read
+        from it
+    :ivar stored: for the evaluator: by what the last call evaluated the
+        nodes, where all of them are stored
     """
 
-    __slots__ = ('document', 'judged', 'names')
+    __slots__ = ('document', 'names', 'pod', 'stored')
 
     def __init__(
         self,
@@ -52,42 +73,30 @@ class Nodes:
     ) -> None:
         self.names = names
         self.document = document
-        self.judged: _Judged | None = None
+        self.pod: tuple[Any, PodRequest, PodDemand] | None = None
+        self.stored: tuple[PodRequest, TableCopy, list[_Part]] | None = None
 
     def rows_in(self, copy: TableCopy) -> Rows | None:
         """Return the rows of the nodes, int64[m].
 
-        None if one is not there, or named twice.
+        None if a node is not in the table, or is named twice. Joining bytes
+        is quicker than numbers are.
         """
+        names, packed = self.names, copy.packed_rows
         try:
-            rows = _looked_up(self.names, copy.packed_rows)
+            if len(names) > 1:
+                texts: Sequence[bytes] = operator.itemgetter(*names)(packed)
+            else:
+                texts = [packed[name] for name in names]
         except KeyError:
             return None
-        return rows if _distinct(rows, len(copy.rows)) else None
+        rows = np.frombuffer(b''.join(texts), np.int64)
+        present = np.zeros(len(copy.rows), np.bool_)
+        present[rows] = True
+        return rows if np.count_nonzero(present) == len(rows) else None
 
 
-def _looked_up(names: list[str], packed: Mapping[str, bytes]) -> Rows:
-    """Return the rows of nodes; joining bytes is quicker than numbers are.
-
-    :param packed: node name -> its row, as the bytes of an int64
-    :raises KeyError: a name is not there
-    """
-    found: Sequence[bytes]
-    if len(names) > 1:
-        found = operator.itemgetter(*names)(packed)
-    else:
-        found = [packed[name] for name in names]
-    return np.frombuffer(b''.join(found), np.int64)
-
-
-def _distinct(rows: Rows, most: int) -> bool:
-    """Whether no row is there twice; all are below *most*."""
-    seen = np.zeros(most, np.bool_)
-    seen[rows] = True
-    return int(np.count_nonzero(seen)) == len(rows)
-
-
-class Verdict(NamedTuple):
+class PodFilterResult(NamedTuple):
     """The result of a filter call.
 
     :ivar passed: names of nodes, in the order they were sent
@@ -120,25 +129,14 @@ class _Part(NamedTuple):
     :ivar texts: of the nodes of the table; None: they are not stored
     """
 
-    evaluation: Evaluation
+    results: Evaluation
     names: Sequence[str]
     sent: NodeRows
     texts: ScoreTexts | None = None
 
 
-class _Judged(NamedTuple):
-    """What was found for a pod and nodes, all of which are stored.
-
-    That is found again as long as pod and table are the same.
-    """
-
-    asked: Asked
-    copy: TableCopy
-    parts: list[_Part]
-
-
 class PodPipeline(NamedTuple):
-    """What nodes are judged by for pods.
+    """By what nodes are evaluated for pods.
 
     :ivar scoring: how much the load of nodes counts
     """
@@ -151,69 +149,78 @@ class PodEvaluator:
     """Filters and scores nodes for pods.
 
     :param snapshot: gives the newest snapshot, None before the first
-    :param places: where pods are, and what follows from it
+    :param use: what pods use
+    :param reader: of the pods of calls
     :param unknown: what becomes of nodes that the store lacks
-    :ivar are_nodes_known: whether anything can be said of nodes
+    :param assuming: whether to assume where pods go; only where something
+        reports later where they went
+    :param waiting: whether pods with extended resources, which nobody else
+        counts, are refused until all pods were listed once
+    :ivar are_nodes_known: whether nodes can be evaluated yet
     """
 
     def __init__(
         self,
-        pipeline: HostPipeline,
+        pods: PodPipeline,
         snapshot: Callable[[], Snapshot | None],
-        places: PodPlaces,
+        use: PodUse,
+        reader: PodReader,
         unknown: UnknownNodes,
+        assuming: bool = False,
+        waiting: bool = False,
     ) -> None:
-        self._pipeline = pipeline
+        self._pipeline, self._scoring = pods
         self._lock = threading.Lock()
-        self._stored = StoredHosts(pipeline, snapshot)
-        self._requests = PodRequests(places.domain)
-        self._places = places
+        self._stored = StoredNodes(self._pipeline, snapshot)
+        self._use = use
+        self._reader = reader
         self._others = SentNodes(unknown)
         self.are_nodes_known = unknown.are_known
+        self._assuming = assuming
+        self._waiting = waiting
+        # Whether pods were bound here: only then a pod takes room that is
+        # only assumed. A daemon that binds knows soon where the pod went; no
+        # other may refuse pods for one that may never be placed.
+        self._binding = False
         # The pod that was filtered last, with the nodes that passed, until
         # they are scored: where it goes is still to be assumed.
         self._unplaced: tuple[Any, Nodes] | None = None
 
-    def use(self, by: PodPipeline) -> None:
+    def use(self, pods: PodPipeline) -> None:
         """Evaluate in another way, from the next call on."""
         with self._lock:
-            self._pipeline = by.pipeline
-            self._stored.use(by.pipeline)
-            self._places.scoring = by.scoring
-            self._places.settings = by.pipeline.settings
+            self._pipeline, self._scoring = pods
+            self._stored.use(self._pipeline)
 
-    def filter(self, pod: Any, nodes: Nodes, to_place: bool = True) -> Verdict:
+    def filter(
+        self, pod: Any, nodes: Nodes, to_place: bool = True
+    ) -> PodFilterResult:
         """Return which nodes pass, and the reasons of the others.
 
         A node whose object cannot be read fails alone.
 
         :param to_place: whether the pod goes to one of those that pass
         :raises WireError: the pod cannot be read
+        :raises ServiceBusy: it is not known yet what pods use
         """
-        rejections = Rejections()
-        failed, never = rejections.failed, rejections.never
+        never: dict[str, str] = {}
         with self._lock:
-            asked = self._requests.of(pod)
-            asking = self._places.asking(pod, asked.usage)
-            self._place_the_last(asking.uid)
-            parts, unread = self._parts(asked, nodes)
-            failed.update(unread)
+            request, demand = self._read(pod, nodes)
+            self._place_the_last(demand.uid)
+            parts, failed = self._parts(request, nodes)
             for part in parts:
-                rejections.add(
-                    part.evaluation,
-                    part.sent,
-                    part.names,
-                    self._pipeline.settings,
-                )
-                if asking.usage.classes:
-                    full = self._places.full(part.sent, part.names, asking)
-                    for name, reason in full.items():
-                        if name not in never:
-                            failed.setdefault(name, reason)
-            passed = rejections.passed(nodes.names)
-            if self._places.assuming and to_place:
+                _reject(part, self._pipeline.settings, failed, never)
+                full = self._full(part.sent, part.names, demand)
+                for name, reason in full.items():
+                    if name not in never:
+                        failed.setdefault(name, reason)
+            passed = nodes.names
+            if failed or never:
+                rejected = failed.keys() | never.keys()
+                passed = [name for name in passed if name not in rejected]
+            if self._assuming and to_place:
                 self._unplaced = pod, Nodes(passed, nodes.document)
-        return Verdict(passed, failed, never)
+        return PodFilterResult(passed, failed, never)
 
     def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10; 0 for all nodes if they are equal.
@@ -221,28 +228,24 @@ class PodEvaluator:
         The pod is assumed to go to the best of them.
 
         :raises WireError: the pod cannot be read
+        :raises ServiceBusy: it is not known yet what pods use
         """
         with self._lock:
             self._unplaced = None
             return self._prioritize(pod, nodes)
 
     def _prioritize(self, pod: Any, nodes: Nodes) -> Scores:
-        asked = self._requests.of(pod)
-        asking = self._places.asking(pod, asked.usage)
-        parts, _ = self._parts(asked, nodes)
+        request, demand = self._read(pod, nodes)
+        parts, _ = self._parts(request, nodes)
         if not parts:
-            zeros = np.zeros(len(nodes.names), np.int64)
-            return _written(nodes.names, zeros)
-        weights = [one.evaluation.totals(one.sent.rows) for one in parts]
-        values = self._places.scores(
-            [one.sent for one in parts],
-            weights,
-            asking,
-        )
+            return _written(nodes.names, np.zeros(len(nodes.names), np.int64))
+        values = self._scores(parts, demand)
         names = parts[0].names
         if len(parts) > 1:
-            names = [name for one in parts for name in one.names]
-        self._places.assume(asking, names[int(values.argmax())])
+            names = [name for part in parts for name in part.names]
+        if self._assuming and demand.uid:
+            best = names[int(values.argmax())]
+            self._use.assume(PlacedPod(demand.uid, best, demand.usage))
         if names is nodes.names:
             texts = parts[0].texts
             if texts is None:
@@ -253,10 +256,32 @@ class PodEvaluator:
         scores.update(zip(names, values.tolist(), strict=True))
         return _written(list(scores), np.array(list(scores.values())))
 
+    def _scores(self, parts: Sequence[_Part], demand: PodDemand) -> Ints:
+        """Return scores of 0 to 10, int64[m]."""
+        weights = [part.results.totals(part.sent.rows) for part in parts]
+        distances = None
+        if self._use.complete or not self._assuming:
+            distances = self._scoring.distances(
+                self._use,
+                [part.sent for part in parts],
+                demand,
+                self._pipeline.settings,
+            )
+        total = None
+        if distances is None or any(each is not None for each in weights):
+            total = np.concatenate(
+                [
+                    np.zeros(len(part.names)) if weight is None else weight
+                    for part, weight in zip(parts, weights, strict=True)
+                ]
+            )
+        return self._scoring.scores(distances, total, self._assuming)
+
     def _place_the_last(self, instead: str = '') -> None:
         """Assume where the pod goes that was filtered and never scored.
 
-        Either one node was left for it, or nobody asks for scores.
+        A kube-scheduler does not have nodes scored if a single one is left,
+        or if it calls no extender for scores.
 
         :param instead: uid of a pod that is filtered now, maybe once more
         """
@@ -264,13 +289,9 @@ class PodEvaluator:
             return
         pod, nodes = self._unplaced
         self._unplaced = None
-        uid = pod_places.uid_of(pod)
-        if (
-            nodes.names
-            and uid != instead
-            and not self._places.use.is_seen(uid)
-        ):
-            # A fault of a weigher is told to whom it concerns.
+        uid = uid_of(pod)
+        if nodes.names and uid != instead and not self._use.is_seen(uid):
+            # A weigher that fails concerns the calls for scores alone.
             with contextlib.suppress(errors.SchedulerError):
                 self._prioritize(pod, nodes)
 
@@ -282,81 +303,150 @@ class PodEvaluator:
         """
         with self._lock:
             last = self._unplaced
-            if last is not None and pod_places.uid_of(last[0]) == uid:
+            if last is not None and uid_of(last[0]) == uid:
                 self._place_the_last()
-            sent = None
+            self._binding = True
+            usage = self._use.usage_of(uid) if self._assuming else None
+            if usage is None or self._use.is_seen(uid):
+                return False
             copy = self._stored.newest()
             if copy is not None and node in copy.rows:
                 rows = np.array([copy.rows[node]], np.int64)
-                sent = NodeRows(
-                    copy.table, rows, self._places.use.numbers_of([node])
-                )
-            return self._places.claim(uid, node, sent)
+                numbers = self._use.numbers_of([node])
+                sent = NodeRows(copy.table, rows, numbers)
+                full = self._full(sent, [node], PodDemand(uid, usage))
+                if full:
+                    raise errors.Conflict(f'{node}: {full[node]}')
+            self._use.see(PlacedPod(uid, node, usage))
+            return True
 
     def unclaim(self, uid: str) -> None:
         """Count a pod no more that was not bound."""
-        self._places.use.remove(uid)
+        self._use.remove(uid)
+
+    def _read(self, pod: Any, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
+        """Return what a pod requests.
+
+        :raises WireError: the pod cannot be read
+        :raises ServiceBusy: it is not known yet what pods use, and the pod
+            requests what nobody else counts
+        """
+        self._use.forget_old()
+        last = nodes.pod
+        if last is None or last[0] is not pod:
+            request = self._reader.request(pod)
+            demand = PodDemand(uid_of(pod), request.usage)
+            last = nodes.pod = pod, request, demand
+        _, request, demand = last
+        if request.usage.classes and self._waiting and not self._use.complete:
+            raise errors.ServiceBusy(
+                'The pods of the cluster are not listed yet'
+            )
+        return request, demand
+
+    def _full(
+        self, sent: NodeRows, names: Sequence[str], demand: PodDemand
+    ) -> dict[str, str]:
+        """Return node -> reason, for nodes without room for the pod."""
+        if not demand.usage.classes:
+            return {}
+        reasons = shortages(self._use, sent, demand, self._binding)
+        return {
+            names[at]: f'free_resources: {text}'[:_MAX_REASON_LENGTH]
+            for at, text in reasons.items()
+        }
 
     def _parts(
-        self, asked: Asked, nodes: Nodes
+        self, request: PodRequest, nodes: Nodes
     ) -> tuple[list[_Part], dict[str, str]]:
         """Return the nodes by table, and name -> reason of the others.
 
         Stored nodes are in a copy of the newest table, the others in a table
         made of their documents.
         """
-        others: list[str] = nodes.names
+        others = nodes.names
         parts: list[_Part] = []
         copy = self._stored.newest()
         if copy is not None:
-            known = nodes.judged
-            if known and known.copy is copy and known.asked is asked:
-                return known.parts, {}
+            last = nodes.stored
+            if last is not None and last[0] is request and last[1] is copy:
+                return last[2], {}
             names, rows = nodes.names, nodes.rows_in(copy)
             if rows is None:
-                stored = {
-                    name: copy.rows[name]
-                    for name in nodes.names
+                names = [
+                    name
+                    for name in dict.fromkeys(nodes.names)
                     if name in copy.rows
-                }
-                others = [name for name in nodes.names if name not in stored]
-                names = list(stored)
-                rows = np.array(list(stored.values()), np.int64)
+                ]
+                others = [name for name in others if name not in copy.rows]
+                rows = np.array([copy.rows[name] for name in names], np.int64)
             else:
                 others = []
             if len(rows):
-                numbers = self._places.numbers_of(copy.rows).take(rows)
-                evaluation = self._stored.evaluation(asked)
-                sent = NodeRows(copy.table, rows, numbers)
-                texts = copy.table.topology.memoize(
-                    'score texts', functools.partial(ScoreTexts, copy.names)
-                )
-                parts.append(_Part(evaluation, names, sent, texts))
+                parts.append(self._stored_part(request, copy, names, rows))
+            if not others:
+                nodes.stored = request, copy, parts
         if not others:
-            if copy is not None:
-                nodes.judged = _Judged(asked, copy, parts)
             return parts, {}
-        table, listed, unread = self._others.table_of(
-            others, nodes.document, asked.usage.classes
+        table, listed, rejected = self._others.table_of(
+            others, nodes.document, request.usage.classes
         )
         if listed:
-            evaluation = self._pipeline.evaluate(table, asked.request)
-            numbers = self._places.use.numbers_of(listed, passing=True)
+            results = self._pipeline.evaluate(table, request.request)
+            numbers = self._use.numbers_of(listed, passing=True)
             sent = NodeRows(table, np.arange(len(listed)), numbers)
-            parts.append(_Part(evaluation, listed, sent))
-        return parts, unread
+            parts.append(_Part(results, listed, sent))
+        return parts, rejected
+
+    def _stored_part(
+        self,
+        request: PodRequest,
+        copy: TableCopy,
+        names: Sequence[str],
+        rows: Rows,
+    ) -> _Part:
+        memoize = copy.table.topology.memoize
+        numbers: Rows = memoize(
+            'pod numbers', functools.partial(self._use.numbers_of, copy.names)
+        )
+        texts = memoize(
+            'score texts', functools.partial(ScoreTexts, copy.names)
+        )
+        sent = NodeRows(copy.table, rows, numbers.take(rows))
+        return _Part(self._stored.results(request), names, sent, texts)
+
+
+def _reject(
+    part: _Part,
+    settings: Settings,
+    failed: dict[str, str],
+    never: dict[str, str],
+) -> None:
+    """Add node -> reason, for the nodes that some filter rejects."""
+    results, names, sent, _ = part
+    if results.do_pass(sent.rows):
+        return
+    first, filters = results.first_rejecting()
+    numbers = first.take(sent.rows)
+    for number in np.unique(numbers[numbers >= 0]).tolist():
+        host_filter = filters[number]
+        rejected = np.flatnonzero(numbers == number).tolist()
+        into = failed if may_pass_later(host_filter) else never
+        text = ''
+        for at in rejected[:_MAX_REASONS]:
+            row = int(sent.rows[at])
+            key = host_filter.name, row
+            if key not in results.reasons:
+                reason = host_filter.reason(
+                    sent.table, row, results.request, settings
+                )
+                text = f'{host_filter.name}: {reason}'[:_MAX_REASON_LENGTH]
+                results.reasons[key] = text.replace('%', ' percent')
+            text = into[names[at]] = results.reasons[key]
+        into.update(
+            dict.fromkeys([names[at] for at in rejected[_MAX_REASONS:]], text)
+        )
 
 
 def _written(names: list[str], values: Ints) -> Scores:
     return Scores(names, values, wire.score_list(names, values.tolist()))
-
-
-def preemption_candidates(
-    evaluator: PodEvaluator, pod: Any, victims: Mapping[str, wire.Victims]
-) -> list[str]:
-    """Return the nodes of a preempt request where evicting pods may help.
-
-    :raises WireError: the pod cannot be read
-    """
-    verdict = evaluator.filter(pod, Nodes(list(victims)), to_place=False)
-    return [node for node in victims if node not in verdict.never]

@@ -1,7 +1,9 @@
-"""A thread that follows the objects of one kind: list, then watch.
+"""Threads that follow the objects of one kind at an API server.
 
-It resumes where it was after each end of a watch, and lists anew where the
-API server does not know that place any more.
+A :class:`Follower` lists and then watches. It resumes where it was after each
+end of a watch, and lists anew where the API server does not know that place
+any more. A :class:`Recounter` is for a daemon that has no watch: it binds pods
+itself, and learns from lists which are gone, and which others have placed.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from scheduler_service.kube.api import (
     ApiLost,
     ApiServer,
     Event,
+    TokenClient,
     VersionExpired,
     Watch,
 )
+from scheduler_service.kube.pod_use import SELECTOR, PodSink
 
 LOG = logging.getLogger(__name__)
 _RESUME_S = 0.05
@@ -193,14 +197,48 @@ class Follower(Retrying):
             self._take(event)
 
     def _take(self, event: Event) -> None:
-        one = event.object
         if event.type != 'BOOKMARK':
             self._health.count('kubernetes_events', self._kind)
             try:
                 if event.type == 'DELETED':
-                    self._sink.remove(one)
+                    self._sink.remove(event.object)
                 else:
-                    self._sink.put(one)
+                    self._sink.put(event.object)
             except WireError as fault:
                 LOG.warning('One of the %s is left out: %s', self._kind, fault)
         self._version = event.version or self._version
+
+
+class Recounter(Retrying):
+    """A thread that lists placed pods.
+
+    :param interval: seconds between two lists
+    """
+
+    def __init__(
+        self,
+        client: TokenClient,
+        interval: float,
+        sink: PodSink,
+        health: Health,
+    ) -> None:
+        super().__init__('pods', sink, health)
+        self._client = client
+        self._interval = interval
+        self._pods = sink
+
+    def _follow(self) -> None:
+        """List pods, and wait until that is due again.
+
+        :raises ApiLost: the API server does not answer, or refuses
+        """
+        self._pods.begin_listing()
+        self._pods.replace(self._client.list_pods(SELECTOR))
+        self._followed()
+        self._stopping.wait(self._interval)
+
+    def _forget(self) -> None:
+        """Do nothing: each list is of everything."""
+
+    def _interrupt(self) -> None:
+        """Do nothing: a list ends by itself, and the pause with the thread."""

@@ -1,7 +1,9 @@
-"""Nodes of a cluster as hosts of an inventory.
+"""Makes hosts of v1 Nodes.
 
-Beside what :mod:`extender.reading` makes of a node's object: labels as traits
-and metadata by a mapping, taints and conditions as status. Stateless.
+An annotation with a host's document counts if there is one. Else the fields
+of the object do: capacity is ``allocatable``, rounded down. Labels become
+traits and metadata by a mapping, taints and conditions the status. What is in
+use on a node is not in it. Stateless.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,8 +19,16 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable
-from scheduler_service.kube import reading
-from scheduler_service.model import Aggregate, Host, Inventory
+from scheduler_service.kube import quantity
+from scheduler_service.kube.pod_reader import (
+    GIB,
+    MAX_AMOUNT,
+    MIB,
+    ZONE_LABELS,
+    annotated,
+    objects,
+)
+from scheduler_service.model import Aggregate, Host, Inventory, documents
 
 # Marks hosts that are nodes of a cluster, in their stats.
 MARK = 'kubernetes_node'
@@ -37,6 +47,8 @@ _DOWN_TAINTS = frozenset(
 )
 _EFFECTS = ('NoSchedule', 'NoExecute')
 _LONGEST = 255
+_ARCHITECTURES = {'amd64': 'x86_64', 'arm64': 'aarch64', '386': 'i686'}
+_FEATURE = 'feature.node.kubernetes.io/cpu-cpuid.'
 
 
 class NodeHost(NamedTuple):
@@ -77,12 +89,14 @@ class NodeReader:
 
         :raises WireError: it is not a node
         """
-        host, zone = reading.node_host(node, self._domain)
-        given = wire.field(
-            wire.field(node, 'metadata', dict) or {}, 'labels', dict
-        )
-        traits, metadata = self._mapped(given or {})
-        if zone:
+        labels = objects(objects(node, 'metadata'), 'labels')
+        for label, value in labels.items():
+            if value is not None and not isinstance(value, str):
+                raise wire.WireError(f'label {label[:100]}: expected a string')
+        host = _host(node, labels, self._domain)
+        traits, metadata = self._mapped(labels)
+        zones = (labels[key] for key in ZONE_LABELS if labels.get(key))
+        if zone := next(zones, None):
             metadata[_ZONE_KEY] = zone
         disabled = self._why_disabled(node, host)
         changed = msgspec.structs.replace(
@@ -116,13 +130,81 @@ class NodeReader:
         if host.status == 'disabled':
             reason = host.disabled_reason or 'disabled'
             return f'{PREFIX} its document: {reason}'
-        spec = wire.field(node, 'spec', dict) or {}
-        if wire.field(spec, 'unschedulable', bool):
+        if wire.field(objects(node, 'spec'), 'unschedulable', bool):
             return _CORDONED
         for key in _tainted(node):
             if key in self._disabling:
                 return f'{_TAINTED}{key}'
         return None
+
+
+def _host(node: Any, labels: Mapping[str, Any], domain: str) -> Host:
+    given = annotated(node, f'{domain}/host-document')
+    if given is not None:
+        try:
+            return documents.parse(given, Host, errors.InvalidInventory)
+        except errors.InvalidInventory as fault:
+            raise wire.WireError(f'{domain}/host-document: {fault}') from None
+    name = wire.name_of(node)
+    if not name:
+        raise wire.WireError('node: metadata.name is required')
+    status = objects(node, 'status')
+    size = objects(status, 'allocatable') or objects(status, 'capacity')
+    resources = {
+        offered: {'total': _amount(quantity.whole, value, 'resource', 1)}
+        for key, value in size.items()
+        if (offered := quantity.class_of(key, domain))
+    }
+    architecture = labels.get('kubernetes.io/arch') or wire.field(
+        objects(status, 'nodeInfo'), 'architecture', str
+    )
+    architecture = _ARCHITECTURES.get(architecture, architecture)
+
+    def standard(key: str, read: Callable[[Any], int], unit: int) -> int:
+        return _amount(read, size.get(key), key, unit)
+
+    document = {
+        'host': name[:255],
+        'vcpus': standard('cpu', quantity.thousandths, 1000),
+        'memory_mb': standard('memory', quantity.whole, MIB),
+        'local_gb': standard('ephemeral-storage', quantity.whole, GIB),
+        'cpu_allocation_ratio': 1.0,
+        'ram_allocation_ratio': 1.0,
+        'disk_allocation_ratio': 1.0,
+        # A node without the condition is ready.
+        'state': 'up' if _condition(node, 'Ready', 'True') == 'True'
+        else 'down',
+        'traits': sorted(_traits(labels, domain)),
+        'resources': resources,
+    }  # fmt: skip
+    if architecture:
+        document['supported_instances'] = [[architecture, None, None]]
+    try:
+        return documents.parse(document, Host, errors.InvalidInventory)
+    except errors.InvalidInventory as fault:
+        raise wire.WireError(f'node {name}: {fault}') from None
+
+
+def _amount(
+    read: Callable[[Any], int], value: Any, name: str, unit: int
+) -> int:
+    """Return a quantity in whole units, rounded down; 0 if it is negative."""
+    try:
+        return min(max(read(value), 0) // unit, MAX_AMOUNT)
+    except quantity.BadQuantity as fault:
+        raise wire.WireError(f'{name}: {fault}') from None
+
+
+def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
+    traits = set()
+    for key, value in labels.items():
+        if value != 'true':
+            continue
+        if key.startswith(f'trait.{domain}/'):
+            traits.add(key.split('/', 1)[1].upper())
+        elif key.startswith(_FEATURE):
+            traits.add(f'HW_CPU_X86_{key.removeprefix(_FEATURE).upper()}')
+    return {trait for trait in traits if trait.replace('_', '').isalnum()}
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
@@ -149,8 +231,7 @@ def _trait_of(label: str, value: str) -> str:
 
 def _tainted(node: Any) -> Iterable[str]:
     """Return the keys of taints that keep pods away."""
-    spec = wire.field(node, 'spec', dict) or {}
-    for taint in wire.field(spec, 'taints', list) or []:
+    for taint in wire.field(objects(node, 'spec'), 'taints', list) or ():
         if wire.field(taint, 'effect', str) in _EFFECTS:
             yield wire.field(taint, 'key', str)
 
@@ -159,16 +240,20 @@ def _is_cut_off(node: Any) -> bool:
     """Whether taints or conditions say that nothing runs on the node."""
     if _DOWN_TAINTS.intersection(_tainted(node)):
         return True
-    status = wire.field(node, 'status', dict) or {}
-    return any(
-        wire.field(one, 'type', str) == 'NetworkUnavailable'
-        and wire.field(one, 'status', str) == 'True'
-        for one in wire.field(status, 'conditions', list) or []
-    )
+    return _condition(node, 'NetworkUnavailable', '') == 'True'
 
 
-def is_judged_by_scheduler(disabled_reason: str | None) -> bool:
-    """Whether a host is disabled for what a kube-scheduler judges itself.
+def _condition(node: Any, name: str, default: str) -> str:
+    """Return the status of the first condition of a name."""
+    status = objects(node, 'status')
+    for condition in wire.field(status, 'conditions', list) or ():
+        if wire.field(condition, 'type', str) == name:
+            return str(wire.field(condition, 'status', str))
+    return default
+
+
+def is_checked_by_scheduler(disabled_reason: str | None) -> bool:
+    """Whether a host is disabled for what a kube-scheduler checks itself.
 
     That is a cordon or a taint of its node, which some pods tolerate.
     """
@@ -232,9 +317,9 @@ def inventory_of(listed: Any, reader: NodeReader) -> Inventory:
         nodes = wire.field(listed, 'items', list)
         if nodes is None:
             raise wire.WireError('expected a list of nodes with items')
-    found = [reader.read(node) for node in nodes]
+    hosts = [reader.read(node) for node in nodes]
     return Inventory(
-        hosts=[one.host for one in found], aggregates=aggregates_of(found)
+        hosts=[each.host for each in hosts], aggregates=aggregates_of(hosts)
     )
 
 

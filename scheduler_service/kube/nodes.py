@@ -1,7 +1,9 @@
 """Keeps the nodes of a cluster: in memory, and as hosts of the store.
 
-:class:`NodeSink` is told of nodes by the thread that follows them, and asked
-by those that evaluate pods. :class:`HostKeeper` owns the thread that writes.
+The thread that follows nodes calls a :class:`NodeSink`, and so do those that
+evaluate them. :class:`HostKeeper` owns the thread that writes nodes into the
+store as hosts, and their labels as aggregates. Hosts and aggregates that are
+not made of nodes are left as they are.
 """
 
 from __future__ import annotations
@@ -9,23 +11,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.kube.hosts import HostWriter
+from scheduler_service.kube import node_reader
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
-from scheduler_service.store.records.leases import LeaseLost
+from scheduler_service.model import Host, HostReport
+from scheduler_service.store.connection import Store, Writer, in_chunks
+from scheduler_service.store.reading import loading
+from scheduler_service.store.records.leases import Lease, LeaseLost
+from scheduler_service.store.writing import aggregates as aggregate_rows
+from scheduler_service.store.writing import hosts as host_rows
 
 LOG = logging.getLogger(__name__)
 # Changes that come together are written together.
 _SETTLE_S = 0.1
 _TURN_S = 1.0
-
-
-def _nobody_needs_to_know() -> None:
-    """Do nothing."""
+_LEASE = 'kubernetes'
+_HOSTS_AT_ONCE = 500
+# What a node says nothing about: use, and what follows from the name.
+_NOT_SAID = frozenset(
+    ('host', 'hypervisor_hostname', 'uuid', 'vcpus_used', 'memory_mb_used',
+     'local_gb_used', 'num_instances')
+)  # fmt: skip
+_STATUS = ('status', 'disabled_reason')
 
 
 class NodeSink:
@@ -38,40 +50,40 @@ class NodeSink:
     def __init__(self, reader: NodeReader) -> None:
         self._reader = reader
         self._nodes: dict[str, NodeHost] = {}
-        self.on_change: Callable[[], None] = _nobody_needs_to_know
+        self.on_change: Callable[[], None] = lambda: None
         self.complete = False
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
         """Take these for all nodes."""
-        found: dict[str, NodeHost] = {}
-        for one in objects:
+        nodes: dict[str, NodeHost] = {}
+        for text in objects:
             try:
-                node = wire.decode(one)
-                found[wire.name_of(node)] = self._reader.read(node)
+                node = wire.decode(text)
+                nodes[wire.name_of(node)] = self._reader.read(node)
             except wire.WireError as fault:
                 LOG.warning('A node is left out: %s', fault)
-        self._nodes = found
+        self._nodes = nodes
         self.complete = True
         self.on_change()
 
-    def put(self, one: msgspec.Raw) -> None:
+    def put(self, text: msgspec.Raw) -> None:
         """Take a node that is new or changed.
 
         :raises WireError: it cannot be read
         """
-        node = wire.decode(one)
-        name, found = wire.name_of(node), self._reader.read(node)
-        if self._nodes.get(name) != found:
-            self._nodes[name] = found
+        node = wire.decode(text)
+        name, host = wire.name_of(node), self._reader.read(node)
+        if self._nodes.get(name) != host:
+            self._nodes[name] = host
             self.on_change()
 
-    def remove(self, one: msgspec.Raw) -> None:
+    def remove(self, text: msgspec.Raw) -> None:
         """Forget a node."""
-        if self._nodes.pop(wire.name_of(wire.decode(one)), None) is not None:
+        if self._nodes.pop(wire.name_of(wire.decode(text)), None) is not None:
             self.on_change()
 
     def set_lost(self, lost: bool) -> None:
-        """Keep what is known."""
+        """Keep the nodes."""
 
     def find(self, name: str) -> NodeHost | None:
         """Return a node by its name; None: there is no such."""
@@ -80,6 +92,126 @@ class NodeSink:
     def all(self) -> Mapping[str, NodeHost]:
         """Return all nodes by name, at one moment."""
         return dict(self._nodes)
+
+
+class HostWriter:
+    """Writes what changed since it wrote last.
+
+    :param holder: this daemon's name, which no other has
+    """
+
+    def __init__(self, store: Store, holder: str) -> None:
+        self._store = store
+        self._lease = Lease(store, _LEASE, holder)
+        self._leading = False
+        # What was written; None: it has to be read first what there is.
+        self._written: dict[str, NodeHost] | None = None
+        self._foreign: set[str] = set()
+
+    def leads(self) -> bool:
+        """Whether this daemon is the one that writes.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        leading = self._lease.take()
+        if leading != self._leading:
+            LOG.info(
+                'Nodes are kept as hosts by %s daemon',
+                'this' if leading else 'another',
+            )
+            self.forget()
+        self._leading = leading
+        return leading
+
+    def forget(self) -> None:
+        """Compare everything anew: another daemon may have written."""
+        self._written = None
+
+    def give_up(self) -> None:
+        """Let another daemon write at once."""
+        if self._leading:
+            try:
+                self._lease.give_up()
+            except errors.StoreUnavailable:
+                LOG.debug('The lease of the hosts expires by itself')
+
+    def write(self, nodes: Mapping[str, NodeHost]) -> None:
+        """Make the store have these nodes.
+
+        :raises StoreUnavailable: the database does not answer
+        :raises LeaseLost: another daemon writes now
+        """
+        if self._written == nodes:
+            return
+        stored = self._stored()
+        before = self._written
+        changed = [
+            node
+            for name, node in nodes.items()
+            if name not in self._foreign
+            and (before is None or before.get(name) != node)
+        ]
+        reports = [_report(node.host, stored) for node in changed]
+        for part in in_chunks(reports, _HOSTS_AT_ONCE):
+            self._lease.keep()
+            self._store.write(_writing(part))
+        self._remove(stored, nodes)
+        self._write_aggregates(nodes)
+        self._written = dict(nodes)
+
+    def _stored(self) -> dict[str, tuple[int, Host]]:
+        """Return the stored nodes by name, with their ids."""
+        with self._store.reading() as conn:
+            hosts = loading.hosts(conn, reported=True)
+        foreign = {
+            host.host
+            for host in hosts.values()
+            if not node_reader.is_node(host)
+        }
+        if foreign != self._foreign:
+            self._foreign = foreign
+            self._written = None
+        return {
+            host.host: (store_id, host)
+            for store_id, host in hosts.items()
+            if node_reader.is_node(host)
+        }
+
+    def _remove(
+        self,
+        stored: Mapping[str, tuple[int, Host]],
+        nodes: Mapping[str, NodeHost],
+    ) -> None:
+        named = {node.host.host for node in nodes.values()}
+        for name, (store_id, host) in stored.items():
+            if name in named:
+                continue
+            self._lease.keep()
+            try:
+                self._store.write(_removing(store_id))
+            except errors.Conflict as error:
+                LOG.warning('A node that is gone is down instead: %s', error)
+                down = HostReport(
+                    host.host, host.hypervisor_hostname, {'state': 'down'}
+                )
+                self._store.write(_writing([down]))
+
+    def _write_aggregates(self, nodes: Mapping[str, NodeHost]) -> None:
+        aggregates = node_reader.aggregates_of(nodes.values())
+
+        def write(writer: Writer) -> None:
+            named = {aggregate.id for aggregate in aggregates}
+            gone = [
+                stored.id
+                for stored in loading.aggregates(writer.conn)
+                if node_reader.is_of_nodes(stored) and stored.id not in named
+            ]
+            if gone:
+                aggregate_rows.remove(writer, gone)
+            aggregate_rows.put(writer, aggregates)
+
+        self._lease.keep()
+        self._store.write(write)
 
 
 class HostKeeper:
@@ -132,3 +264,30 @@ class HostKeeper:
         self._changed.clear()
         if self._nodes.complete and self._writer.leads():
             self._writer.write(self._nodes.all())
+
+
+def _writing(reports: Sequence[HostReport]) -> Any:
+    return lambda writer: host_rows.report(writer, reports)
+
+
+def _removing(store_id: int) -> Any:
+    return lambda writer: host_rows.remove(writer, [store_id])
+
+
+def _report(host: Host, stored: Mapping[str, tuple[int, Host]]) -> HostReport:
+    """Return what a node says as a report.
+
+    What an operator disabled stays disabled.
+    """
+    changes = {
+        name: getattr(host, name)
+        for name in Host.__struct_fields__
+        if name not in _NOT_SAID
+    }
+    _, before = stored.get(host.host, (0, None))
+    if before is not None and before.status == 'disabled':
+        reason = before.disabled_reason or ''
+        if not reason.startswith(node_reader.PREFIX):
+            for name in _STATUS:
+                del changes[name]
+    return HostReport(host.host, host.hypervisor_hostname, changes)

@@ -6,7 +6,6 @@ Stateless but for the options; on tables of the caller.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,8 +14,8 @@ import numpy as np
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Ints, Rows
 from scheduler_service.filters.base import figure
+from scheduler_service.kube.pod_reader import PodUsage
 from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.kube.usage import Usage
 from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
 
@@ -37,11 +36,11 @@ class NodeRows(NamedTuple):
     numbers: Rows
 
 
-class Asking(NamedTuple):
+class PodDemand(NamedTuple):
     """The pod that a call is about; its own use does not count."""
 
     uid: str
-    usage: Usage
+    usage: PodUsage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class LoadScoring:
         self,
         use: PodUse,
         parts: Sequence[NodeRows],
-        asking: Asking,
+        demand: PodDemand,
         settings: Settings,
     ) -> Floats | None:
         """Return how many such pods each node is behind the best, float64[m].
@@ -72,25 +71,39 @@ class LoadScoring:
 
         :param parts: nodes of the call, which are in several tables
         """
-        weighed = _weighed(
-            tuple(self.multipliers.items()),
-            tuple(map(asking.usage.load.__getitem__, STANDARD_CLASSES)),
-        )
-        if not weighed.classes:
+        load = demand.usage.load
+        classes = [
+            (number, multiplier, load[name])
+            for number, name in enumerate(STANDARD_CLASSES)
+            if (multiplier := self.multipliers.get(name)) and load[name] > 0.0
+        ]
+        if not classes:
             return None
-        sizes_of = [_sizes(one.table, settings) for one in parts]
+        sizes_of = [_sizes(nodes.table, settings) for nodes in parts]
         sizes = _joined(
             [
-                known.sizes.take(one.rows, axis=1)
-                for known, one in zip(sizes_of, parts, strict=True)
+                of_table.sizes.take(nodes.rows, axis=1)
+                for of_table, nodes in zip(sizes_of, parts, strict=True)
             ]
         )
-        used = _joined([_load(use, one, asking.uid) for one in parts])
-        if weighed.all_spread and all(one.all_sized for one in sizes_of):
-            return _all_behind(used, sizes, weighed.factors)
-        total: Floats | None = None
+        used = _joined([_load(use, nodes, demand.uid) for nodes in parts])
         weight = 0.0
-        for number, multiplier, amount in weighed.classes:
+        if all(of_table.all_sized for of_table in sizes_of) and all(
+            multiplier > 0.0 for _, multiplier, _ in classes
+        ):
+            # The same as below, of all classes at once.
+            factors = np.zeros(len(STANDARD_CLASSES))
+            for number, multiplier, amount in classes:
+                factors[number] = multiplier / amount
+                weight += multiplier
+            factors /= weight
+            shares = used / sizes
+            shares -= np.minimum.reduce(shares, axis=1, keepdims=True)
+            shares *= sizes
+            distances: Floats = factors @ shares
+            return distances
+        total: Floats | None = None
+        for number, multiplier, amount in classes:
             part = _behind(used[number], sizes[number], multiplier > 0.0)
             if part is None:
                 continue
@@ -139,56 +152,6 @@ class LoadScoring:
         return _points(points, least + MAX_SCORE)
 
 
-class _Weighed(NamedTuple):
-    """The classes that count for a pod.
-
-    :ivar classes: number of each, its multiplier, and the amount asked
-    :ivar all_spread: whether all multipliers are above 0
-    :ivar factors: of what a node is behind in each standard class, float64[3]
-    """
-
-    classes: list[tuple[int, float, float]]
-    all_spread: bool
-    factors: Floats
-
-
-@functools.lru_cache(4096)
-def _weighed(
-    multipliers: tuple[tuple[str, float], ...], asked: tuple[float, ...]
-) -> _Weighed:
-    """Return the classes that count.
-
-    :param multipliers: by class
-    :param asked: of each standard class
-    """
-    by_class = dict(multipliers)
-    classes = [
-        (number, by_class[name], amount)
-        for number, (name, amount) in enumerate(
-            zip(STANDARD_CLASSES, asked, strict=True)
-        )
-        if by_class.get(name) and amount > 0.0
-    ]
-    weight = sum(abs(multiplier) for _, multiplier, _ in classes)
-    factors = np.zeros(len(STANDARD_CLASSES))
-    for number, multiplier, amount in classes:
-        factors[number] = multiplier / amount / weight
-    all_spread = all(multiplier > 0.0 for _, multiplier, _ in classes)
-    return _Weighed(classes, all_spread, factors)
-
-
-def _all_behind(used: Floats, sizes: Floats, factors: Floats) -> Floats:
-    """Return what :func:`_behind` says, of all classes at once, float64[m].
-
-    :param used: float64[3, m], as *sizes*; every node has some of each class
-    """
-    shares = used / sizes
-    shares -= np.minimum.reduce(shares, axis=1, keepdims=True)
-    shares *= sizes
-    behind: Floats = factors @ shares
-    return behind
-
-
 def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
     """Return how much of its size each node is behind the best, float64[m].
 
@@ -219,8 +182,8 @@ def _points(lost: Floats, best: float) -> Ints:
     """Return what is left of *best*, from 0 on, rounded down."""
     scores = (best + _ROUNDING) - lost
     np.maximum(scores, 0.0, out=scores)
-    found: Ints = scores.astype(np.int64)
-    return found
+    whole: Ints = scores.astype(np.int64)
+    return whole
 
 
 def _stretched(lost: Floats) -> Ints:
@@ -229,8 +192,8 @@ def _stretched(lost: Floats) -> Ints:
     if high <= low:
         return np.zeros(len(lost), np.int64)
     scores = MAX_SCORE * (high - lost) / (high - low) + 0.5
-    found: Ints = scores.astype(np.int64)
-    return found
+    whole: Ints = scores.astype(np.int64)
+    return whole
 
 
 class _Sizes(NamedTuple):
@@ -245,7 +208,7 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(table: HostTable, settings: Settings) -> _Sizes:
-    def work() -> _Sizes:
+    def compute() -> _Sizes:
         sizes = np.stack(
             [table.capacity(name, settings) for name in STANDARD_CLASSES]
         )
@@ -258,8 +221,8 @@ def _sizes(table: HostTable, settings: Settings) -> _Sizes:
         settings.ram_allocation_ratio,
         settings.disk_allocation_ratio,
     )
-    found: _Sizes = table.topology.memoize(key, work)
-    return found
+    sizes: _Sizes = table.topology.memoize(key, compute)
+    return sizes
 
 
 def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:
@@ -287,7 +250,7 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
 
 
 def shortages(
-    use: PodUse, sent: NodeRows, asking: Asking, with_assumed: bool
+    use: PodUse, sent: NodeRows, demand: PodDemand, with_assumed: bool
 ) -> dict[int, str]:
     """Return index -> reason, for nodes without room for the pod.
 
@@ -295,35 +258,35 @@ def shortages(
 
     :param with_assumed: whether pods take room that are only assumed
     """
-    asked = asking.usage.classes
+    amounts = demand.usage.classes
     left = {
         name: _free(sent, name, use.used(
-            name, sent.numbers, asking.uid, with_assumed
+            name, sent.numbers, demand.uid, with_assumed
         ))
-        for name in asked
+        for name in amounts
     }  # fmt: skip
     full = np.zeros(len(sent.rows), np.bool_)
-    for name, amount in asked.items():
+    for name, amount in amounts.items():
         full |= left[name] < amount
     # Most nodes lack the same.
     texts: dict[tuple[float, ...], str] = {}
     reasons: dict[int, str] = {}
     for at in np.flatnonzero(full).tolist():
-        key = tuple(float(one[at]) for one in left.values())
+        key = tuple(float(free[at]) for free in left.values())
         if key not in texts:
-            texts[key] = _shortage(asked, key)
+            texts[key] = _shortage(amounts, key)
         reasons[at] = texts[key]
     return reasons
 
 
-def _shortage(asked: Mapping[str, int], left: Sequence[float]) -> str:
+def _shortage(amounts: Mapping[str, int], left: Sequence[float]) -> str:
     """Return what a node lacks, in words.
 
     :param left: what is free of each class, in the same order
     """
     return '; '.join(
         f'{amount} {name} asked, {figure(max(0.0, free))} free'
-        for (name, amount), free in zip(asked.items(), left, strict=True)
+        for (name, amount), free in zip(amounts.items(), left, strict=True)
         if free < amount
     )
 

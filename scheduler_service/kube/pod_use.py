@@ -1,35 +1,38 @@
 """What pods use on nodes: those that were seen, and those assumed.
 
-A :class:`PodUse` belongs to nobody: any thread may call it. Threads that
-follow an API server say where pods are; the evaluator assumes where the pods
-go that it was asked about, until they are seen.
+Any thread may call a :class:`PodUse`. Threads that follow an API server
+report where pods are, through a :class:`PodSink`; the evaluator assumes where
+the pods go that it evaluates nodes for, until they are seen.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
+from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Floats, Rows
-from scheduler_service.kube.usage import Usage
+from scheduler_service.kube.pod_reader import (
+    PlacedPod,
+    PodReader,
+    PodUsage,
+    placed_uid,
+)
 from scheduler_service.model import STANDARD_CLASSES
 
+LOG = logging.getLogger(__name__)
+# Of all pods those that take something of a node.
+SELECTOR = 'spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed'
 _FIRST_NODES = 1024
 # The number of nodes on which no pod was counted yet.
 _NO_PODS = 0
-
-
-class PlacedPod(NamedTuple):
-    """A pod that takes something of a node."""
-
-    uid: str
-    node: str
-    usage: Usage
 
 
 class _Counted(NamedTuple):
@@ -39,12 +42,8 @@ class _Counted(NamedTuple):
     """
 
     number: int
-    usage: Usage
+    usage: PodUsage
     until: float | None
-
-
-def _tell_nobody(outcome: str) -> None:
-    """Do nothing: nobody needs to know."""
 
 
 class PodUse:
@@ -54,19 +53,19 @@ class PodUse:
 
     :param assume_seconds: how long a pod is assumed; 0: not at all
     :param clock: monotonic seconds
-    :param tell: called with what became of a pod that was assumed: it was
-        seen ``there``, or ``elsewhere``, or not in time: ``expired``
+    :param on_outcome: called with what became of a pod that was assumed: it
+        was seen ``there``, or ``elsewhere``, or not in time: ``expired``
     """
 
     def __init__(
         self,
         assume_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        tell: Callable[[str], None] = _tell_nobody,
+        on_outcome: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._assume_seconds = assume_seconds
         self._clock = clock
-        self._tell = tell
+        self._on_outcome = on_outcome
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._room = _FIRST_NODES
@@ -93,21 +92,21 @@ class PodUse:
         Those that are assumed stay until they would be forgotten anyway, and
         those that were seen since :meth:`begin_listing` stay as well.
         """
-        listed = {one.uid: one for one in pods}
+        listed = {pod.uid: pod for pod in pods}
         with self._lock:
             recent = self._recent or ()
             gone = [
                 uid
-                for uid, known in self._pods.items()
-                if known.until is None
+                for uid, counted in self._pods.items()
+                if counted.until is None
                 and uid not in listed
                 and uid not in recent
             ]
             self._recent = None
             for uid in gone:
                 self._drop(uid)
-            for one in listed.values():
-                self._put(one, None)
+            for pod in listed.values():
+                self._put(pod, None)
             self._complete, self._stale = True, False
 
     def begin_listing(self) -> None:
@@ -138,8 +137,8 @@ class PodUse:
         if not self._assume_seconds:
             return
         with self._lock:
-            known = self._pods.get(pod.uid)
-            if known is None or known.until is not None:
+            counted = self._pods.get(pod.uid)
+            if counted is None or counted.until is not None:
                 self._put(pod, self._clock() + self._assume_seconds)
 
     def set_stale(self, stale: bool) -> None:
@@ -165,17 +164,17 @@ class PodUse:
                     self._due = until
                     break
                 self._drop(uid)
-                self._tell('expired')
+                self._on_outcome('expired')
 
     def is_seen(self, uid: str) -> bool:
         """Whether a pod was seen on a node."""
-        known = self._pods.get(uid)
-        return known is not None and known.until is None
+        counted = self._pods.get(uid)
+        return counted is not None and counted.until is None
 
-    def usage_of(self, uid: str) -> Usage | None:
+    def usage_of(self, uid: str) -> PodUsage | None:
         """Return what a pod takes; None: it is neither seen nor assumed."""
-        known = self._pods.get(uid)
-        return None if known is None else known.usage
+        counted = self._pods.get(uid)
+        return None if counted is None else counted.usage
 
     def count(self) -> tuple[int, int]:
         """Return how many pods were seen, and how many are assumed."""
@@ -189,11 +188,11 @@ class PodUse:
         """
         with self._lock:
             if passing:
-                known = self._numbers
-                found = [known.get(name, _NO_PODS) for name in nodes]
+                existing = self._numbers
+                numbers = [existing.get(name, _NO_PODS) for name in nodes]
             else:
-                found = [self._number(name) for name in nodes]
-        return np.array(found, np.int64)
+                numbers = [self._number(name) for name in nodes]
+        return np.array(numbers, np.int64)
 
     def used(
         self,
@@ -218,8 +217,8 @@ class PodUse:
             for uid in left_out & self._pods.keys():
                 pod = self._pods[uid]
                 less[pod.number] += pod.usage.amounts.get(name, 0.0)
-            found: Floats = array.take(numbers) - less.take(numbers)
-        return found
+            amounts: Floats = array.take(numbers) - less.take(numbers)
+        return amounts
 
     def load(self, numbers: Rows, without: str = '') -> Floats:
         """Return what is used of each standard class, float64[3, m].
@@ -227,15 +226,15 @@ class PodUse:
         :param without: uid of a pod that is left out
         """
         with self._lock:
-            found: Floats = self._load.take(numbers, axis=1)
+            load: Floats = self._load.take(numbers, axis=1)
             own = self._pods.get(without)
         if own is not None:
             amounts = own.usage.load
             at = np.flatnonzero(numbers == own.number)
             if len(at):
-                for row, name in zip(found, STANDARD_CLASSES, strict=True):
+                for row, name in zip(load, STANDARD_CLASSES, strict=True):
                     row[at] -= amounts.get(name, 0.0)
-        return found
+        return load
 
     def _number(self, node: str) -> int:
         number = self._numbers.get(node)
@@ -258,12 +257,14 @@ class PodUse:
 
     def _put(self, pod: PlacedPod, until: float | None) -> None:
         number = self._number(pod.node)
-        known = self._pods.get(pod.uid)
-        if known == (number, pod.usage, until):
+        counted = self._pods.get(pod.uid)
+        if counted == (number, pod.usage, until):
             return
-        if until is None and known is not None and known.until is not None:
-            self._tell('there' if known.number == number else 'elsewhere')
-        if known is None or known[:2] != (number, pod.usage):
+        if until is None and counted is not None and counted.until is not None:
+            self._on_outcome(
+                'there' if counted.number == number else 'elsewhere'
+            )
+        if counted is None or counted[:2] != (number, pod.usage):
             self._drop(pod.uid)
             self._add(number, pod.usage, 1.0)
         self._pods[pod.uid] = _Counted(number, pod.usage, until)
@@ -274,11 +275,11 @@ class PodUse:
 
     def _drop(self, uid: str) -> None:
         self._assumed.pop(uid, None)
-        known = self._pods.pop(uid, None)
-        if known is not None:
-            self._add(known.number, known.usage, -1.0)
+        counted = self._pods.pop(uid, None)
+        if counted is not None:
+            self._add(counted.number, counted.usage, -1.0)
 
-    def _add(self, number: int, usage: Usage, times: float) -> None:
+    def _add(self, number: int, usage: PodUsage, times: float) -> None:
         for name, amount in usage.amounts.items():
             if not amount:
                 continue
@@ -286,3 +287,43 @@ class PodUse:
             if array is None:
                 array = self._used[name] = np.zeros(self._room)
             array[number] += times * amount
+
+
+class PodSink:
+    """Tells a :class:`PodUse` where pods are; for one thread."""
+
+    def __init__(self, use: PodUse, domain: str) -> None:
+        self._use = use
+        self._reader = PodReader(domain)
+
+    def begin_listing(self) -> None:
+        """Hear that what is taken next is listed from now on."""
+        self._use.begin_listing()
+
+    def replace(self, objects: Sequence[msgspec.Raw]) -> None:
+        """Count these and no others."""
+        placed = []
+        for text in objects:
+            try:
+                placed.append(self._reader.placed(text))
+            except wire.WireError as fault:
+                LOG.warning('A pod is not counted: %s', fault)
+        self._use.replace(placed)
+
+    def put(self, text: msgspec.Raw) -> None:
+        """Count a pod.
+
+        :raises WireError: it cannot be read
+        """
+        self._use.see(self._reader.placed(text))
+
+    def remove(self, text: msgspec.Raw) -> None:
+        """Count a pod no more.
+
+        :raises WireError: it cannot be read
+        """
+        self._use.remove(placed_uid(text))
+
+    def set_lost(self, lost: bool) -> None:
+        """Keep what is assumed while pods are not followed."""
+        self._use.set_stale(lost)

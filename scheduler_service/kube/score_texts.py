@@ -29,14 +29,14 @@ class ScoreTexts:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        heads = [b'{"Host":%s,"Score":' % wire.encode(one) for one in names]
-        lengths = np.array([len(one) for one in heads], np.int64)
+        heads = [b'{"Host":%s,"Score":' % wire.encode(name) for name in names]
+        lengths = np.array([len(head) for head in heads], np.int64)
         self._width = int(lengths.mean() * _LONGEST) if len(heads) else 0
         self._width = min(self._width, int(lengths.max(initial=0)))
         self._is_long = lengths > self._width
         self._some_are_long = bool(self._is_long.any())
         self._heads = _matrix(
-            [one[: self._width].rjust(self._width) for one in heads],
+            [head[: self._width].rjust(self._width) for head in heads],
             self._width,
         )
         tails = [b'%2d},' % score for score in range(_BEST + 1)]

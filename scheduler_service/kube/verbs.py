@@ -20,10 +20,9 @@ import msgspec
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.health import Health
-from scheduler_service.http import verbs
+from scheduler_service.http import metrics
 from scheduler_service.http.message import Reply, Request
 from scheduler_service.http.routes import Route
-from scheduler_service.kube import evaluator as pods
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
 
 
@@ -78,7 +77,7 @@ class NodeArgs:
         self.pod = pod
         self.names = names
         self.items = items
-        self.nodes = Nodes(names, None if items is None else self._document)
+        self.nodes = Nodes(names, None if items is None else items.__getitem__)
 
     @classmethod
     def read(cls, body: bytes) -> NodeArgs:
@@ -120,10 +119,6 @@ class NodeArgs:
         items = {wire.name_of(node): node for node in listed}
         return cls(pod, list(items), items)
 
-    def _document(self, name: str) -> Any:
-        assert self.items is not None
-        return self.items[name]
-
 
 def _check_size(pod: msgspec.Raw) -> None:
     """Refuse a pod that no API server can have.
@@ -156,20 +151,21 @@ def _decode(body: bytes) -> Any:
 class _Reader:
     """Reads arguments; those of the call before, too, are not read again.
 
-    Where all nodes pass, prioritize is sent what filter was sent.
+    Where all nodes pass, prioritize is sent what filter was sent: what the
+    evaluator keeps with the nodes is used again.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[bytes, NodeArgs] | None = None
+        self._last: tuple[bytes, NodeArgs] = b'', NodeArgs(None, [], None)
 
     def read(self, body: bytes) -> NodeArgs:
         """Parse a body.
 
         :raises WireError: the body is not valid
         """
-        last = self._last
-        if last is not None and last[0] == body:
-            return last[1]
+        last, args = self._last
+        if body and last == body:
+            return args
         args = NodeArgs.read(body)
         if len(body) <= _REMEMBERED_BYTES:
             self._last = body, args
@@ -177,14 +173,20 @@ class _Reader:
 
 
 class _Verb(abc.ABC):
-    """Base of the verbs: parses the body, runs the verb, writes the reply."""
+    """Base of the verbs: parses the body, runs the verb, writes the reply.
+
+    :param reader: of the arguments, which the verbs share
+    """
 
     name = ''
     needs_nodes = True
 
-    def __init__(self, evaluator: PodEvaluator, health: Health) -> None:
+    def __init__(
+        self, evaluator: PodEvaluator, health: Health, reader: _Reader
+    ) -> None:
         self._evaluator = evaluator
         self._health = health
+        self._reader = reader
         self._received = f'{self.name} received'
         self._returned = f'{self.name} returned'
 
@@ -201,21 +203,21 @@ class _Verb(abc.ABC):
         try:
             reply = self.run(text)
         except wire.WireError as fault:
-            if not _is_json(text):
-                raise
+            # A body that is not JSON is answered with 400.
+            wire.decode(text)
             reply = self._failed(str(fault))
         except errors.SchedulerError as error:
             reply = self._failed(f'{error.name}: {error.args[0]}')
         return Reply(200, wire.encode(reply))
 
     def _failed(self, text: str) -> Any:
-        self._health.count(verbs.ERRORS, self.name)
+        self._health.count(metrics.VERB_ERRORS, self.name)
         return self.failed(text)
 
     def count_nodes(self, received: int, returned: int) -> None:
         """Count the nodes of a call."""
         labelled = {self._received: received, self._returned: returned}
-        self._health.count_each(verbs.NODES, labelled)
+        self._health.count_each(metrics.VERB_NODES, labelled)
 
     @abc.abstractmethod
     def run(self, text: bytes) -> Any:
@@ -226,35 +228,14 @@ class _Verb(abc.ABC):
         return {'Error': text.replace('%', ' percent')}
 
 
-def _is_json(text: bytes) -> bool:
-    try:
-        wire.decode(text)
-    except wire.WireError:
-        return False
-    return True
-
-
-class _NodeVerb(_Verb):
-    """Base of the verbs that are given a pod and nodes.
-
-    :param reader: of the arguments, which these verbs share
-    """
-
-    def __init__(
-        self, evaluator: PodEvaluator, health: Health, reader: _Reader
-    ) -> None:
-        super().__init__(evaluator, health)
-        self.reader = reader
-
-
-class Filter(_NodeVerb):
+class Filter(_Verb):
     """The nodes that pass, in the form and order in which they were sent."""
 
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
         """Filter the nodes."""
-        args = self.reader.read(text)
+        args = self._reader.read(text)
         result = self._evaluator.filter(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(result.passed))
         nodes = names = None
@@ -282,14 +263,14 @@ class Filter(_NodeVerb):
         }
 
 
-class Prioritize(_NodeVerb):
+class Prioritize(_Verb):
     """Scores of nodes, 0 to 10."""
 
     name = 'prioritize'
 
     def run(self, text: bytes) -> Any:
         """Weigh the nodes."""
-        args = self.reader.read(text)
+        args = self._reader.read(text)
         scores = self._evaluator.prioritize(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(scores.names))
         return scores.text
@@ -309,7 +290,9 @@ class Preempt(_Verb):
         document = _decode(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
-        kept = pods.preemption_candidates(self._evaluator, pod, victims)
+        nodes = Nodes(list(victims))
+        result = self._evaluator.filter(pod, nodes, to_place=False)
+        kept = [node for node in victims if node not in result.never]
         self.count_nodes(len(victims), len(kept))
         return wire.meta_victims(victims, kept)
 
@@ -324,10 +307,8 @@ class Bind(_Verb):
     name = 'bind'
     needs_nodes = False
 
-    def __init__(
-        self, evaluator: PodEvaluator, health: Health, binder: Any
-    ) -> None:
-        super().__init__(evaluator, health)
+    def __init__(self, binder: Any, *shared: Any) -> None:
+        super().__init__(*shared)
         self._binder = binder
 
     def run(self, text: bytes) -> Any:
@@ -358,22 +339,24 @@ def routes(
 
     Binds wait for an API server, on threads of their own.
     """
-    reader = _Reader()
+    shared = evaluator, health, _Reader()
     served: list[tuple[_Verb, str]] = [
-        (Filter(evaluator, health, reader), 'inline'),
-        (Prioritize(evaluator, health, reader), 'inline'),
-        (Preempt(evaluator, health), 'inline'),
+        (Filter(*shared), 'inline'),
+        (Prioritize(*shared), 'inline'),
+        (Preempt(*shared), 'inline'),
     ]
     if binder is not None:
-        served.append((Bind(evaluator, health, binder), 'bind'))
+        served.append((Bind(binder, *shared), 'bind'))
     for verb, _ in served:
         # There from the start, so that the first call is an increase.
-        health.count('http_requests', f'{verbs.ROUTE}{verb.name} 200', 0)
-        health.count(verbs.ERRORS, verb.name, 0)
+        health.count(
+            'http_requests', f'{metrics.VERB_ROUTE}{verb.name} 200', 0
+        )
+        health.count(metrics.VERB_ERRORS, verb.name, 0)
         verb.count_nodes(0, 0)
     return [
         Route(
-            f'{verbs.ROUTE}{verb.name}',
+            f'{metrics.VERB_ROUTE}{verb.name}',
             verb.serve,
             threads,
             max_bytes,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.kube import reading
+from scheduler_service.kube import pod_reader
+from scheduler_service.kube.node_reader import NodeReader
 from tests.support import extenders
 from tests.support.documents import CONTEXT
 from tests.support.extenders import Reply, entry, pass_only
@@ -39,9 +40,10 @@ def test_extender_gets_nodes_and_pod_when_it_caches_none(serve_with):
              for n in nodes}  # fmt: skip
     assert names == {'north', 'nova'}
     # Back again: nothing is lost on the way.
-    host, _ = reading.node_host(nodes[0], 'scheduler-service.local')
+    reader = NodeReader('scheduler-service.local', {}, ())
+    host = reader.read(nodes[0]).host
     assert host.memory_mb == 8192 + int(host.host[-1])
-    request = reading.pod_request(asked['Pod'], 'scheduler-service.local')
+    request = pod_reader.pod_request(asked['Pod'], 'scheduler-service.local')
     assert request.flavor.memory_mb == 512
     assert asked['Pod']['metadata']['namespace'] == 'a' * 32
 

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.extenders import config
+from scheduler_service.extenders import policy_file
 from scheduler_service.extenders.chain import Chain, ExtenderArgs
 from tests.support import extenders
 from tests.support.extenders import Reply
@@ -112,13 +112,13 @@ def with_files(case: dict[str, Any], certs: Any) -> list[dict[str, Any]]:
     return listed
 
 
-def read(listed: list[dict[str, Any]]) -> config.Policy:
+def read(listed: list[dict[str, Any]]) -> policy_file.Policy:
     document = {
         'apiVersion': API,
         'kind': 'KubeSchedulerConfiguration',
         'extenders': listed,
     }
-    return config.read(json.dumps(document).encode(), 'policy')
+    return policy_file.read(json.dumps(document).encode(), 'policy')
 
 
 def play(case: Any, told: Any, chain: Chain, made: list[Any]) -> None:

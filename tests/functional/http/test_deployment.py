@@ -14,7 +14,7 @@ import yaml
 
 from scheduler_service.cmd.adapters import new_config
 from scheduler_service.conf import parse
-from scheduler_service.extenders import config
+from scheduler_service.extenders import policy_file
 from tests.support import deployment, requirements
 from tests.support.deployment import FOLDER
 from tests.support.http_client import HttpClient
@@ -109,7 +109,7 @@ def test_our_own_reader_takes_the_configurations_of_a_kube_scheduler(
     text = path.read_text().replace(
         '/etc/kubernetes/scheduler-service', str(certs)
     )
-    (one,) = config.read(text.encode(), path.name).extenders
+    (one,) = policy_file.read(text.encode(), path.name).extenders
     assert one.filter_verb == 'filter'
     assert one.ignorable or one.managed
 

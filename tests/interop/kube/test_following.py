@@ -14,8 +14,7 @@ import pytest
 from scheduler_service.engine.health import Health
 from scheduler_service.kube.api import Address, ApiServer
 from scheduler_service.kube.following import Follower
-from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.kube.pods import SELECTOR, PodSink
+from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.store.connection import Store
 from tests.support import control_plane, kube
 from tests.support.databases import migrated_database

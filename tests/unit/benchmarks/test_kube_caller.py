@@ -8,7 +8,7 @@ import json
 import pytest
 
 from benchmarks import kube_caller
-from scheduler_service.kube import reading
+from scheduler_service.kube import pod_reader
 from tests.support.paths import RECORDINGS
 
 NAMES = [f'node-{number}' for number in range(1000)]
@@ -45,7 +45,7 @@ def test_pods_ask_for_twenty_different_things():
     for shape in kube_caller.shapes():
         pod = json.loads(shape.pod(7))
         assert pod['metadata']['name'] == 'pod-7'
-        request = reading.pod_request(pod, kube_caller.DOMAIN)
+        request = pod_reader.pod_request(pod, kube_caller.DOMAIN)
         asked.add(repr((request.flavor, request.availability_zone)))
     assert len(asked) == kube_caller.SHAPES
 

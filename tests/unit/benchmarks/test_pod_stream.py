@@ -7,8 +7,7 @@ import json
 import msgspec
 
 from benchmarks import kube_caller, pod_stream
-from scheduler_service.kube.pod_use import PodUse
-from scheduler_service.kube.pods import PodSink
+from scheduler_service.kube.pod_use import PodSink, PodUse
 
 
 def test_as_many_pods_stay_as_are_meant_to():

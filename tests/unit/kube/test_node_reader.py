@@ -98,14 +98,14 @@ def test_host_is_disabled_when_the_document_of_its_node_says_so():
     node['metadata']['annotations'] = {f'{DOMAIN}/host-document': document}
     reason = reader().read(node).host.disabled_reason
     assert reason == 'kubernetes: its document: old'
-    assert not nodes.is_judged_by_scheduler(reason)
+    assert not nodes.is_checked_by_scheduler(reason)
     for how in (
         {'unschedulable': True},
         {'taints': [{'key': 'example.com/draining', 'effect': 'NoSchedule'}]},
     ):
         reason = read(**how).host.disabled_reason
-        assert nodes.is_judged_by_scheduler(reason)
-    assert not nodes.is_judged_by_scheduler(None)
+        assert nodes.is_checked_by_scheduler(reason)
+    assert not nodes.is_checked_by_scheduler(None)
 
 
 def test_node_is_down_when_its_network_is_not_there():

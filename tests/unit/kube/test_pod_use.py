@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler_service.kube.pod_use import PlacedPod, PodUse
-from scheduler_service.kube.usage import Usage
+from scheduler_service.kube.pod_reader import PlacedPod, PodUsage
+from scheduler_service.kube.pod_use import PodUse
 
-USAGE = Usage({'VCPU': 0.5, 'MEMORY_MB': 10.0, 'DISK_GB': 0.0}, {'A': 2})
+USAGE = PodUsage({'VCPU': 0.5, 'MEMORY_MB': 10.0, 'DISK_GB': 0.0}, {'A': 2})
 
 
 class Clock:
@@ -16,8 +16,8 @@ class Clock:
 
 
 def counted(use: PodUse, *nodes: str, name: str = 'A') -> list[float]:
-    found: list[float] = use.used(name, use.numbers_of(nodes)).tolist()
-    return found
+    amounts: list[float] = use.used(name, use.numbers_of(nodes)).tolist()
+    return amounts
 
 
 def test_pod_counts_where_it_was_seen_when_it_was_assumed_elsewhere():
@@ -127,9 +127,9 @@ def test_use_is_kept_when_there_are_more_nodes_than_expected():
     assert (found[0], found[4999]) == (1, 1)
 
 
-def test_it_is_told_what_became_of_assumed_pods():
-    clock, told = Clock(), []
-    use = PodUse(5.0, clock, told.append)
+def test_outcomes_of_assumed_pods_are_reported():
+    clock, outcomes = Clock(), []
+    use = PodUse(5.0, clock, outcomes.append)
     for uid in 'uvw':
         use.assume(PlacedPod(uid, 'a', USAGE))
     use.see(PlacedPod('u', 'a', USAGE))
@@ -138,7 +138,7 @@ def test_it_is_told_what_became_of_assumed_pods():
     use.see(PlacedPod('x', 'b', USAGE))
     clock.now += 5.0
     use.forget_old()
-    assert told == ['there', 'elsewhere', 'expired']
+    assert outcomes == ['there', 'elsewhere', 'expired']
 
 
 def test_nodes_that_pass_by_are_not_remembered():

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from scheduler_service.kube import node_reader as nodes
-from scheduler_service.kube.hosts import HostWriter
 from scheduler_service.kube.node_reader import NodeHost, NodeReader
-from scheduler_service.kube.nodes import HostKeeper, NodeSink
+from scheduler_service.kube.nodes import HostKeeper, HostWriter, NodeSink
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import leases

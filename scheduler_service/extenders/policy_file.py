@@ -3,7 +3,8 @@
 The older one is JSON with ``kind: Policy``: keys in any case, durations in
 nanoseconds, unknown keys ignored and reported. The newer one is YAML or JSON
 with ``kind: KubeSchedulerConfiguration``: keys in exactly one case, durations
-as text, unknown keys are errors. Stateless; used by the main thread.
+as text, unknown keys are errors. Predicates and priorities of the older one
+are translated into filters and weighers. Stateless; used by the main thread.
 """
 
 from __future__ import annotations
@@ -48,6 +49,48 @@ _NEWER_KEYS = (
     'percentageOfNodesToScore', 'podInitialBackoffSeconds',
     'podMaxBackoffSeconds', 'delayCacheUntilActive',
 )  # fmt: skip
+
+_CAPACITY = ('CoreFilter', 'RamFilter', 'DiskFilter')
+_GROUPS = ('ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter')
+# Not configurable there: nodes that are down or disabled never pass.
+_MANDATORY = ('ComputeFilter',)
+_PREDICATES: dict[str, tuple[str, ...]] = {
+    'CheckNodeUnschedulable': ('ComputeFilter',),
+    'PodToleratesNodeTaints': ('ComputeFilter',),
+    # Every request is checked against the host that it forces.
+    'HostName': (),
+    'PodFitsResources': _CAPACITY,
+    'GeneralPredicates': (*_CAPACITY, 'ComputeCapabilitiesFilter'),
+    'MatchNodeSelector': (
+        'ComputeCapabilitiesFilter',
+        'AvailabilityZoneFilter',
+    ),
+    'MatchInterPodAffinity': _GROUPS,
+}
+# Priority -> (weigher, field of its multiplier, sign).
+_PRIORITIES: dict[str, tuple[tuple[str, str, float], ...]] = {
+    'EqualPriority': (),
+    'LeastRequestedPriority': (
+        ('RAMWeigher', 'ram_weight_multiplier', 1.0),
+        ('CPUWeigher', 'cpu_weight_multiplier', 1.0),
+    ),
+    'MostRequestedPriority': (
+        ('RAMWeigher', 'ram_weight_multiplier', -1.0),
+        ('CPUWeigher', 'cpu_weight_multiplier', -1.0),
+    ),
+    'InterPodAffinityPriority': (
+        (
+            'ServerGroupSoftAffinityWeigher',
+            'soft_affinity_weight_multiplier',
+            1.0,
+        ),
+        (
+            'ServerGroupSoftAntiAffinityWeigher',
+            'soft_anti_affinity_weight_multiplier',
+            1.0,
+        ),
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +193,7 @@ class _Object:
     """An object of the file, read by the rules of its format.
 
     :param place: its path in the file
-    :param known: the keys that it may have
+    :param keys: the keys that it may have
     :param strict: the newer format: case matters, unknown keys are errors
     :param unknown: gets the paths of unknown keys
     """
@@ -159,7 +202,7 @@ class _Object:
         self,
         document: Any,
         place: str,
-        known: Sequence[str],
+        keys: Sequence[str],
         strict: bool,
         unknown: list[str],
     ) -> None:
@@ -169,7 +212,7 @@ class _Object:
         self.strict = strict
         self.unknown = unknown
         self._values: dict[str, Any] = {}
-        names = {key if strict else key.lower(): key for key in known}
+        names = {key if strict else key.lower(): key for key in keys}
         for key, value in document.items():
             name = names.get(str(key) if strict else str(key).lower())
             if name is not None:
@@ -199,7 +242,7 @@ class _Object:
         return value
 
     def each(
-        self, key: str, known: Sequence[str], make: Callable[[_Object], Any]
+        self, key: str, keys: Sequence[str], make: Callable[[_Object], Any]
     ) -> tuple[Any, ...] | None:
         """Return what *make* returns for each object of a list.
 
@@ -213,7 +256,7 @@ class _Object:
                 _Object(
                     document,
                     f'{self.at(key)}[{index}]',
-                    known,
+                    keys,
                     self.strict,
                     self.unknown,
                 )
@@ -238,11 +281,11 @@ def _policy(document: Any) -> Policy:
             'kind: expected Policy or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
-    known = (
+    keys = (
         'kind', 'apiVersion', 'predicates', 'priorities', 'extenders',
         'hardPodAffinitySymmetricWeight', 'alwaysCheckAllPredicates',
     )  # fmt: skip
-    whole = _Object(document, '', known, False, unknown)
+    whole = _Object(document, '', keys, False, unknown)
     parts = ('name', 'argument', 'weight')
     extenders = whole.each('extenders', (*_KEYS, 'apiVersion'), _extender)
     return Policy(
@@ -389,3 +432,48 @@ def _check(extenders: Sequence[Extender]) -> None:
                     'by another extender already'
                 )
             seen.add(name)
+
+
+def filters(predicates: Sequence[str]) -> list[str]:
+    """Return names of the filters equivalent to predicates, each once.
+
+    :raises ConfigurationError: some predicates have no equivalent; all of
+        them are named
+    """
+    _check_names('predicates', predicates, _PREDICATES)
+    names = dict.fromkeys(_MANDATORY)
+    for predicate in predicates:
+        names.update(dict.fromkeys(_PREDICATES[predicate]))
+    return list(names)
+
+
+def weighers(
+    priorities: Sequence[tuple[str, int]],
+) -> tuple[list[str], dict[str, Any]]:
+    """Return names of the weighers equivalent to priorities, and multipliers.
+
+    :param priorities: (name, weight) of each
+    :return: weighers, each once; and field of the settings -> multiplier
+    :raises ConfigurationError: some priorities have no equivalent; all of
+        them are named
+    """
+    _check_names('priorities', [name for name, _ in priorities], _PRIORITIES)
+    names: dict[str, None] = {}
+    multipliers: dict[str, float] = {}
+    for name, weight in priorities:
+        for weigher, field, sign in _PRIORITIES[name]:
+            names[weigher] = None
+            multipliers[field] = multipliers.get(field, 0.0) + sign * weight
+    return list(names), multipliers
+
+
+def _check_names(
+    key: str, names: Sequence[str], table: Mapping[str, Any]
+) -> None:
+    unknown = [name for name in names if name not in table]
+    if unknown:
+        raise errors.ConfigurationError(
+            f'{key}: {", ".join(unknown)}: no filter or weigher is '
+            f'equivalent. Known are: {", ".join(sorted(table))}',
+            names=unknown,
+        )

@@ -1,0 +1,216 @@
+"""Tables of the nodes of a call: those that are stored, and those sent.
+
+Both classes belong to the threads that hold the evaluator's lock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_service import extender_wire as wire
+from scheduler_service.columns import HostTable, build_table
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.table_copies import TableCopier, TableCopy
+from scheduler_service.kube.node_reader import (
+    NodeHost,
+    NodeReader,
+    aggregates_of,
+)
+from scheduler_service.kube.pod_reader import PodRequest, SizedCache
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.evaluation import Evaluation
+
+# A copy that was made in the middle of a change may lack a part of it, so it
+# is compared with another one after this time.
+_MAX_AGE_S = 1.0
+_MAX_RESULTS = 1024
+_MAX_REASON_LENGTH = 1000
+_MAX_CACHED_NODES = 20_000
+# Bytes of their JSON: of 20,000 nodes of the usual size.
+_MAX_CACHED_SIZE = 256 * 2**20
+# Nodes with more classes than a cluster has are not worth caching.
+_MAX_CACHED_CLASSES = 100
+# Of the columns of a table: 100,000 nodes with 20 classes, 112 MB.
+_MAX_CELLS = 2_000_000
+# The same for all nodes: a kube-scheduler's event counts equal reasons.
+_UNKNOWN = (
+    'the node is not known here: import it with scheduler-manage inventory '
+    'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
+    'or [extender] unknown_nodes to let it pass'
+)
+
+
+@dataclasses.dataclass(slots=True)
+class _Copy:
+    """A copy of a table, and filter results by the key of pods.
+
+    :ivar version: snapshot, changes, the next one of them, and settings
+    :ivar until: monotonic time until which the copy is used
+    """
+
+    version: tuple[Any, ...]
+    copy: TableCopy
+    until: float
+    results: dict[str, Evaluation]
+
+    def is_of(self, version: tuple[Any, ...]) -> bool:
+        """Whether nothing was changed or replaced since the copy was made."""
+        mine, theirs = self.version, version
+        return mine[2] == theirs[2] and all(
+            mine[at] is theirs[at] for at in (0, 1, 3)
+        )
+
+
+class StoredNodes:
+    """Caches filter results of stored nodes until their table changes.
+
+    A kube-scheduler asks about one pod after the other, many of which
+    request the same.
+
+    :param snapshot: gives the newest snapshot, None before the first
+    """
+
+    def __init__(
+        self,
+        pipeline: HostPipeline,
+        snapshot: Callable[[], Snapshot | None],
+    ) -> None:
+        self._pipeline = pipeline
+        self._snapshot = snapshot
+        self._copier = TableCopier()
+        self._last: _Copy | None = None
+
+    def use(self, pipeline: HostPipeline) -> None:
+        """Evaluate by another pipeline, and forget the results of this."""
+        self._pipeline = pipeline
+        self._copier.forget()
+        self._last = None
+
+    def newest(self) -> TableCopy | None:
+        """Return a copy of the newest table; None if there is none yet."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return None
+        changes = snapshot.hosts.load.changes
+        version = snapshot, changes, changes.end, self._pipeline.settings
+        last, now = self._last, time.monotonic()
+        if last is not None and not last.is_of(version):
+            last = None
+        if last is not None and now < last.until:
+            return last.copy
+        copy = self._copier.copy(snapshot.hosts)
+        if last is not None and copy.is_same(last.copy):
+            last.until = now + _MAX_AGE_S
+            return last.copy
+        self._last = _Copy(version, copy, now + _MAX_AGE_S, {})
+        return copy
+
+    def results(self, pod: PodRequest) -> Evaluation:
+        """Return the filter results of a pod on the table returned last."""
+        assert self._last is not None
+        table, results = self._last.copy.table, self._last.results
+        if pod.key is None:
+            return self._pipeline.evaluate(table, pod.request)
+        result = results.get(pod.key)
+        if result is None:
+            if len(results) >= _MAX_RESULTS:
+                results.clear()
+            result = results[pod.key] = self._pipeline.evaluate(
+                table, pod.request
+            )
+        return result
+
+
+class UnknownNodes(NamedTuple):
+    """What becomes of nodes that the store lacks.
+
+    :ivar reader: makes hosts of their objects
+    :ivar find: gives what an API server says of a node of which only the name
+        was sent; None: nothing
+    :ivar passing: whether a node of which only the name is known passes
+    :ivar are_known: whether the nodes of the cluster are known; until then
+        none is evaluated
+    """
+
+    reader: NodeReader
+    find: Callable[[str], NodeHost | None] = lambda _: None
+    passing: bool = False
+    are_known: Callable[[], bool] = lambda: True
+
+
+class SentNodes:
+    """Makes tables of nodes that the store lacks, and caches these nodes."""
+
+    def __init__(self, unknown: UnknownNodes) -> None:
+        self._unknown = unknown
+        # Digest of a node's JSON -> what was read from it.
+        self._cached = SizedCache[bytes, NodeHost](
+            _MAX_CACHED_NODES, _MAX_CACHED_SIZE
+        )
+
+    def table_of(
+        self,
+        names: Sequence[str],
+        document: Callable[[str], Any] | None,
+        classes: Collection[str],
+    ) -> tuple[HostTable, list[str], dict[str, str]]:
+        """Return a table, the names of its rows, and node -> reason.
+
+        Reasons are of nodes that are not in the table and do not pass.
+
+        :param document: as in :class:`kube.evaluator.Nodes`
+        :param classes: that the pod requests; the table has them alone where
+            nodes offer more classes than those of a cluster do
+        """
+        nodes: dict[str, NodeHost] = {}
+        rejected: dict[str, str] = {}
+        for name in names:
+            try:
+                node = self._read(name, document)
+            except wire.WireError as fault:
+                reason = f'the node cannot be read: {fault}'
+                rejected[name] = reason[:_MAX_REASON_LENGTH].replace(
+                    '%', ' percent'
+                )
+                continue
+            if node is not None:
+                nodes[name] = node
+            elif not self._unknown.passing:
+                rejected[name] = _UNKNOWN
+        hosts = [node.host for node in nodes.values()]
+        offered = {name for host in hosts for name in host.resources}
+        is_large = len(offered) * len(hosts) > _MAX_CELLS
+        table = build_table(
+            list(enumerate(hosts)),
+            aggregates_of(nodes.values()),
+            classes=classes if is_large else None,
+        )
+        return table, list(nodes), rejected
+
+    def _read(
+        self, name: str, document: Callable[[str], Any] | None
+    ) -> NodeHost | None:
+        """Return a node; None: nothing but its name is known.
+
+        A kube-scheduler sends each node twice for each pod.
+
+        :raises WireError: it cannot be read
+        """
+        if document is None:
+            return self._unknown.find(name)
+        node = document(name)
+        if not isinstance(node, msgspec.Raw):
+            return self._unknown.reader.read(node)
+        key = hashlib.blake2b(node, digest_size=16).digest()
+        cached = self._cached.get(key)
+        if cached is None:
+            cached = self._unknown.reader.read(wire.decode(node))
+            if len(cached.host.resources) <= _MAX_CACHED_CLASSES:
+                self._cached.put(key, cached, len(memoryview(node)))
+        return cached

@@ -1,0 +1,481 @@
+"""Reads v1 Pods: what they request, and what they take of a node.
+
+An annotation with a request of our own counts if there is one, else the
+fields of the object do, rounded up. Pods of one workload differ in nothing
+but their names, so what one of them requests is kept by the text it follows
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from decimal import ROUND_DOWN, Decimal
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from scheduler_service import errors
+from scheduler_service import extender_wire as wire
+from scheduler_service.kube import quantity
+from scheduler_service.model import STANDARD_CLASSES, Request, documents
+
+ZONE_LABELS = (
+    'topology.kubernetes.io/zone',
+    'failure-domain.beta.kubernetes.io/zone',
+)
+MIB, GIB = 2**20, 2**30
+MAX_AMOUNT = 2**53
+# Under this name each pod is counted once.
+PODS = 'pods'
+# What a kube-scheduler counts for a container that requests nothing.
+_DEFAULT_CPU = Decimal('0.1')
+_DEFAULT_MEMORY = Decimal(200 * 2**20)
+_MAX_CACHED = 4096
+# Characters of their keys; what is kept of a pod is some times as large.
+_MAX_CACHED_SIZE = 8 * 2**20
+_MAX_CLASSES = 64
+# The fields that count; keys in another case are valid, too.
+_POD = ('metadata', 'spec')
+_METADATA = ('namespace', 'annotations')
+_SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
+         'overhead')  # fmt: skip
+_CONTAINER = ('resources', 'restartPolicy')
+_READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
+_FOLDED = {name.lower() for name in _READ_FIELDS}
+# Fields that most pods have beside these: they need no second look.
+_USUAL_FIELDS = _READ_FIELDS.union((
+    'apiVersion', 'kind', 'status', 'name', 'generateName', 'uid',
+    'resourceVersion', 'generation', 'creationTimestamp', 'labels',
+    'ownerReferences', 'managedFields', 'affinity',
+    'automountServiceAccountToken', 'dnsPolicy', 'enableServiceLinks',
+    'hostname', 'hostNetwork', 'imagePullSecrets', 'nodeName',
+    'preemptionPolicy', 'priority', 'priorityClassName', 'schedulerName',
+    'schedulingGates', 'securityContext', 'serviceAccount',
+    'serviceAccountName', 'subdomain', 'terminationGracePeriodSeconds',
+    'tolerations', 'topologySpreadConstraints', 'volumes', 'args',
+    'command', 'env', 'envFrom', 'image', 'imagePullPolicy', 'lifecycle',
+    'livenessProbe', 'ports', 'readinessProbe', 'startupProbe',
+    'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts',
+    'workingDir',
+))  # fmt: skip
+_NOTHING = msgspec.Raw(b'null')
+
+K = TypeVar('K', bound=Hashable)
+V = TypeVar('V')
+
+
+class SizedCache(Generic[K, V]):
+    """A cache that is emptied when it is full; for one thread at a time.
+
+    :param max_values: how many it holds
+    :param max_size: of all values together, in whatever they are counted
+    """
+
+    def __init__(self, max_values: int, max_size: int) -> None:
+        self._max_values = max_values
+        self._max_size = max_size
+        self._values: dict[K, V] = {}
+        self._size = 0
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key; None: there is none."""
+        return self._values.get(key)
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value under a key that has none."""
+        if (
+            len(self._values) >= self._max_values
+            or self._size + size > self._max_size
+        ):
+            self._values.clear()
+            self._size = 0
+        self._values[key] = value
+        self._size += size
+
+
+class PodUsage(NamedTuple):
+    """What one pod takes of a node.
+
+    :ivar load: VCPU, MEMORY_MB and DISK_GB, not rounded; for comparing nodes,
+        so containers that request no processor or memory count as well
+    :ivar classes: of every other resource class, exactly
+    """
+
+    load: dict[str, float]
+    classes: dict[str, int]
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """All of it by resource class, and one pod."""
+        return {**self.load, **self.classes, PODS: 1.0}
+
+
+class PodRequest(NamedTuple):
+    """What pods of one key request.
+
+    :ivar key: None: the pod is unusual, and has to be read each time
+    """
+
+    key: str | None
+    request: Request
+    usage: PodUsage
+
+
+class PlacedPod(NamedTuple):
+    """A pod that takes something of a node."""
+
+    uid: str
+    node: str
+    usage: PodUsage
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    uid: str = ''
+    annotations: dict[str, str] | None = None
+
+
+class _Container(msgspec.Struct, gc=False):
+    resources: msgspec.Raw = _NOTHING
+    restartPolicy: str | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    nodeName: str = ''
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None
+    resources: msgspec.Raw = _NOTHING
+    overhead: msgspec.Raw = _NOTHING
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_placed_pod = msgspec.json.Decoder(_Pod)
+
+
+class PodReader:
+    """Reads pods of a scheduler, and of an API server; for one thread.
+
+    :param domain: of the annotations, labels and resources that are ours
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+        self._requests = SizedCache[str, PodRequest](
+            _MAX_CACHED, _MAX_CACHED_SIZE
+        )
+        self._usages = SizedCache[Hashable, PodUsage](_MAX_CACHED, _MAX_CACHED)
+
+    def request(self, pod: Any) -> PodRequest:
+        """Return what a pod requests.
+
+        :param pod: a v1 Pod, parsed, as a kube-scheduler sends it
+        :raises WireError: it cannot be read
+        """
+        key = key_of(pod, self._domain)
+        cached = None if key is None else self._requests.get(key)
+        if cached is not None:
+            return cached
+        request = PodRequest(
+            key, pod_request(pod, self._domain), usage_of(pod, self._domain)
+        )
+        classes = len(request.usage.classes)
+        if classes > _MAX_CLASSES:
+            raise wire.WireError(
+                f'the pod asks for {classes} extended resources; at most '
+                f'{_MAX_CLASSES}'
+            )
+        if key is not None:
+            self._requests.put(key, request, len(key))
+        return request
+
+    def placed(self, text: msgspec.Raw) -> PlacedPod:
+        """Return where a pod is, and what it takes there.
+
+        A pod has some kilobytes, of which few count: only these are parsed.
+
+        :param text: JSON of a v1 Pod, as an API server writes it
+        :raises WireError: it cannot be read
+        """
+        pod = _parsed(text)
+        spec = pod.spec
+        key = (
+            (pod.metadata.annotations or {}).get(f'{self._domain}/request'),
+            _resources(spec.containers),
+            _resources(spec.initContainers),
+            bytes(spec.resources),
+            bytes(spec.overhead),
+        )
+        usage = self._usages.get(key)
+        if usage is None:
+            usage = usage_of(wire.decode(text), self._domain)
+            self._usages.put(key, usage, 1)
+        return PlacedPod(pod.metadata.uid, spec.nodeName, usage)
+
+
+def _resources(containers: list[_Container] | None) -> Hashable:
+    return tuple(
+        (bytes(each.resources), each.restartPolicy)
+        for each in containers or ()
+    )
+
+
+def _parsed(text: msgspec.Raw) -> _Pod:
+    try:
+        return _placed_pod.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise wire.WireError(f'pod: {fault}') from None
+
+
+def placed_uid(text: msgspec.Raw) -> str:
+    """Return the uid of a pod in JSON.
+
+    :raises WireError: it cannot be read
+    """
+    return _parsed(text).metadata.uid
+
+
+def uid_of(pod: Any) -> str:
+    """Return the uid of a parsed pod; empty if it has none.
+
+    :raises WireError: it is not a pod
+    """
+    uid: str = wire.field(objects(pod, 'metadata'), 'uid', str)
+    return uid
+
+
+class _Unusual(Exception):
+    """Something is not spelled, or not of the type, as is usual."""
+
+
+def key_of(pod: Any, domain: str) -> str | None:
+    """Return a text that is the same only if the request made of a pod is.
+
+    None if the pod is unusual, such as with keys in another case: it has to
+    be read to know.
+    """
+    try:
+        metadata, spec = _fields(pod, _POD)
+        namespace, annotations = _fields(metadata, _METADATA)
+        selector, containers, first, whole, overhead = _fields(spec, _SPEC)
+        return repr(
+            (
+                namespace,
+                _annotations(annotations, f'{domain}/'),
+                selector,
+                _containers(containers),
+                _containers(first),
+                whole,
+                overhead,
+            )
+        )
+    except _Unusual:
+        return None
+
+
+def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return some fields of an object, None for those that it lacks."""
+    if document is None:
+        return [None] * len(names)
+    if not isinstance(document, dict):
+        raise _Unusual
+    if not document.keys() <= _USUAL_FIELDS:
+        unusual = document.keys() - _USUAL_FIELDS
+        if any(key.lower() in _FOLDED for key in unusual):
+            raise _Unusual
+    return list(map(document.get, names))
+
+
+def _annotations(values: Any, prefix: str) -> list[tuple[str, Any]]:
+    if values is None:
+        return []
+    if not isinstance(values, dict):
+        raise _Unusual
+    return [item for item in values.items() if prefix in item[0]]
+
+
+def _containers(listed: Any) -> list[list[Any]]:
+    if listed is None:
+        return []
+    if not isinstance(listed, list):
+        raise _Unusual
+    return [_fields(each, _CONTAINER) for each in listed]
+
+
+def objects(document: Any, name: str) -> dict[str, Any]:
+    """Return an object inside another one; empty if it is not there."""
+    return wire.field(document, name, dict) or {}
+
+
+def annotated(document: Any, key: str) -> Any:
+    """Return our own document in an annotation; None if there is none.
+
+    :raises WireError: it is not JSON
+    """
+    text = objects(objects(document, 'metadata'), 'annotations').get(key)
+    if not isinstance(text, str):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise wire.WireError(f'annotation {key}: not JSON') from None
+
+
+def pod_request(pod: Any, domain: str) -> Request:
+    """Return a pod as a request.
+
+    :raises WireError: it is not a pod, or the annotation is not a request
+    """
+    given = annotated(pod, f'{domain}/request')
+    document = given if given is not None else _plain_request(pod, domain)
+    try:
+        request = documents.request(document)
+    except errors.InvalidRequest as fault:
+        name = wire.field(objects(pod, 'metadata'), 'name', str)
+        raise wire.WireError(f'pod {name}: {fault}') from None
+    if given is not None:
+        # An annotation that does not name a resource takes it from no
+        # container.
+        resources = request.resources
+        classes = classes_of(pod_amounts(pod), domain)
+        if not classes.keys() <= resources.keys():
+            request = msgspec.structs.replace(
+                request, amounts={**classes, **resources}
+            )
+    return request.with_ids()
+
+
+def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
+    amounts = pod_amounts(pod)
+    specs = {
+        f'resources:{name}': str(amount)
+        for name, amount in classes_of(amounts, domain).items()
+    }
+    selector = objects(objects(pod, 'spec'), 'nodeSelector')
+    for key, value in selector.items():
+        if key.startswith(f'trait.{domain}/') and value == 'true':
+            specs[f'trait:{key.split("/", 1)[1].upper()}'] = 'required'
+    zones = (selector[key] for key in ZONE_LABELS if selector.get(key))
+    namespace = wire.field(objects(pod, 'metadata'), 'namespace', str)
+    zero = Decimal(0)
+    return {
+        'project_id': namespace or None,
+        'flavor': {
+            'vcpus': _up(amounts.get('cpu', zero), 1),
+            'memory_mb': _up(amounts.get('memory', zero), MIB),
+            'root_gb': _up(amounts.get('ephemeral-storage', zero), GIB),
+            'extra_specs': specs,
+        },
+        'availability_zone': next(zones, None),
+    }
+
+
+def usage_of(pod: Any, domain: str) -> PodUsage:
+    """Return what a pod takes.
+
+    :param pod: a v1 Pod, parsed
+    :raises WireError: it cannot be read
+    """
+    amounts = pod_amounts(pod)
+    cpu = amounts.get('cpu', Decimal(0))
+    memory = amounts.get('memory', Decimal(0))
+    spec = objects(pod, 'spec')
+    for container in wire.field(spec, 'containers', list) or ():
+        requested = _requested(container)
+        if 'cpu' not in requested:
+            cpu += _DEFAULT_CPU
+        if 'memory' not in requested:
+            memory += _DEFAULT_MEMORY
+    disk = amounts.get('ephemeral-storage', Decimal(0))
+    load = {
+        'VCPU': float(cpu),
+        'MEMORY_MB': float(memory) / MIB,
+        'DISK_GB': float(disk) / GIB,
+    }
+    annotations = objects(objects(pod, 'metadata'), 'annotations')
+    if f'{domain}/request' not in annotations:
+        return PodUsage(load, classes_of(amounts, domain))
+    resources = pod_request(pod, domain).resources
+    return PodUsage(
+        load,
+        {
+            name: amount
+            for name, amount in resources.items()
+            if name not in STANDARD_CLASSES
+        },
+    )
+
+
+def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:
+    """Return the extended resources among amounts, by class."""
+    totals: dict[str, int] = {}
+    for key, amount in amounts.items():
+        name = quantity.class_of(key, domain)
+        if name is not None and amount > 0:
+            totals[name] = totals.get(name, 0) + _up(amount, 1)
+    return totals
+
+
+def pod_amounts(pod: Any) -> dict[str, Decimal]:
+    """Return how much of each resource a pod requests, in units of 1.
+
+    That is the larger one of: all containers and sidecars together; each init
+    container with the sidecars before it. The pod's overhead is added.
+
+    :raises WireError: a quantity is not valid
+    """
+    spec = objects(pod, 'spec')
+    total: dict[str, Decimal] = {}
+    for container in wire.field(spec, 'containers', list) or ():
+        _add(total, _requested(container))
+    sidecars: dict[str, Decimal] = {}
+    peak: dict[str, Decimal] = {}
+    for container in wire.field(spec, 'initContainers', list) or ():
+        step = dict(sidecars)
+        _add(step, _requested(container))
+        _raise_to(peak, step)
+        if wire.field(container, 'restartPolicy', str) == 'Always':
+            sidecars = step
+    _add(total, sidecars)
+    total.update(
+        (name, amount)
+        for name, amount in _requested(spec).items()
+        if name in ('cpu', 'memory') or name.startswith('hugepages-')
+    )
+    _raise_to(total, peak)
+    _add(total, _quantities(objects(spec, 'overhead')))
+    return total
+
+
+def _requested(container: Any) -> dict[str, Decimal]:
+    resources = objects(container, 'resources')
+    limits = _quantities(objects(resources, 'limits'))
+    return {**limits, **_quantities(objects(resources, 'requests'))}
+
+
+def _quantities(values: Mapping[str, Any]) -> dict[str, Decimal]:
+    amounts = {}
+    for name, value in values.items():
+        try:
+            amounts[name] = quantity.parse(value)
+        except quantity.BadQuantity as fault:
+            raise wire.WireError(f'{name}: {fault}') from None
+    return amounts
+
+
+def _add(total: dict[str, Decimal], more: Mapping[str, Decimal]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Decimal(0)) + amount
+
+
+def _raise_to(peak: dict[str, Decimal], other: Mapping[str, Decimal]) -> None:
+    for name, amount in other.items():
+        peak[name] = max(peak.get(name, Decimal(0)), amount)
+
+
+def _up(amount: Decimal, unit: int) -> int:
+    rounded = (amount / unit).to_integral_value(ROUND_DOWN)
+    more = 1 if rounded * unit < amount else 0
+    return min(max(int(rounded) + more, 0), MAX_AMOUNT)

@@ -1,0 +1,270 @@
+"""Nodes evaluated for pods, and how scores spread pods."""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_service import errors
+from scheduler_service.columns import build_table
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.kube.evaluator import (
+    Nodes,
+    PodEvaluator,
+    PodPipeline,
+)
+from scheduler_service.kube.node_reader import NodeReader
+from scheduler_service.kube.node_tables import UnknownNodes
+from scheduler_service.kube.pod_filters import OfferedResources
+from scheduler_service.kube.pod_load import LoadScoring
+from scheduler_service.kube.pod_reader import PlacedPod, PodReader, usage_of
+from scheduler_service.kube.pod_use import PodUse
+from scheduler_service.model import Host, Resource
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+from tests.support import kube
+
+EVEN = {'VCPU': 1.0, 'MEMORY_MB': 1.0, 'DISK_GB': 1.0}
+
+
+class Cluster:
+    """Nodes, and a kube-scheduler that goes by our scores alone.
+
+    :param lag: after how many further pods it is seen where one went
+    """
+
+    def __init__(
+        self, memory: list[int], lag: int = 0, fpgas: Sequence[int] = ()
+    ) -> None:
+        offers = [
+            {'CUSTOM_EXAMPLE_COM_FPGA': Resource(total=total)} if total else {}
+            for total in (*fpgas, *[0] * len(memory))
+        ]
+        hosts = [
+            Host(host=f'n{at}', vcpus=64, memory_mb=size, local_gb=100,
+                 ram_allocation_ratio=1.0, cpu_allocation_ratio=1.0,
+                 resources=offers[at])
+            for at, size in enumerate(memory)
+        ]  # fmt: skip
+        self.names = [one.host for one in hosts]
+        table = build_table(list(enumerate(hosts)))
+        self.snapshot = Snapshot(table, {}, 1)
+        self.use = PodUse(60.0)
+        self.use.replace([])
+        pipeline = HostPipeline(
+            [OfferedResources()], [], Settings(), check_room=False
+        )
+        self.pipeline = pipeline
+        self.evaluator = PodEvaluator(
+            PodPipeline(pipeline, LoadScoring(EVEN)),
+            lambda: self.snapshot,
+            self.use,
+            PodReader('d'),
+            UnknownNodes(NodeReader('d', {}, ())),
+            assuming=True,
+            waiting=True,
+        )
+        self.lag = lag
+        self.waiting: collections.deque[PlacedPod] = collections.deque()
+        self.went: collections.Counter[str] = collections.Counter()
+
+    def place(self, pod: Any, rng: random.Random) -> None:
+        sent = rng.sample(self.names, len(self.names))
+        passed = self.evaluator.filter(pod, Nodes(sent)).passed
+        scores = scores_of(self.evaluator, pod, passed)
+        most = max(scores.values())
+        node = rng.choice([n for n in passed if scores[n] == most])
+        self.went[node] += 1
+        uid = pod['metadata']['uid']
+        self.waiting.append(PlacedPod(uid, node, usage_of(pod, 'd')))
+        while len(self.waiting) > self.lag:
+            self.use.see(self.waiting.popleft())
+
+
+def scores_of(
+    evaluator: PodEvaluator, pod: Any, names: list[str]
+) -> dict[str, int]:
+    scores = evaluator.prioritize(pod, Nodes(names))
+    return dict(zip(scores.names, scores.values, strict=True))
+
+
+def new_pod(number: int, memory_mb: int = 200) -> dict[str, Any]:
+    made = kube.pod('p', {'cpu': '10m', 'memory': f'{memory_mb}Mi'})
+    made['metadata']['uid'] = f'u{number}'
+    return made
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    others=st.lists(st.sampled_from([8192, 65536, 262144]), max_size=6),
+    asked=st.sampled_from([1, 50, 700]),
+    lag=st.sampled_from([0, 1, 5]),
+)
+def test_equal_hosts_get_equal_shares_of_a_thousand_pods(
+    seed, others, asked, lag
+):
+    cluster = Cluster([65536, 65536, *others], lag)
+    rng = random.Random(seed)
+    for number in range(1000):
+        cluster.place(new_pod(number, asked), rng)
+    first, second = cluster.went['n0'], cluster.went['n1']
+    share = (first + second) / 2
+    # What was not seen yet when the last pods went is not known.
+    assert max(first, second) <= 1.1 * share + 1 + lag
+
+
+def test_larger_hosts_get_no_more_than_their_share_of_a_burst():
+    cluster = Cluster([131072] * 5 + [65536] * 195, lag=10)
+    rng = random.Random(7)
+    for number in range(60):
+        cluster.place(new_pod(number), rng)
+    assert max(cluster.went.values()) == 1
+
+
+def test_node_without_any_memory_is_no_better_than_others():
+    cluster = Cluster([65536, 0, 65536])
+    found = scores_of(cluster.evaluator, new_pod(1), ['n1', 'n0', 'n2'])
+    assert found['n1'] < found['n2'] < found['n0']
+
+
+def test_negative_multiplier_fills_nodes_up():
+    cluster = Cluster([65536, 65536])
+    scoring = LoadScoring(dict.fromkeys(EVEN, -1.0))
+    cluster.evaluator.use(PodPipeline(cluster.pipeline, scoring))
+    rng = random.Random(3)
+    for number in range(20):
+        cluster.place(new_pod(number), rng)
+    assert sorted(cluster.went.values()) == [20]
+
+
+def test_larger_node_gets_more_pods_in_proportion():
+    cluster = Cluster([65536, 131072])
+    scoring = LoadScoring({'VCPU': 0.0, 'MEMORY_MB': 1.0})
+    cluster.evaluator.use(PodPipeline(cluster.pipeline, scoring))
+    rng = random.Random(3)
+    for number in range(300):
+        cluster.place(new_pod(number), rng)
+    assert abs(cluster.went['n1'] - 200) <= 2
+
+
+def test_same_nodes_are_filtered_anew_for_another_pod_or_table():
+    cluster = Cluster([65536, 65536], fpgas=[1])
+    plain, wanting = new_pod(1), new_pod(2)
+    requests = wanting['spec']['containers'][0]['resources']['requests']
+    requests['example.com/fpga'] = '1'
+    nodes = Nodes(['n0', 'n1'])
+
+    def passed(pod: Any) -> list[str]:
+        return cluster.evaluator.filter(pod, nodes, to_place=False).passed
+
+    assert passed(plain) == ['n0', 'n1']
+    assert passed(wanting) == ['n0']
+    assert passed(plain) == ['n0', 'n1']
+    cluster.snapshot = Cluster([65536, 65536], fpgas=[0, 1]).snapshot
+    assert passed(wanting) == ['n1']
+    assert passed(wanting) == ['n1']
+
+
+@pytest.mark.parametrize('asked', [True, False])
+def test_pod_is_assumed_when_it_is_filtered_and_never_scored(asked):
+    cluster = Cluster([65536, 65536])
+    cluster.evaluator.filter(new_pod(1), Nodes(['n0']))
+    assert cluster.use.count() == (0, 0)
+    if asked:
+        cluster.evaluator.filter(new_pod(1), Nodes(['n0']))
+        assert cluster.use.count() == (0, 0)
+    cluster.evaluator.filter(new_pod(2), Nodes(cluster.names))
+    assert cluster.use.count() == (0, 1)
+    assert scores_of(cluster.evaluator, new_pod(3), cluster.names) == {
+        'n0': 8, 'n1': 10,
+    }  # fmt: skip
+
+
+def test_nothing_is_guessed_before_pods_are_listed():
+    cluster = Cluster([65536, 65536])
+    cluster.use = PodUse(60.0)
+    cluster.evaluator._use = cluster.use
+    assert scores_of(cluster.evaluator, new_pod(1), cluster.names) == {
+        'n0': 0, 'n1': 0,
+    }  # fmt: skip
+    asking = kube.pod('p', extended={'example.com/fpga': '1'})
+    with pytest.raises(errors.ServiceBusy, match='not listed'):
+        cluster.evaluator.filter(asking, Nodes(cluster.names))
+
+
+def wanting_fpga(number: int) -> dict[str, Any]:
+    made = kube.pod('p', extended={'example.com/fpga': '1'})
+    made['metadata']['uid'] = f'u{number}'
+    return made
+
+
+def with_fpgas(*totals: int) -> Cluster:
+    """Return a cluster whose nodes have so many FPGAs; 0: none at all."""
+    return Cluster([65536] * len(totals), fpgas=totals)
+
+
+def test_pod_that_is_only_assumed_takes_nothing_from_others():
+    cluster = with_fpgas(1, 0)
+    evaluator, names = cluster.evaluator, cluster.names
+    evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
+    assert cluster.use.count() == (0, 1)
+    assert evaluator.filter(wanting_fpga(2), Nodes(names)).passed == ['n0']
+    # It counts in scores, and takes what it asks for once it is seen.
+    assert scores_of(evaluator, new_pod(3), names) == {'n0': 6, 'n1': 10}
+    usage = usage_of(wanting_fpga(1), 'd')
+    cluster.use.see(PlacedPod('u1', 'n0', usage))
+    second = evaluator.filter(wanting_fpga(2), Nodes(names))
+    assert second.passed == []
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+
+
+def test_pod_is_refused_where_pods_took_what_it_asks_for_if_we_bind():
+    cluster = with_fpgas(1, 2, 0)
+    evaluator, names = cluster.evaluator, cluster.names
+    evaluator.claim('u0', 'n2')
+    first = evaluator.filter(wanting_fpga(1), Nodes(names))
+    assert first.passed == ['n0', 'n1']
+    evaluator.prioritize(wanting_fpga(1), Nodes(['n0']))
+    second = evaluator.filter(wanting_fpga(2), Nodes(names))
+    assert second.passed == ['n1']
+    assert '1 CUSTOM_EXAMPLE_COM_FPGA asked, 0 free' in second.failed['n0']
+    # Its own place is no obstacle.
+    again = evaluator.filter(wanting_fpga(1), Nodes(names))
+    assert again.passed == ['n0', 'n1']
+
+
+def test_bind_is_refused_when_others_took_the_room_meanwhile():
+    cluster = with_fpgas(1, 1)
+    evaluator = cluster.evaluator
+    for number in (1, 2):
+        # What was assumed of the first is not what becomes of it.
+        evaluator.prioritize(wanting_fpga(number), Nodes([f'n{number - 1}']))
+    with pytest.raises(errors.Conflict, match='0 free'):
+        evaluator.claim('u1', 'n1')
+    assert evaluator.claim('u2', 'n1')
+    assert cluster.use.is_seen('u2')
+    # A repeated call changes nothing, and has nothing to take back.
+    assert not evaluator.claim('u2', 'n1')
+    evaluator.unclaim('u2')
+    assert evaluator.claim('u1', 'n1')
+    # Of a pod that nobody asked about nothing is known.
+    assert not evaluator.claim('u9', 'n1')
+
+
+def test_bind_counts_a_pod_for_which_one_node_was_left():
+    cluster = with_fpgas(1, 0)
+    passed = cluster.evaluator.filter(wanting_fpga(1), Nodes(cluster.names))
+    assert passed.passed == ['n0']
+    assert cluster.evaluator.claim('u1', 'n0')
+    passed = cluster.evaluator.filter(wanting_fpga(2), Nodes(cluster.names))
+    assert passed.passed == []
+    cluster.evaluator.prioritize(wanting_fpga(2), Nodes(['n0']))
+    with pytest.raises(errors.Conflict):
+        cluster.evaluator.claim('u2', 'n0')

@@ -1,0 +1,304 @@
+"""Pods, as a kube-scheduler and an API server send them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_service import extender_wire as wire
+from scheduler_service.kube import pod_reader
+from scheduler_service.kube.pod_reader import PodReader, usage_of
+from scheduler_service.model import documents
+from tests.support import kube
+
+
+def test_amounts_are_summed_when_a_pod_has_init_containers():
+    def asks(cpu: str, **more: Any) -> dict[str, Any]:
+        return {'resources': {'requests': {'cpu': cpu}}, **more}
+
+    amounts = pod_reader.pod_amounts({'spec': {
+        'containers': [asks('1'), asks('500m')],
+        'initContainers': [
+            asks('200m', restartPolicy='Always'), asks('2'),
+        ],
+        'overhead': {'cpu': '100m'},
+    }})  # fmt: skip
+    assert str(amounts['cpu'].normalize()) == '2.3'
+
+
+def test_flavor_is_that_of_the_annotation_when_there_is_one():
+    own = {'flavor': {'vcpus': 3}, 'availability_zone': 'z'}
+    pod = {'metadata': {'annotations': {'d/request': json.dumps(own)}}}
+    request = pod_reader.pod_request(pod, 'd')
+    assert request.flavor == documents.request(own).flavor
+
+
+def taking_pod(*containers: Any, **annotations: str) -> dict[str, Any]:
+    return {
+        'metadata': {'annotations': annotations},
+        'spec': {
+            'containers': [{'resources': one} for one in containers],
+            'overhead': {'cpu': '250m'},
+        },
+    }
+
+
+def test_requests_are_summed_without_being_rounded():
+    amounts = {'requests': {'cpu': '100m', 'memory': '1536Ki',
+                          'ephemeral-storage': '512Mi'}}  # fmt: skip
+    usage = usage_of(taking_pod(amounts, amounts), 'd')
+    assert usage.load == {'VCPU': 0.45, 'MEMORY_MB': 3.0, 'DISK_GB': 1.0}
+    assert usage.classes == {}
+    assert usage.amounts['pods'] == 1.0
+
+
+def test_container_counts_for_load_when_it_requests_nothing():
+    usage = usage_of(taking_pod({}, {'limits': {'cpu': '1'}}), 'd')
+    assert usage.load['VCPU'] == 1.35
+    assert usage.load['MEMORY_MB'] == 400.0
+
+
+def test_classes_are_those_of_containers_and_annotation_together():
+    amounts = {'limits': {'example.com/fpga': '2', 'd/CUSTOM_A': '1',
+                        'example.com/none': '0'}}  # fmt: skip
+    own = {'flavor': {'extra_specs': {'resources:CUSTOM_B': '3'}}}
+    plain = {'CUSTOM_EXAMPLE_COM_FPGA': 2, 'CUSTOM_A': 1}
+    assert usage_of(taking_pod(amounts), 'd').classes == plain
+    both = usage_of(taking_pod(amounts, **{'d/request': json.dumps(own)}), 'd')
+    assert both.classes == {**plain, 'CUSTOM_B': 3}
+
+
+def pod_of(classes: int = 0, **metadata: Any) -> dict[str, Any]:
+    amounts = {f'd/CUSTOM_{at}': '1' for at in range(classes)}
+    return {
+        'metadata': metadata,
+        'spec': {'containers': [{'resources': {'limits': amounts}}]},
+    }
+
+
+def test_pods_that_ask_the_same_share_a_request():
+    reader = PodReader('d')
+    first = reader.request(pod_of(1, name='a'))
+    assert reader.request(pod_of(1, name='b')) is first
+    assert reader.request(pod_of(2, name='b')) is not first
+
+
+def test_pods_of_many_characters_do_not_fill_the_memory():
+    reader = PodReader('d')
+    large = [
+        pod_of(annotations={'d/note': f'{at}' + 'x' * 2**20})
+        for at in range(8)
+    ]
+    first = reader.request(large[0])
+    for each in large[1:7]:
+        reader.request(each)
+    assert reader.request(pod_of(**large[0]['metadata'])) is first
+    # The eighth is the first over 8 MiB: the others are forgotten.
+    last = reader.request(large[7])
+    assert reader.request(large[0]) is not first
+    assert reader.request(pod_of(**large[7]['metadata'])) is last
+
+
+def test_pod_is_refused_when_it_asks_for_more_classes_than_a_cluster_has():
+    reader = PodReader('d')
+    assert len(reader.request(pod_of(64)).usage.classes) == 64
+    with pytest.raises(wire.WireError, match='65 extended resources; at most'):
+        reader.request(pod_of(65))
+
+
+DOMAIN = 'd.example'
+
+
+def container(name: str, **more: Any) -> dict[str, Any]:
+    amounts = {'cpu': '100m', 'memory': '128Mi', 'd.example/CUSTOM_FPGA': '1'}
+    return {
+        'name': name,
+        'image': 'registry.example/pause:3.9',
+        'resources': {'requests': amounts, 'limits': {**amounts}},
+        'volumeMounts': [{'name': f'access-{name}', 'mountPath': '/x'}],
+        **more,
+    }
+
+
+def full_pod(**annotations: str) -> dict[str, Any]:
+    """Return a pod with every field that says what it asks for."""
+    return {
+        'metadata': {
+            'name': 'a', 'namespace': 'default', 'uid': 'u',
+            'labels': {'app': 'x', 'd.example/server-group': 'g'},
+            'annotations': {'other': 'y', **annotations},
+        },
+        'spec': {
+            'nodeSelector': {'topology.kubernetes.io/zone': 'z',
+                             'trait.d.example/HW_CPU_X86_AVX2': 'true'},
+            'containers': [container('a'), container('b')],
+            'initContainers': [
+                container('c', restartPolicy='Always'), container('d'),
+            ],
+            'resources': {'requests': {'cpu': '3'}},
+            'overhead': {'memory': '64Mi'},
+            'affinity': {'nodeAffinity': {}},
+            'tolerations': [{'key': 'k', 'operator': 'Exists'}],
+            'schedulerName': 'default-scheduler',
+            'priority': 0,
+        },
+        'status': {'phase': 'Pending'},
+    }  # fmt: skip
+
+
+PODS = [
+    full_pod(),
+    full_pod(**{'d.example/request': json.dumps({'flavor': {'vcpus': 3}})}),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """Yield the path of every value inside a document."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, inner in items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Return a copy with another value at a path, or without it."""
+    made = copy.deepcopy(document)
+    inner = made
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return made
+
+
+def demand_of(pod: Any) -> Any:
+    """Return what a pod asks for and takes, or that it cannot be read."""
+    try:
+        request = pod_reader.pod_request(pod, DOMAIN)
+        taken = usage_of(pod, DOMAIN)
+    except wire.WireError as fault:
+        return str(fault)
+    document = msgspec.to_builtins(request)
+    # Each request has ids of its own.
+    for name in ('request_id', 'instance_uuids'):
+        document.pop(name, None)
+    return document, taken
+
+
+@pytest.mark.parametrize('pod', PODS, ids=['fields', 'annotation'])
+@pytest.mark.parametrize('value', [None, '7', 7, True, [], {}], ids=repr)
+def test_key_differs_wherever_the_request_does(pod, value):
+    key, request = pod_reader.key_of(pod, DOMAIN), demand_of(pod)
+    assert key is not None
+    differing = 0
+    for path in places(pod):
+        other = changed(pod, path, value)
+        if demand_of(other) != request:
+            differing += 1
+            assert pod_reader.key_of(other, DOMAIN) != key, path
+    assert differing
+
+
+def test_key_is_the_same_for_pods_of_one_set():
+    pods = []
+    for name in 'ab':
+        pod = full_pod()
+        pod['metadata'].update(name=name, uid=name * 36, generation=4)
+        pod['metadata']['labels']['statefulset.kubernetes.io/pod-name'] = name
+        pod['spec']['volumes'] = [{'name': f'access-{name}'}]
+        pods.append(pod)
+    first, second = (pod_reader.key_of(pod, DOMAIN) for pod in pods)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    'odd',
+    [
+        None,
+        {},
+        {'metadata': None, 'spec': None},
+    ],
+)
+def test_pods_without_anything_have_a_key(odd):
+    assert pod_reader.key_of(odd, DOMAIN) == pod_reader.key_of({}, DOMAIN)
+
+
+@pytest.mark.parametrize(
+    'odd',
+    [
+        17,
+        {'Spec': {'nodeSelector': {}}},
+        {'metadata': 'a'},
+        {'metadata': {'Annotations': {}}},
+        {'metadata': {'annotations': 'text'}},
+        {'spec': {'CONTAINERS': []}},
+        {'spec': {'containers': 'x'}},
+        {'spec': {'containers': [{'Resources': {}}]}},
+    ],
+    ids=str,
+)
+def test_unusual_pods_have_no_key(odd):
+    assert pod_reader.key_of(odd, DOMAIN) is None
+
+
+REQUEST = json.dumps({'flavor': {'vcpus': 3, 'memory_mb': 7, 'extra_specs': {
+    'resources:CUSTOM_A': '2'}}})  # fmt: skip
+
+
+def new_pod(number: int, **more: Any) -> dict[str, Any]:
+    made = kube.pod(f'p{number}', **more)
+    made['metadata']['uid'] = f'u{number}'
+    made['metadata']['managedFields'] = [{'manager': 'm'}]
+    made['spec']['nodeName'] = f'n{number}'
+    return made
+
+
+def written(pod: Any) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(pod).encode())
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {'requests': {'cpu': '2', 'memory': '1Gi', 'ephemeral-storage': '5Gi'}},
+    {'extended': {'example.com/fpga': '1'}},
+    {'overhead': {'cpu': '250m'}},
+    {'resources': {'requests': {'cpu': '4'}}},
+    {'annotations': {'d/request': REQUEST}},
+    {'annotations': {'other': 'x'}, 'initContainers': [
+        {'name': 'i', 'resources': {'requests': {'cpu': '3'}}}]},
+    {'initContainers': [{'name': 'i', 'restartPolicy': 'Always',
+                         'resources': {'requests': {'cpu': '3'}}}]},
+    {'containers': [{'name': 'without'}, {'name': 'none', 'resources': {}}]},
+    {'containers': None},
+]  # fmt: skip
+
+
+def test_pods_of_each_kind_take_what_their_documents_say():
+    reader = PodReader('d')
+    # The second time each is known.
+    for number in [*range(len(KINDS))] * 2:
+        pod = new_pod(number, **KINDS[number])
+        placed = reader.placed(written(pod))
+        assert placed == (f'u{number}', f'n{number}', usage_of(pod, 'd'))
+        assert pod_reader.placed_uid(written(pod)) == f'u{number}'
+
+
+@pytest.mark.parametrize(
+    'document',
+    [5, {}, {'metadata': None}, {'metadata': {'uid': 'u'}, 'spec': []},
+     new_pod(1, requests={'cpu': 'much'})],
+)  # fmt: skip
+def test_pod_that_cannot_be_read_is_refused(document):
+    with pytest.raises(wire.WireError):
+        PodReader('d').placed(written(document))
