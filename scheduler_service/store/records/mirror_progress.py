@@ -1,7 +1,7 @@
 """How far the compute service has been mirrored into this store, ever.
 
 Stateless: runs on the thread that owns the connection. The row is among the
-counters, so that daemons of an earlier release can use the same tables.
+counters.
 """
 
 from __future__ import annotations
@@ -28,19 +28,11 @@ class Progress(enum.IntEnum):
 
 
 def read(conn: Connection) -> Progress:
-    """Return how far it came.
-
-    A store with mirrored hosts and no record was filled before there was one.
-    """
+    """Return how far it came."""
     table = schema.counters
     query = sa.select(table.c.value).where(table.c.name == _NAME)
     value = conn.execute(query).scalar()
-    if value is not None:
-        return Progress(value)
-    column = schema.hosts.c.cell_uuid
-    hosts = sa.select(column).where(column.is_not(None)).limit(1)
-    filled = conn.execute(hosts).first() is not None
-    return Progress.CAPACITY if filled else Progress.NOTHING
+    return Progress.NOTHING if value is None else Progress(value)
 
 
 def record(writer: Writer, progress: Progress) -> None:
