@@ -121,7 +121,6 @@ daemons can run on one machine.
         mutable=True,
         default=1000,
         min=1,
-        deprecated_name='inbox_size',
         help="""
 How many requests may wait in the daemon.
 

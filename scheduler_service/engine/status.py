@@ -32,7 +32,5 @@ def report(
         'batches': loop.batches,
         'requests': loop.requests,
         'degraded': health.degraded,
-        # The name before the rename, kept for one release.
-        'suffering': health.degraded,
         'counters': health.counters(),
     }

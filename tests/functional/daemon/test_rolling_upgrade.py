@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
     pytest.mark.timeout(900),
 ]  # fmt: skip
-EARLIER = '1324410'
+EARLIER = 'ff2606b'
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'
 HOSTS = 40
