@@ -162,13 +162,6 @@ after 5 seconds at the latest. With 0 it is refreshed before each decision.
 """,
     ),
     cfg.IntOpt(
-        'request_max_bytes',
-        mutable=True,
-        default=1024 * 1024,
-        min=1024,
-        help='Requests of more bytes fail with PayloadTooLarge.',
-    ),
-    cfg.IntOpt(
         'decisions_kept',
         mutable=True,
         default=100000,
@@ -253,19 +246,6 @@ and only by a daemon that has just read all databases.
 Related options:
 
 * ``[compute] api_database``
-""",
-    ),
-    cfg.IntOpt(
-        'max_deliveries',
-        mutable=True,
-        default=5,
-        min=0,
-        help="""
-How often a message is redelivered before it is quarantined.
-
-A message whose processing ends a daemon is delivered to the next one. After
-this many deliveries its caller gets RequestPutAside, and it is stored for
-``scheduler-manage message``. 0: it is redelivered without a limit.
 """,
     ),
     cfg.FloatOpt(

@@ -86,7 +86,6 @@ class Reconfigurer:
         self.host_state_writer.options = HostStateWriterOptions(
             options.service_down_time, options.claim_timeout
         )
-        self.quarantine.limit = options.max_deliveries
         if plan.timeouts != store.timeouts:
             store.use_timeouts(plan.timeouts)
             self.snapshots.drop()

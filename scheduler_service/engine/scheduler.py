@@ -57,6 +57,9 @@ from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
 
+# How often a message is delivered again before it is quarantined.
+_MAX_DELIVERIES = 5
+
 
 class Scheduler:
     """The scheduler: jobs in, one thread that decides, futures out.
@@ -129,9 +132,7 @@ class Scheduler:
             store, self.snapshot, self._hosts, self._loop, self.health
         )
         self._snapshots.on_history_changed = self._on_history_changed
-        self.quarantine = Quarantine(
-            store, options.max_deliveries, self.health
-        )
+        self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
         self.reconfigurer = Reconfigurer(
             self._queue,
             self._loop,

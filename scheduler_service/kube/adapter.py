@@ -82,9 +82,8 @@ class Adapter:
             assuming=_counts_pods(conf),
             waiting=conf.kubernetes.enabled,
         )
-        passing = group.unknown_nodes == 'pass'
         unknown = UnknownNodes(
-            self._reader, self._nodes.find, passing, self._are_nodes_known
+            self._reader, self._nodes.find, self._are_nodes_known
         )
         return PodEvaluator(
             pods.pipeline, self._scheduler.snapshot, places, unknown
@@ -197,9 +196,6 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
     :raises ConfigurationError: a filter or weigher does not load
     """
     group = conf.extender
-    by_load = group.load_weighers == 'always' or (
-        _counts_pods(conf) and group.load_weighers == 'counted'
-    )
     enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
     filters = [
         PodComputeFilter() if type(plugin) is ComputeFilter else plugin
@@ -220,6 +216,6 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
     return PodPipeline(
         pipeline,
         pod_places.load_scoring(
-            weighers if by_load else (), settings, group.score_scale == 'range'
+            weighers if _counts_pods(conf) else (), settings
         ),
     )

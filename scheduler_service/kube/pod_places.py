@@ -165,16 +165,15 @@ def looks_at_load(weigher: Weigher) -> bool:
 
 
 def load_scoring(
-    weighers: Sequence[Weigher], settings: Settings, stretched: bool
+    weighers: Sequence[Weigher], settings: Settings
 ) -> LoadScoring:
     """Return how much load counts, by the multipliers of weighers.
 
     :param weighers: those that are configured
-    :param stretched: see :class:`LoadScoring`
     """
     multipliers = {
         _BY_CLASS[one.name]: one.sign * one.multiplier(settings)
         for one in weighers
         if one.name in _BY_CLASS
     }
-    return LoadScoring(multipliers, stretched)
+    return LoadScoring(multipliers)

@@ -31,8 +31,7 @@ _MAX_CELLS = 2_000_000
 # The same for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
     'the node is not known here: import it with scheduler-manage inventory '
-    'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
-    'or [extender] unknown_nodes to let it pass'
+    'import --from-nodes, or set [kubernetes] enabled to have nodes followed'
 )
 
 
@@ -42,14 +41,12 @@ class UnknownNodes(NamedTuple):
     :ivar reader: makes hosts of their objects
     :ivar find: gives what an API server says of a node of which only the name
         was sent; None: nothing
-    :ivar passing: whether a node that nobody knows passes
     :ivar are_known: whether it is known which nodes there are; until then
         nothing is said of any
     """
 
     reader: NodeReader
     find: Callable[[str], NodeHost | None] = lambda _: None
-    passing: bool = False
     are_known: Callable[[], bool] = lambda: True
 
 
@@ -90,8 +87,7 @@ class SentNodes:
                 )
                 continue
             if found is None:
-                if not self._unknown.passing:
-                    unread[name] = _UNKNOWN
+                unread[name] = _UNKNOWN
                 continue
             nodes.append(found)
             listed.append(name)
