@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from benchmarks import common
+from tests.support.paths import PROGRAMS
 
 ORIGINALS = 10_000
 # Columns of a copied row that differ from its original's. ``copy`` is the
@@ -51,14 +52,14 @@ def load(
     database_url: str,
     hosts: int,
     document: dict[str, Any],
-    tree: pathlib.Path = common.ROOT,
+    programs: pathlib.Path = PROGRAMS,
 ) -> None:
     """Fill an empty database with so many hosts.
 
     :param document: inventory of as many hosts as :func:`originals` says
-    :param tree: whose tables are made and whose import is used
+    :param programs: make the tables and import the document
     """
-    common.import_inventory(config, document, tree)
+    common.import_inventory(config, document, programs)
     step = len(document['hosts'])
     engine = sa.create_engine(database_url)
     with engine.begin() as conn:

@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from tests.support import servers
+from tests.support import servers, wheels
+from tests.support.paths import PROGRAMS
 
 ROOT = pathlib.Path(__file__).parents[1]
 AGGREGATES = 20
@@ -136,44 +137,36 @@ def write_config(
 
 
 @contextlib.contextmanager
-def worktree(revision: str) -> Iterator[pathlib.Path]:
-    """Yield the folder of an earlier commit, checked out for the block."""
-    git = ['git', '-C', str(ROOT), 'worktree']
+def installed(revision: str | None) -> Iterator[pathlib.Path]:
+    """Yield the programs of a commit, in an environment of its own.
+
+    None is for those of this tree.
+    """
+    if revision is None:
+        yield PROGRAMS
+        return
     with tempfile.TemporaryDirectory() as folder:
-        place = pathlib.Path(folder) / 'base'
-        subprocess.run(
-            [*git, 'add', '--detach', str(place), revision],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        try:
-            yield place
-        finally:
-            subprocess.run(
-                [*git, 'remove', '--force', str(place)],
-                check=True, capture_output=True,
-            )  # fmt: skip
+        yield wheels.install_commit(revision, pathlib.Path(folder))
 
 
-def environment(
-    tree: pathlib.Path, *paths: pathlib.Path | str
-) -> dict[str, str]:
-    """Return the environment in which Python imports the code of a tree.
+def environment(*paths: pathlib.Path) -> dict[str, str]:
+    """Return environment variables with which Python imports no other tree.
 
     :param paths: further folders to import from
     """
-    path = os.pathsep.join(str(one) for one in (tree, *paths))
-    return {**os.environ, 'PYTHONPATH': path}
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, paths))}
 
 
 def manage(
-    config: pathlib.Path, *args: str, tree: pathlib.Path = ROOT
+    config: pathlib.Path, *args: str, programs: pathlib.Path = PROGRAMS
 ) -> subprocess.CompletedProcess[str]:
-    """Run scheduler-manage of a tree to its end."""
+    """Run scheduler-manage to its end.
+
+    :param programs: folder of the program
+    """
     done = subprocess.run(
-        [sys.executable, '-m', 'scheduler_service.cmd.manage',
-         '--config-file', str(config), *args],
-        check=False, capture_output=True, text=True,
-        cwd=tree, env=environment(tree),
+        [programs / 'scheduler-manage', '--config-file', config, *args],
+        check=False, capture_output=True, text=True, env=environment(),
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f'{" ".join(args)}: {done.stderr[-3000:]}')
@@ -183,36 +176,51 @@ def manage(
 def import_inventory(
     config: pathlib.Path,
     document: dict[str, Any],
-    tree: pathlib.Path = ROOT,
+    programs: pathlib.Path = PROGRAMS,
 ) -> None:
     """Create the tables of an empty database and import an inventory."""
     path = config.with_name('inventory.json')
     path.write_text(json.dumps(document))
-    manage(config, 'db', 'sync', tree=tree)
-    manage(config, 'inventory', 'import', str(path), tree=tree)
+    manage(config, 'db', 'sync', programs=programs)
+    manage(config, 'inventory', 'import', str(path), programs=programs)
+
+
+def process(
+    module: str, *args: str, ready: str
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """Run a Python module of this tree until the block ends."""
+    return _running([sys.executable, '-m', module, *args], ready)
+
+
+def daemon(
+    config: pathlib.Path,
+    programs: pathlib.Path = PROGRAMS,
+    paths: Sequence[pathlib.Path] = (),
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """Run a daemon until the block ends, once it is ready.
+
+    :param programs: folder of the program
+    :param paths: further folders to import from
+    """
+    command = [programs / 'scheduler-service', '--config-file', config]
+    return _running(command, 'Ready:', paths)
 
 
 @contextlib.contextmanager
-def process(
-    *args: str,
+def _running(
+    command: Sequence[str | pathlib.Path],
     ready: str,
-    tree: pathlib.Path = ROOT,
-    paths: tuple[pathlib.Path | str, ...] = (),
+    paths: Sequence[pathlib.Path] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a Python module until the block ends; wait for a line first.
-
-    :param ready: text of the line to wait for
-    :param tree: folder whose code is run
-    :param paths: further folders to import from
-    """
+    """Run a command until the block ends; wait for a line first."""
     with tempfile.TemporaryFile('w+') as log:
         running = subprocess.Popen(
-            [sys.executable, '-m', *args],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=tree,
-            env=environment(tree, *paths),
+            cwd=ROOT,
+            env=environment(*paths),
         )
         lines = []
         try:
@@ -233,24 +241,6 @@ def process(
                 running.kill()
             with contextlib.suppress(NameError, UnboundLocalError):
                 drain.wait(5)
-
-
-@contextlib.contextmanager
-def daemon(
-    config: pathlib.Path,
-    tree: pathlib.Path = ROOT,
-    paths: tuple[pathlib.Path | str, ...] = (),
-) -> Iterator[subprocess.Popen[str]]:
-    """Run a daemon until the block ends, once it is ready."""
-    with process(
-        'scheduler_service.cmd.service',
-        '--config-file',
-        str(config),
-        ready='Ready:',
-        tree=tree,
-        paths=paths,
-    ) as running:
-        yield running
 
 
 def memory_mb(pid: int) -> float:

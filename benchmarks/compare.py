@@ -13,18 +13,25 @@ import json
 import pathlib
 import statistics
 import subprocess
-import sys
+import tempfile
 from typing import Any
 
 from benchmarks import common
+from tests.support import wheels
+from tests.support.paths import PROGRAMS, ROOT
 
 
-def run(tree: pathlib.Path, name: str, more: list[str]) -> Any:
-    """Return the figures of a benchmark in a tree."""
+def run(
+    programs: pathlib.Path, tree: pathlib.Path, name: str, more: list[str]
+) -> Any:
+    """Return the figures of a benchmark in a tree.
+
+    :param programs: of the environment that the tree is installed in
+    """
     done = subprocess.run(
-        [sys.executable, '-m', f'benchmarks.{name}', '--json', *more],
+        [programs / 'python3', '-m', f'benchmarks.{name}', '--json', *more],
         cwd=tree, check=True, capture_output=True, text=True,
-        env=common.environment(tree),
+        env=common.environment(),
     )  # fmt: skip
     return json.loads(done.stdout[done.stdout.index('{') :])
 
@@ -48,10 +55,13 @@ def main() -> None:
     parser.add_argument('--turns', type=int, default=3)
     args, more = parser.parse_known_args()
     both: list[list[dict[str, float]]] = [[], []]
-    with common.worktree(args.base) as base:
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        base = wheels.install_commit(args.base, folder), folder / 'source'
+        trees = (PROGRAMS, ROOT), base
         for _ in range(args.turns):
-            for runs, tree in zip(both, (common.ROOT, base), strict=True):
-                runs.append(leaves(run(tree, args.benchmark, more)))
+            for runs, tree in zip(both, trees, strict=True):
+                runs.append(leaves(run(*tree, args.benchmark, more)))
     for place in both[0][0]:
         now, then = (
             statistics.median(one.get(place, 0.0) for one in runs)

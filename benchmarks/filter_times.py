@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import common
 from scheduler_service.columns import HostTable
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.model import Request, documents

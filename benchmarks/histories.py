@@ -48,20 +48,16 @@ def started(
     args: argparse.Namespace, base: str, bus: str
 ) -> Iterator[clouds.Cloud]:
     """Run daemons of this tree, or of an earlier commit, on the hosts."""
-    if args.base is None:
-        with clouds.cloud(base, bus, args.daemons) as cloud:
-            cloud.bring(histories.inventory())
-            yield cloud
-        return
+    url = new_database(base)
     with (
-        common.worktree(args.base) as tree,
+        common.installed(args.base) as programs,
         tempfile.TemporaryDirectory() as folder,
     ):
-        # An earlier commit cannot read the tables of a later one.
-        url = new_database(base)
         config = common.write_config(pathlib.Path(folder), url, bus)
-        common.import_inventory(config, histories.inventory(), tree)
-        with clouds.running(url, bus, args.daemons, tree=tree) as cloud:
+        common.import_inventory(config, histories.inventory(), programs)
+        with clouds.running(
+            url, bus, args.daemons, programs=programs
+        ) as cloud:
             yield cloud
 
 

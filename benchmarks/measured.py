@@ -21,6 +21,7 @@ from benchmarks import common
 from benchmarks.mixes import MixedRequest
 from benchmarks.rpc import CONTEXT, Caller
 from scheduler_service import errors
+from tests.support.paths import PROGRAMS
 
 BATCH = 64
 # Instances that stay placed between measurements, for each daemon; older
@@ -56,16 +57,33 @@ class DaemonSpec:
 
     :ivar name: of the daemon in the figures
     :ivar database: URL of its store, filled already
-    :ivar tree: folder whose code it runs
+    :ivar programs: folder of the program that is run
     :ivar paths: further folders that it imports from
     :ivar config: text to add to its configuration file
     """
 
     name: str
     database: str
-    tree: pathlib.Path = common.ROOT
+    programs: pathlib.Path = PROGRAMS
     paths: tuple[pathlib.Path, ...] = ()
     config: str = ''
+
+    @property
+    def topic(self) -> str:
+        """The topic that it has for itself."""
+        return f'scheduler_{self.name}'
+
+    @contextlib.contextmanager
+    def started(self, bus: str) -> Iterator[subprocess.Popen[str]]:
+        """Run such a daemon until the block ends, once it is ready."""
+        with tempfile.TemporaryDirectory() as folder:
+            config = common.write_config(
+                pathlib.Path(folder), self.database, bus, topic=self.topic
+            )
+            with config.open('a') as more:
+                more.write(self.config)
+            with common.daemon(config, self.programs, self.paths) as process:
+                yield process
 
 
 class MeasuredDaemon:
@@ -240,20 +258,10 @@ def running(
     spec: DaemonSpec, bus: str, requests: Sequence[MixedRequest]
 ) -> Iterator[MeasuredDaemon]:
     """Run a daemon until the block ends, once it has answered a request."""
-    topic = f'scheduler_{spec.name}'
-    with tempfile.TemporaryDirectory() as folder:
-        config = common.write_config(
-            pathlib.Path(folder), spec.database, bus, topic=topic
-        )
-        with config.open('a') as more:
-            more.write(spec.config)
-        caller = Caller(bus, topic)
-        start = time.perf_counter()
-        with (
-            contextlib.closing(caller),
-            common.daemon(config, spec.tree, spec.paths) as process,
-        ):
-            made = MeasuredDaemon(spec.name, process, caller, requests)
-            caller.claimed()
-            made.first_answer_s = time.perf_counter() - start
-            yield made
+    caller = Caller(bus, spec.topic)
+    start = time.perf_counter()
+    with contextlib.closing(caller), spec.started(bus) as process:
+        made = MeasuredDaemon(spec.name, process, caller, requests)
+        caller.claimed()
+        made.first_answer_s = time.perf_counter() - start
+        yield made

@@ -5,12 +5,12 @@ and PostgreSQL, a daemon, and a stock server that does no work; the empty
 call of that server is what the bus alone costs. The requests are those of
 ``benchmarks.mixes``, or of the openb trace (``--requests openb``).
 
-``--base REV`` runs the daemon of an earlier commit beside this one's and
-prints ratios; ``--plugins`` does so with a daemon that has the plug-ins of
-the contributor's guide enabled, and ``--option GROUP.NAME=VALUE`` with one
-that has another option. All of them are up at once, each on its own database
-and topic, and are called in turns. Every answer is checked: a request may be
-refused only where no host can satisfy it.
+``--base REV`` runs the daemon of an earlier commit, as it is installed, beside
+this one's and prints ratios; ``--plugins`` does so with a daemon that has the
+plug-ins of the contributor's guide enabled, and ``--option GROUP.NAME=VALUE``
+with one that has another option. All of them are up at once, each on its own
+database and topic, and are called in turns. Every answer is checked: a
+request may be refused only where no host can satisfy it.
 
 ``--latency-ms N`` measures something else: claims and releases of many callers
 where a round trip to the database takes so long, by one daemon and by two.
@@ -36,6 +36,7 @@ from benchmarks import (
 from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 from benchmarks.mix_sections import Effort, Measurement
 from tests.support import servers
+from tests.support.paths import PROGRAMS
 
 SECTIONS = ('batch', 'callers', 'lifecycle', 'single', 'memory')
 # The rate for one request over and over is taken at this size.
@@ -69,6 +70,7 @@ class Cloud:
         self.args = args
         self.stack = stack
         self.mix, self.document = prepare(args, args.hosts)
+        self.base = stack.enter_context(common.installed(args.base))
         _, self.server_url = stack.enter_context(servers.postgresql())
         _, self.bus = stack.enter_context(servers.rabbitmq())
         self.folder = pathlib.Path(
@@ -78,6 +80,34 @@ class Cloud:
             common.process('benchmarks.noop_server', self.bus, ready='Ready:')
         )
 
+    def specs(self) -> list[DaemonSpec]:
+        """Return what to start, each on a database that its tree filled."""
+        args = self.args
+        filled = self._filled(args.hosts, self.document)
+        specs = [DaemonSpec('this', filled)]
+        if args.plugins:
+            more = documented_plugins.enable(
+                self.folder, loop=args.plugins == 'loop'
+            )
+            specs.append(
+                DaemonSpec(
+                    'plugins',
+                    self._copied(filled),
+                    paths=(self.folder,),
+                    config=more,
+                )
+            )
+        if args.option:
+            place, _, value = args.option.partition('=')
+            group, _, name = place.rpartition('.')
+            more = f'[{group}]\n{name} = {value}\n'
+            specs.append(
+                DaemonSpec('option', self._copied(filled), config=more)
+            )
+        if args.base:
+            specs.append(self._of_base('base', args.hosts, self.document))
+        return specs
+
     def start(self) -> tuple[list[MeasuredDaemon], MeasuredDaemon]:
         """Start all daemons; return those to measure, and the reference.
 
@@ -85,53 +115,21 @@ class Cloud:
         number of hosts that rates are compared at.
         """
         args = self.args
-        base_tree = self._base_tree()
-        # An earlier commit cannot read the tables of a later one.
-        tree = base_tree or common.ROOT
-        filled = self._filled(args.hosts, self.document, tree)
-        daemons = [self._run(DaemonSpec('this', self._copied(filled)))]
-        if args.plugins:
-            more = documented_plugins.enable(
-                self.folder, loop=args.plugins == 'loop'
-            )
-            daemons.append(
-                self._run(
-                    DaemonSpec(
-                        'plugins',
-                        self._copied(filled),
-                        paths=(self.folder,),
-                        config=more,
-                    )
-                )
-            )
-        if args.option:
-            place, _, value = args.option.partition('=')
-            group, _, name = place.rpartition('.')
-            more = f'[{group}]\n{name} = {value}\n'
-            daemons.append(
-                self._run(
-                    DaemonSpec('option', self._copied(filled), config=more)
-                )
-            )
-        if base_tree is None:
+        daemons = [self._run(spec) for spec in self.specs()]
+        if not args.base:
             return daemons, daemons[0]
-        daemons.append(self._run(DaemonSpec('base', filled, base_tree)))
         if args.hosts == REFERENCE_HOSTS:
             return daemons, daemons[-1]
-        return daemons, self._reference(base_tree)
+        _, document = prepare(args, REFERENCE_HOSTS)
+        name = f'base_at_{REFERENCE_HOSTS}_hosts'
+        reference = self._of_base(name, REFERENCE_HOSTS, document)
+        return daemons, self._run(reference)
 
     def far_away(self) -> dict[str, Any]:
         """Return the figures of daemons whose database is far away."""
         args = self.args
-        base_tree = self._base_tree()
-        filled = self._filled(
-            args.hosts, self.document, base_tree or common.ROOT
-        )
-        specs = [DaemonSpec('this', self._copied(filled))]
-        if base_tree is not None:
-            specs.append(DaemonSpec('base', filled, base_tree))
         return slow_database.measure(
-            specs,
+            self.specs(),
             self.bus,
             self.mix.requests,
             args.latency_ms,
@@ -139,33 +137,28 @@ class Cloud:
             args.seconds,
         )
 
-    def _base_tree(self) -> pathlib.Path | None:
-        """Check out the earlier commit, if there is one."""
-        if not self.args.base:
-            return None
-        return self.stack.enter_context(common.worktree(self.args.base))
-
-    def _reference(self, tree: pathlib.Path) -> MeasuredDaemon:
-        _, document = prepare(self.args, REFERENCE_HOSTS)
-        filled = self._filled(REFERENCE_HOSTS, document, tree)
-        name = f'base_at_{REFERENCE_HOSTS}_hosts'
-        return self._run(DaemonSpec(name, filled, tree))
+    def _of_base(
+        self, name: str, hosts: int, document: dict[str, Any]
+    ) -> DaemonSpec:
+        """Return a daemon of the earlier commit, with so many hosts."""
+        filled = self._filled(hosts, document, self.base)
+        return DaemonSpec(name, filled, self.base)
 
     def _filled(
-        self, hosts: int, document: dict[str, Any], tree: pathlib.Path
+        self,
+        hosts: int,
+        document: dict[str, Any],
+        programs: pathlib.Path = PROGRAMS,
     ) -> str:
         """Return the URL of a database with so many hosts."""
         url = common.create_database(self.server_url)
         config = common.write_config(self.folder, url, self.bus)
-        bulk_load.load(config, url, hosts, document, tree)
+        bulk_load.load(config, url, hosts, document, programs)
         return url
 
     def _copied(self, filled: str) -> str:
-        """Return the URL of a copy, with the tables of this commit."""
-        url = common.create_database(self.server_url, template=filled)
-        config = common.write_config(self.folder, url, self.bus)
-        common.manage(config, 'db', 'sync')
-        return url
+        """Return the URL of a copy of a database."""
+        return common.create_database(self.server_url, template=filled)
 
     def _run(self, spec: DaemonSpec) -> MeasuredDaemon:
         return self.stack.enter_context(

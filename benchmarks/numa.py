@@ -18,11 +18,11 @@ import time
 from typing import Any
 
 from benchmarks import common, passes
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 from scheduler_service.cmd.process import tune_gc
 from scheduler_service.columns import Overlay
 from scheduler_service.engine import selection
-from scheduler_service.filters.support import numa_cells
+from scheduler_service.filters import numa
 from scheduler_service.model import Request, documents
 from scheduler_service.pipeline import Assignment, HostPipeline
 
@@ -103,14 +103,14 @@ def stretches(
     while not outcome:
         cpu, clock = time.thread_time(), time.perf_counter()
         overlay = Overlay(table)
-        turn = turns.Turn(selection.TURN_S, lambda: True)
+        turn = time_slice.TimeSlice(selection.TURN_S, lambda: True)
         try:
-            with turns.begin(turn):
+            with time_slice.begin(turn):
                 pipeline.select(
                     overlay, asked, random.Random(1), placed=placed
                 )
             outcome = 'placed'
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             pass
         except errors.SchedulerError as error:
             outcome = error.name
@@ -130,7 +130,7 @@ def measure(hosts: int, requests: int, instances: int, seed: int) -> Any:
             'NUMATopologyFilter',
         ]
     )
-    numa_cells.forget_topologies()
+    numa.forget_topologies()
     # As the daemon does it: a collection would be the longest stretch.
     tune_gc()
     every: Stretches = []

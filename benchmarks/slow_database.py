@@ -8,15 +8,14 @@ turns, so that their rates may be compared.
 from __future__ import annotations
 
 import contextlib
-import pathlib
+import dataclasses
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import common, slow_line
+from benchmarks import slow_line
 from benchmarks.measured import DaemonSpec, MeasuredDaemon, running
 
 DAEMONS = (1, 2)
@@ -42,26 +41,15 @@ def measure(
                 url = stack.enter_context(
                     slow_line.through(spec.database, milliseconds)
                 )
-                slow = DaemonSpec(spec.name, url, spec.tree)
+                slow = dataclasses.replace(spec, database=url)
                 daemon = stack.enter_context(running(slow, bus, requests))
                 for _ in range(daemons - 1):
-                    _start_another(stack, slow, bus)
+                    stack.enter_context(slow.started(bus))
                 of_spec[f'{daemons} daemons'] = _rate(daemon, callers, seconds)
         one, two = (of_spec[f'{n} daemons']['decisions_a_second']
                     for n in DAEMONS)  # fmt: skip
         of_spec['two to one'] = round(two / one, 2)
     return figures
-
-
-def _start_another(
-    stack: contextlib.ExitStack, spec: DaemonSpec, bus: str
-) -> None:
-    """Run one more daemon on the topic of a daemon that is measured."""
-    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    config = common.write_config(
-        folder, spec.database, bus, topic=f'scheduler_{spec.name}'
-    )
-    stack.enter_context(common.daemon(config, spec.tree))
 
 
 def _rate(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+#: The scope of extra specs that are matched with aggregate metadata.
+AGGREGATE_SCOPE = 'aggregate_instance_extra_specs'
 _NUMBERS: dict[str, Callable[[float, float], bool]] = {
     # In extra specs = means greater or equal.
     '=': operator.ge,

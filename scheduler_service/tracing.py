@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scheduler_service import errors
+from scheduler_service import errors, time_slice
 
 # Where the W3C context is, in headers and in the context of a message.
 CARRIED = ('traceparent', 'tracestate')
@@ -57,6 +57,46 @@ class Trace:
         self._tracer.child(
             name, self._span, self._at(start), self._at(end), attributes
         )
+
+    @contextlib.contextmanager
+    def selection(
+        self,
+        turn: time_slice.TimeSlice,
+        queued_at: float,
+        attempts: int,
+        instances: int,
+    ) -> Iterator[None]:
+        """Add the stages of what happens inside: wait, filter and weigh.
+
+        :param queued_at: when the request began to wait
+        """
+        turn.filtered = time_slice.Filtered()
+        start = time.monotonic()
+        self.stage('wait', queued_at, start, attempts=attempts)
+        try:
+            yield
+        finally:
+            end = time.monotonic()
+            counts = turn.filtered.counts
+            hosts = counts[0][1] if counts else 0
+            passed = counts[-1][2] if counts else 0
+            filtered_at = turn.filtered.at
+            self.stage(
+                'filter',
+                start,
+                filtered_at or end,
+                hosts=hosts,
+                passed=passed,
+                filters=[f'{name}: {after}' for name, _, after in counts],
+            )
+            if filtered_at is not None:
+                self.stage(
+                    'weigh',
+                    filtered_at,
+                    end,
+                    hosts=passed,
+                    instances=instances,
+                )
 
     def headers(self) -> dict[str, str]:
         """Return the W3C context that others are to be given."""

@@ -53,13 +53,11 @@ ROOMS = {
     ),
     'policy': (
         'policies.py', 'rpc/authorization.py', 'rpc/context.py',
-        'engine/ownership.py', 'engine/request_context.py',
+        'engine/request_context.py',
     ),
     'masks': (
-        'filters/base.py', 'filters/host_state.py', 'filters/hosts/*.py',
-        'filters/support/*.py', 'pipeline/filtering.py',
+        'filters/*.py', 'filters/hosts/*.py', 'pipeline/filtering.py',
         'pipeline/mandatory_filters.py', 'pipeline/room_filter.py',
-        'pipeline/scope_filters.py',
     ),
 }  # fmt: skip
 # Tests of one mutant end after so many seconds, as measured without it.

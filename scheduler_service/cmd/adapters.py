@@ -8,8 +8,7 @@ options enable it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scheduler_service import conf as core
 from scheduler_service.compute import options as compute_options
@@ -17,54 +16,12 @@ from scheduler_service.extenders import options as extender_options
 from scheduler_service.kube import options as kube_options
 
 if TYPE_CHECKING:
+    from scheduler_service.adapter import Adapter
     from scheduler_service.engine.plan import Policy
     from scheduler_service.engine.scheduler import Scheduler
-    from scheduler_service.http.routes import Listener, Route
     from scheduler_service.store.connection import Store
 
 _OPTIONS = (compute_options, extender_options, kube_options)
-
-
-class Adapter(Protocol):
-    """What a daemon asks of each adapter."""
-
-    def is_filled(self) -> bool:
-        """Whether the store has what requests need; else follow at once.
-
-        :raises StoreUnavailable: the database does not answer
-        """
-        ...
-
-    def checks(self) -> dict[str, Callable[[], bool]]:
-        """Return what ``/readyz`` takes besides, by name."""
-        ...
-
-    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
-        """Return (transport, target, dispatcher) of each bus interface."""
-        ...
-
-    def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
-        """Return routes for [http], and those paths that need no token."""
-        ...
-
-    def listeners(self, conf: Any) -> list[Listener]:
-        """Return HTTP ports of its own."""
-        ...
-
-    def check(self, conf: Any) -> Callable[[], None]:
-        """Check changed options; return what takes them.
-
-        :raises ConfigurationError: one cannot be used
-        """
-        ...
-
-    def start(self) -> None:
-        """Start what follows other services, if that was not done yet."""
-        ...
-
-    def stop(self, timeout: float) -> None:
-        """Stop it; *timeout* in seconds."""
-        ...
 
 
 def new_config() -> Any:

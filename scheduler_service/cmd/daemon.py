@@ -176,7 +176,7 @@ class Daemon:
         checked = [adapter.check(conf) for adapter in self.adapters]
         policy = policies.Enforcer(conf)
         serve = self.http.check(conf)
-        decide = self.scheduler.reconfigurer.check(made)
+        decide = self.scheduler.check(made)
 
         def take() -> None:
             decide().result()

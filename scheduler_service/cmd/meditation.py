@@ -71,13 +71,13 @@ class Meditation:
         return str(report.run())
 
     def _add_engine(self, report: Any, daemon: Daemon) -> None:
-        insight = daemon.scheduler.insight
+        introspection = daemon.scheduler.introspection
         for title, look in (
             ('Daemon', lambda: _condition(daemon)),
-            ('Snapshot', insight.snapshot),
-            ('Queue', insight.queue),
-            ('Claims under way', insight.under_way),
-            ('Extenders', insight.extenders),
+            ('Snapshot', introspection.snapshot),
+            ('Queue', introspection.queue),
+            ('Claims under way', introspection.under_way),
+            ('Extenders', introspection.extenders),
         ):
             report.add_section(title, _safe(_listed(look)))
 

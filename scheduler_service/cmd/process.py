@@ -91,7 +91,7 @@ def _watchdog(daemon: Daemon) -> watchdog.Watchdog | None:
     limit = watchdog.limit_s()
     if limit is None:
         return None
-    found = watchdog.Watchdog(daemon.scheduler.insight, limit)
+    found = watchdog.Watchdog(daemon.scheduler.introspection, limit)
     found.start()
     return found
 

@@ -19,7 +19,7 @@ from scheduler_service.policies import Enforcer
 if TYPE_CHECKING:
     import ssl
 
-    from scheduler_service.cmd.adapters import Adapter
+    from scheduler_service.adapter import Adapter
     from scheduler_service.http.routes import Listener, Route, Router
     from scheduler_service.http.server import Server
 
@@ -133,7 +133,7 @@ class HttpServing:
             more, without_token = adapter.routes(conf)
             routes += more
             public += without_token
-            checks |= adapter.checks()
+            checks |= adapter.readiness()
         router = app.make(
             self._scheduler,
             routes,

@@ -11,7 +11,7 @@ import os
 import threading
 
 from scheduler_service.cmd.signals import notify
-from scheduler_service.engine.insight import Insight
+from scheduler_service.engine.introspection import Introspection
 
 LOG = logging.getLogger(__name__)
 # How often the engine is looked at, in seconds; more often where systemd
@@ -38,8 +38,8 @@ class Watchdog:
     :param limit: seconds after which systemd ends the process
     """
 
-    def __init__(self, insight: Insight, limit: float) -> None:
-        self._insight = insight
+    def __init__(self, introspection: Introspection, limit: float) -> None:
+        self._introspection = introspection
         self._limit = limit
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -58,7 +58,7 @@ class Watchdog:
         interval = min(_INTERVAL_S, self._limit / 4)
         said = False
         while True:
-            still = self._insight.stands_still_for()
+            still = self._introspection.stalled_for()
             if still < self._limit / 2:
                 notify('WATCHDOG=1')
                 said = False

@@ -1,4 +1,4 @@
-"""Hosts as columns: frozen NumPy tables, code books, deltas, the overlay."""
+"""Hosts as columns: a NumPy array per attribute, and a batch's overlay."""
 
 from scheduler_service.columns.build import build_table
 from scheduler_service.columns.dictionary import DictionaryColumn

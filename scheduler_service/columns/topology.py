@@ -5,11 +5,13 @@ A topology belongs to the thread that owns the table it is part of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+import enum
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model.limits import MAX_NUMBER
 
 # Arrays are dropped, the oldest first, beyond so many and so many bytes of
 # them and of their keys.
@@ -100,3 +102,33 @@ class Topology:
         """Drop kept arrays, as a benchmark of first requests needs it."""
         self._kept.clear()
         self._kept_bytes = 0
+
+
+class _EachTime(enum.Enum):
+    """The type of :data:`EACH_TIME`."""
+
+    EACH_TIME = 'each time'
+
+
+#: The default: the plug-in is asked for every request.
+EACH_TIME: Final = _EachTime.EACH_TIME
+Key = Hashable
+
+
+def least_number(
+    values: Iterable[str], default: float, cast: type[float] | type[int]
+) -> float:
+    """Return the least of some metadata values as a number.
+
+    One value that is no number makes the whole thing fall back to the
+    default, whatever the others say. A number too large to calculate with
+    counts as the largest one.
+    """
+    try:
+        numbers = [cast(value) for value in values]
+    except ValueError:
+        return default
+    # NaN alone differs from itself.
+    if not numbers or any(number != number for number in numbers):
+        return default
+    return max(min(*numbers, cast(MAX_NUMBER)), cast(-MAX_NUMBER))

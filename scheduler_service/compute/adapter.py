@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _CAUSE = 'mirror'
 
 
-class Adapter:
+class Adapter(base.Adapter):
     """Serves a compute service, follows its databases and its placement.
 
     :param conf: parsed options
@@ -200,10 +201,6 @@ class Adapter:
             lambda: self._scheduler.snapshot() is not None,
         )
         return [made]
-
-    def checks(self) -> dict[str, Callable[[], bool]]:
-        """Return no check: readiness takes nothing of the compute service."""
-        return {}
 
     def is_filled(self) -> bool:
         """Whether the store has hosts to decide on; else start following.

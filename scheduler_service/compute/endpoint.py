@@ -16,13 +16,13 @@ from scheduler_service import errors
 from scheduler_service.compute import reply, request, state
 from scheduler_service.compute.request import ComputeRequest
 from scheduler_service.compute.state import Change, Changes
-from scheduler_service.engine import claim_changes, events
+from scheduler_service.engine import claim_changes, host_state_writer
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
-from scheduler_service.pipeline.naming import has_node
+from scheduler_service.pipeline.mandatory_filters import has_node
 from scheduler_service.rpc.incoming import (
     REQUEST_MAX_BYTES,
     ArgumentParser,
@@ -279,7 +279,10 @@ class ComputeEndpoint:
         return self._tell('sync_instance_info', event, parsed.host_name)
 
     def _tell(
-        self, method: str, event: events.Event, host: str | None = None
+        self,
+        method: str,
+        event: host_state_writer.Event,
+        host: str | None = None,
     ) -> Pending:
         """Have an event written, and a mirror told of it."""
         self._changes.notify(Change(method, host))

@@ -202,7 +202,9 @@ def _normalised(weights: Sequence[float | None]) -> Any:
     low, high = min(given, default=0.0), max(given, default=0.0)
     if not high > low:
         return np.zeros(len(weights))
-    values = np.array([low if one is None else one for one in weights])
+    values = np.array(
+        [low if weight is None else weight for weight in weights]
+    )
     # Half of each, since the difference may be too large for a float.
     return (values / 2 - low / 2) / (high / 2 - low / 2)
 
@@ -288,7 +290,9 @@ def _serve(
     if len(args.hosts) > _MAX_HOSTS:
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
     wanted = read(args.spec, args.context)
-    hosts = [SentHost(one.host, one.hypervisor_hostname) for one in args.hosts]
+    hosts = [
+        SentHost(host.host, host.hypervisor_hostname) for host in args.hosts
+    ]
     try:
         names = orderer.order(wanted, hosts, args.weights)
     except errors.NoValidHost:

@@ -59,11 +59,11 @@ def selections(
         [
             make(each)
             for each in (
-                one.selected,
-                *(one.alternates if alternates else ()),
+                placement.selected,
+                *(placement.alternates if alternates else ()),
             )
         ]
-        for one in answer.placements
+        for placement in answer.placements
     ]
 
 
@@ -73,11 +73,11 @@ def plain(
     """Return host, node and limits of each instance, no Selection."""
     return [
         {
-            'host': one.selected.host,
-            'nodename': one.selected.node,
-            'limits': _plain_limits(one.selected, networks),
+            'host': placement.selected.host,
+            'nodename': placement.selected.node,
+            'limits': _plain_limits(placement.selected, networks),
         }
-        for one in answer.placements
+        for placement in answer.placements
     ]
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.compute import wire
-from scheduler_service.engine import events
+from scheduler_service.engine import host_state_writer
 from scheduler_service.engine.health import Health
 from scheduler_service.model import Aggregate, Instance, documents
 from scheduler_service.model.inventory import dashed
@@ -22,48 +22,50 @@ LOG = logging.getLogger(__name__)
 _MAX_ENTRIES = 10_000
 
 
-def aggregates(found: Any) -> events.UpdateAggregates:
+def aggregates(found: Any) -> host_state_writer.UpdateAggregates:
     """Return that aggregates are as given: one, a list, or a list object.
 
     :raises InvalidRequest: one cannot be read
     """
     plain = _listed(found, 'aggregates')
     parsed = [documents.arguments(one, wire.Aggregate) for one in plain]
-    return events.UpdateAggregates(
+    return host_state_writer.UpdateAggregates(
         aggregates=[_aggregate(one) for one in parsed]
     )
 
 
-def no_aggregate(found: Any) -> events.DeleteAggregate:
+def no_aggregate(found: Any) -> host_state_writer.DeleteAggregate:
     """Return that an aggregate is gone.
 
     :raises InvalidRequest: it cannot be read
     """
     plain = wire.named(found, 'Aggregate', 'aggregate')
     gone = documents.arguments(plain, wire.Aggregate)
-    return events.DeleteAggregate(id=_aggregate(gone).id)
+    return host_state_writer.DeleteAggregate(id=_aggregate(gone).id)
 
 
-def instances(host: str, found: Any) -> events.UpdateInstances:
+def instances(host: str, found: Any) -> host_state_writer.UpdateInstances:
     """Return that a host has instances, maybe beside others.
 
     :raises InvalidRequest: one cannot be read
     """
     plain = _listed(found, 'instance_info')
     parsed = [documents.arguments(one, wire.Instance) for one in plain]
-    return events.UpdateInstances(
+    return host_state_writer.UpdateInstances(
         instances=[_instance(host, one) for one in parsed]
     )
 
 
-def no_instance(host: str, uuid: str) -> events.DeleteInstances:
+def no_instance(host: str, uuid: str) -> host_state_writer.DeleteInstances:
     """Return that a host does not have an instance any more."""
-    return events.DeleteInstances(host=host, uuids=[dashed(uuid)])
+    return host_state_writer.DeleteInstances(host=host, uuids=[dashed(uuid)])
 
 
-def all_instances(host: str, uuids: list[str]) -> events.SyncInstances:
+def all_instances(
+    host: str, uuids: list[str]
+) -> host_state_writer.SyncInstances:
     """Return that a host has these instances and no others."""
-    return events.SyncInstances(
+    return host_state_writer.SyncInstances(
         host=host, uuids=[dashed(uuid) for uuid in uuids]
     )
 

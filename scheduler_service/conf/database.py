@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
-from scheduler_service.store.timeouts import Timeouts
+if TYPE_CHECKING:
+    from scheduler_service.store.sessions import Timeouts
 
 GROUP = 'database'
 
@@ -80,6 +81,9 @@ def register_opts(conf: Any) -> None:
 
 def timeouts(conf: Any) -> Timeouts:
     """Return how long the database may take."""
+    # Commands that use no database need not import SQLAlchemy.
+    from scheduler_service.store.sessions import Timeouts
+
     group = conf.database
     return Timeouts(
         connect=group.connect_timeout,

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import Overlay
-from scheduler_service.engine import stages
 from scheduler_service.engine.claiming import ClaimSender, ScheduledJob
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
@@ -73,7 +72,7 @@ class SchedulingBatch:
         self._claimed = False
         self._again: list[HostJob] = []
         self.unfinished: list[HostJob] = []
-        self._turn: turns.Turn | None = None
+        self._turn: time_slice.TimeSlice | None = None
         self._refused: list[tuple[HostJob, errors.SchedulerError]] = []
         self.lost = False
 
@@ -186,7 +185,7 @@ class SchedulingBatch:
                 self._refused.append((job, errors.without_traceback(error)))
         except errors.SchedulerError as error:
             self._replies.refuse(job, error)
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             self.unfinished.append(job)
         return None
 
@@ -210,9 +209,9 @@ class SchedulingBatch:
         """Reply to jobs that are claimed, and let the snapshot keep them."""
         scheduled, pending, sent_at = portion
         if pending is not None:
-            stages.of_claim(scheduled, sent_at)
+            _trace_claim(scheduled, sent_at)
         # Replies first: the snapshot is brought up to date as they travel.
-        with self._replies.claimer.together():
+        with self._replies.claimer.hold():
             for one in scheduled:
                 self._replies.finish(one)
         for one in scheduled:
@@ -276,3 +275,17 @@ class SchedulingBatch:
         else:
             for job, error in doubtful:
                 self._replies.refuse(job, error)
+
+
+def _trace_claim(scheduled: Sequence[ScheduledJob], sent_at: float) -> None:
+    """Add a claim that was made for some jobs together to their traces."""
+    for one in scheduled:
+        trace = one.job.message.trace
+        if trace is not None:
+            trace.stage(
+                'claim',
+                sent_at,
+                time.monotonic(),
+                requests=len(scheduled),
+                instances=len(one.result.assignments),
+            )

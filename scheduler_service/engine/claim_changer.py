@@ -18,7 +18,7 @@ from scheduler_service.engine.outcomes import Outcomes, Recalled
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 
 if TYPE_CHECKING:
-    from scheduler_service.store.claims.pg_release import PendingRelease
+    from scheduler_service.store.claims.pg_claims import PendingRelease
 
 
 class ClaimChanger:
@@ -45,7 +45,7 @@ class ClaimChanger:
         some, expected = claim_changes.releases_at_once(fresh)
         if not some:
             return
-        from scheduler_service.store.claims.pg_release import PendingRelease
+        from scheduler_service.store.claims.pg_claims import PendingRelease
 
         items = [
             (job.key, uuid)

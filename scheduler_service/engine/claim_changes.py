@@ -13,9 +13,9 @@ from scheduler_service import errors
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.jobs import ClaimsJob
 from scheduler_service.model import ServerGroup
-from scheduler_service.store.claims import lifecycle, unused
+from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.claims.lifecycle import OwnerCheck
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Writer
 from scheduler_service.store.writing import server_groups
 
@@ -77,7 +77,7 @@ def supersede(
     key = message.key()
 
     def work(writer: Writer) -> list[str]:
-        return unused.supersede(writer, instances, key)
+        return released_claims.supersede(writer, instances, key)
 
     return _again(work, instances, message)
 
@@ -106,7 +106,7 @@ def undo(
     key = str(message.key(entry))
 
     def work(writer: Writer) -> list[str]:
-        return unused.undo(writer, instances, key)
+        return released_claims.undo(writer, instances, key)
 
     return _again(work, instances, message)
 
@@ -191,10 +191,10 @@ def _drop_moves(writer: Writer, jobs: Sequence[ClaimsJob]) -> list[Any]:
     return results(jobs, dropped)
 
 
-def asked(jobs: Sequence[ClaimsJob]) -> dict[str, Asked]:
+def asked(jobs: Sequence[ClaimsJob]) -> dict[str, ReleaseRequest]:
     """Return who asked for the change of each instance, and when."""
     return {
-        uuid: Asked(job.message.sent_at, job.project_id)
+        uuid: ReleaseRequest(job.message.sent_at, job.project_id)
         for job in jobs
         for uuid in job.instances
     }

@@ -60,8 +60,10 @@ class ScheduledJob(msgspec.Struct, eq=False):
         """All placements of the request, in the order of its instances."""
         assignments = self.result.assignments
         if not self.before:
-            return [one.placement for one in assignments]
-        by_uuid = {one.uuid: one.placement for one in assignments}
+            return [assignment.placement for assignment in assignments]
+        by_uuid = {
+            assignment.uuid: assignment.placement for assignment in assignments
+        }
         by_uuid.update(self.before)
         return [by_uuid[uuid] for uuid in self.job.request.instance_uuids]
 

@@ -101,11 +101,11 @@ class DaemonRegister:
         """Warn of daemons that are configured differently, once of each."""
         own = self._entry
         differing = frozenset(
-            str(one['name'])
-            for one in others
-            if one['id'] != own.id
-            and one['fingerprint'] != own.fingerprint
-            and float(str(one['silent_for'])) < daemons.SILENT_S
+            str(other['name'])
+            for other in others
+            if other['id'] != own.id
+            and other['fingerprint'] != own.fingerprint
+            and float(str(other['silent_for'])) < daemons.SILENT_S
         )
         for name in sorted(differing - self._warned_of):
             LOG.warning(

@@ -1,9 +1,10 @@
-"""Stores decisions with their reasons, in bulk and off the request path.
+"""Stores decisions with their reasons, and writes a line of the log for each.
 
-Owns the queue of decisions and the thread that writes them. The engine's
-thread and the extenders' threads add to the queue, which is a deque and needs
-no lock. The same thread prunes old decisions, old entries of the change feed,
-old outcomes of requests and old entries of the quarantine.
+Owns both queues, and the thread that empties them off the request path.
+Whichever thread decides or sets a result adds to a queue, which is a deque and
+needs no lock. A message with many requests gets one line. The same thread
+prunes old decisions, old entries of the change feed, old outcomes of requests
+and old entries of the quarantine.
 """
 
 from __future__ import annotations
@@ -12,10 +13,25 @@ import collections
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from functools import partial
+from typing import Any
+
+import msgspec
+from oslo_context import context
 
 from scheduler_service import errors
+from scheduler_service.engine.delivered_message import DeliveredMessage
+from scheduler_service.engine.futures import BatchItem, RequestReturned
+from scheduler_service.engine.jobs import HostJob, Job, ZoneJob
+from scheduler_service.model import (
+    HostsAnswer,
+    PoolAnswer,
+    Request,
+    ZoneRequest,
+)
 from scheduler_service.store import clock
 from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import Store, Writer
@@ -25,7 +41,7 @@ from scheduler_service.store.records.decisions import Decision
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.2
-# Decisions that wait while the database is unreachable.
+# Decisions, and lines, that wait. Beyond it the oldest are dropped.
 _MAX_WAITING = 20_000
 _PER_TRANSACTION = 500
 # Old decisions are pruned after at most so many new ones.
@@ -34,17 +50,38 @@ _PRUNE_STEP = 1_000
 _PRUNE_CHANGES_EVERY_S = 60.0
 # A daemon that was away for longer than this reloads its snapshot.
 _CHANGES_KEPT_S = 3600.0
+_HOSTS_NAMED = 5
+_CONTEXT = ('user_id', 'project_id', 'domain_id', 'global_request_id')
+# So much of a text of a caller's is written.
+_MAX_LENGTH = 255
+
+
+class _Line(msgspec.Struct):
+    """What the line of a decision says besides its outcome.
+
+    :ivar kind: the method
+    :ivar is_trial: whether nothing is claimed or stored
+    :ivar queued_at: monotonic time
+    """
+
+    kind: str
+    request_id: str | None
+    project_id: str | None
+    message: DeliveredMessage
+    is_trial: bool = False
+    queued_at: float = msgspec.field(default_factory=time.monotonic)
 
 
 class DecisionRecorder:
-    """A thread that stores decisions.
+    """A thread that stores decisions and writes their lines.
 
-    Decisions wait while the database is unreachable. Where more than 20,000
-    wait, the oldest are dropped.
+    Decisions wait while the database is unreachable; lines are late then,
+    with the times of the decisions.
 
     :ivar keep: how many decisions the store keeps; 0: store none
     :ivar outcome_retention: seconds for which outcomes are kept
     :ivar max_age: seconds for which decisions are kept; 0: for ever
+    :ivar logs: whether there are lines
     """
 
     def __init__(
@@ -53,15 +90,19 @@ class DecisionRecorder:
         keep: int,
         outcome_retention: float = 86_400.0,
         max_age: float = 0.0,
+        logs: bool = True,
     ) -> None:
         self._store = store
         self.outcome_retention = outcome_retention
         self.keep = keep
         self.max_age = max_age
+        self.logs = logs
         self._stored_since_pruning = 0
         self._waiting: collections.deque[Decision] = collections.deque(
             maxlen=_MAX_WAITING
         )
+        self._lines: collections.deque[tuple[_Line, Future[Any], float]]
+        self._lines = collections.deque(maxlen=_MAX_WAITING)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='decision-recorder', daemon=True
@@ -76,39 +117,75 @@ class DecisionRecorder:
         if self.keep:
             self._waiting.append(decision)
 
+    def follow(self, job: Job) -> None:
+        """Write a line when a job of its own has its result."""
+        if isinstance(job, HostJob):
+            request: Request | ZoneRequest = job.request
+            kind, is_trial = 'select_destinations', not job.claim
+        elif isinstance(job, ZoneJob):
+            request = job.zone
+            kind, is_trial = 'schedule_zone', not job.keep
+        else:
+            return
+        assert isinstance(job.future, Future)
+        self._follow(
+            job.future,
+            kind,
+            request.request_id,
+            request.project_id,
+            job.message,
+            is_trial,
+        )
+
+    def follow_many(
+        self,
+        future: Future[list[BatchItem]],
+        message: DeliveredMessage,
+        project_id: str | None,
+    ) -> None:
+        """Write a line when all requests of a message have their results.
+
+        :param project_id: of the caller
+        """
+        self._follow(
+            future, 'schedule_many', message.sent_id(), project_id, message
+        )
+
+    def _follow(self, future: Future[Any], *line: Any) -> None:
+        if self.logs and LOG.isEnabledFor(logging.INFO):
+            # The callback does not know the job: a reference cycle.
+            future.add_done_callback(partial(self._decided, _Line(*line)))
+
+    def _decided(self, line: _Line, future: Future[Any]) -> None:
+        self._lines.append((line, future, time.monotonic()))
+
     def stop(self, timeout: float) -> None:
-        """Store what waits and end the thread.
+        """Store and write what waits, and end the thread.
 
         :param timeout: seconds to wait for it
         """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
+        self._write_lines()
 
     def flush(self) -> None:
-        """Store what waits, in the caller's thread.
+        """Write and store what waits, in the caller's thread.
 
         :raises StoreUnavailable: the database does not answer; what is not
             stored yet goes on waiting
         """
+        self._write_lines()
         while self._waiting:
             count = min(_PER_TRANSACTION, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
+            self._stored_since_pruning += count
             try:
-                self._store.write(self._storing(batch))
+                self._store.write(partial(decisions.record, decisions=batch))
             except errors.StoreUnavailable:
                 self._waiting.extendleft(reversed(batch))
                 raise
             self._prune_decisions()
-
-    def _storing(self, batch: list[Decision]) -> Callable[[Writer], None]:
-        """Return the work that stores decisions."""
-        self._stored_since_pruning += len(batch)
-
-        def work(writer: Writer) -> None:
-            decisions.record(writer, batch)
-
-        return work
 
     def _prune_decisions(self) -> None:
         """Delete what is beyond the number and the age that are kept.
@@ -128,10 +205,9 @@ class DecisionRecorder:
     def _repeat(self, delete: Callable[..., int]) -> None:
         """Call *delete* in transactions until it finds nothing to delete."""
         while not self._stopping.is_set():
-            if not self._store.write(
-                lambda writer: delete(writer, most=_PRUNE_STEP)
-            ):
+            if not self._store.write(partial(delete, most=_PRUNE_STEP)):
                 return
+            self._write_lines()
 
     def _run(self) -> None:
         pruned_at = time.monotonic()
@@ -161,3 +237,93 @@ class DecisionRecorder:
             LOG.debug('Decisions wait until the database is reachable')
         except Exception:
             LOG.exception('Decisions could not be stored')
+
+    def _write_lines(self) -> None:
+        while self._lines:
+            line, future, decided_at = self._lines.popleft()
+            try:
+                _write(line, future, decided_at)
+            except Exception:
+                LOG.exception('The line of a decision could not be written')
+
+
+def _write(line: _Line, future: Future[Any], decided_at: float) -> None:
+    if future.cancelled():
+        return
+    fault = future.exception()
+    if isinstance(fault, RequestReturned):
+        # Another daemon decides.
+        return
+    outcome = _outcome(fault, None if fault else future.result())
+    trial = ', nothing claimed' if line.is_trial else ''
+    record = LOG.makeRecord(
+        LOG.name,
+        logging.INFO,
+        __file__,
+        0,
+        '%s: %s%s; %.1f ms, request %s, project %s',
+        (
+            line.kind,
+            outcome,
+            trial,
+            (decided_at - line.queued_at) * 1000,
+            _printable(line.request_id) or '-',
+            _printable(line.project_id) or '-',
+        ),
+        None,
+        extra={'context': _context(line)},
+    )
+    # The line was late, the decision was not.
+    record.created -= time.monotonic() - decided_at
+    record.msecs = record.created % 1 * 1000
+    LOG.handle(record)
+
+
+def _outcome(fault: BaseException | None, result: Any) -> str:
+    """Return the outcome in a few words, with the hosts or the pool."""
+    if fault is not None:
+        return errors.as_scheduler_error(fault).name
+    if isinstance(result, HostsAnswer):
+        hosts = [place.selected.host for place in result.placements]
+        return f'chosen {_named(hosts)}'
+    if isinstance(result, PoolAnswer):
+        return f'chosen pool {result.pool_name or result.pool_id}'
+    faults = [item.exception() for item in result]
+    counts = Counter(
+        'chosen' if fault is None else errors.as_scheduler_error(fault).name
+        for fault in faults
+    )
+    listed = ', '.join(f'{n} {word}' for word, n in counts.most_common())
+    return f'{len(result)} requests' + (f', {listed}' if listed else '')
+
+
+def _named(hosts: Iterable[str]) -> str:
+    """Return the names of hosts, each with its instances; the first few."""
+    counts = Counter(hosts)
+    named = [
+        host if count == 1 else f'{host} x {count}'
+        for host, count in list(counts.items())[:_HOSTS_NAMED]
+    ]
+    more = len(counts) - len(named)
+    if more:
+        named.append(f'{more} more')
+    return f'host{"s" if len(counts) > 1 else ""} {", ".join(named)}'
+
+
+def _context(line: _Line) -> context.RequestContext:
+    """Return the caller's context, for what formats the line."""
+    sent = line.message.context
+    values = {name: _printable(sent.get(name)) for name in _CONTEXT}
+    values['project_id'] = values['project_id'] or _printable(line.project_id)
+    return context.RequestContext(
+        **values,
+        request_id=line.message.sent_id() or _printable(line.request_id),
+        overwrite=False,
+    )
+
+
+def _printable(text: Any) -> str | None:
+    """Return a caller's text, which must not look like a line of ours."""
+    if not text or not isinstance(text, str):
+        return None
+    return (text if text.isprintable() else ascii(text))[:_MAX_LENGTH]

@@ -45,11 +45,11 @@ class DeliveredMessage(msgspec.Struct, frozen=True):
         :param name: or ``global_request_id``
         :return: None where there is none that can be kept
         """
-        found = self.context.get(name)
-        if not found or not isinstance(found, str):
+        sent = self.context.get(name)
+        if not sent or not isinstance(sent, str):
             return None
-        fits = len(found) <= NAME_LENGTH and found.isprintable()
-        return found if fits else None
+        fits = len(sent) <= NAME_LENGTH and sent.isprintable()
+        return sent if fits else None
 
     def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
         """Return the caller's ids that are kept beside an id of a request."""

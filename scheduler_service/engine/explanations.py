@@ -58,11 +58,11 @@ class Explainer:
 
     def _topology_for(self, table: HostTable) -> Topology:
         """Return the topology of copies, which memoizes for this thread."""
-        known = self._topologies
-        if known is None or known[0] is not table.topology:
+        pair = self._topologies
+        if pair is None or pair[0] is not table.topology:
             copied = Topology(table.topology.aggregates)
-            known = self._topologies = table.topology, copied
-        return known[1]
+            pair = self._topologies = table.topology, copied
+        return pair[1]
 
     def _explain(
         self, pipeline: HostPipeline, job: ExplainJob, table: HostTable
@@ -93,5 +93,5 @@ class Explainer:
         return {
             **report,
             **result.explanation(),
-            'placements': [one.placement for one in result.assignments],
+            'placements': [made.placement for made in result.assignments],
         }

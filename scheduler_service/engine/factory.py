@@ -11,8 +11,7 @@ from scheduler_service import conf as options
 from scheduler_service import plugins
 from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
-from scheduler_service.engine.options import EngineOptions
-from scheduler_service.engine.plan import Plan, Policy
+from scheduler_service.engine.plan import EngineOptions, Plan, Policy
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline

@@ -108,11 +108,13 @@ class Health:
 
     def time(self, stage: str, seconds: float) -> None:
         """Add to the distribution of how long a stage of a request takes."""
-        self._observe('stage', stage, seconds, BUCKETS)
+        with self._lock:
+            self._add('stage', stage, seconds, BUCKETS)
 
     def size(self, what: str, value: int) -> None:
         """Add to the distribution of how large something is."""
-        self._observe('size', what, float(value), SIZES)
+        with self._lock:
+            self._add('size', what, float(value), SIZES)
 
     def served(self, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request, and add to how long these take."""
@@ -120,20 +122,14 @@ class Health:
             self._counts['http_requests', f'{route} {status}'] += 1
             self._add('http', route, seconds, BUCKETS)
 
-    def _observe(
-        self, kind: str, label: str, value: float, bounds: tuple[float, ...]
-    ) -> None:
-        with self._lock:
-            self._add(kind, label, value, bounds)
-
     def _add(
         self, kind: str, label: str, value: float, bounds: tuple[float, ...]
     ) -> None:
-        known = self._distributions.get((kind, label))
-        if known is None:
-            known = Distribution(bounds)
-            self._distributions[kind, label] = known
-        known.add(value)
+        distribution = self._distributions.get((kind, label))
+        if distribution is None:
+            distribution = Distribution(bounds)
+            self._distributions[kind, label] = distribution
+        distribution.add(value)
 
     def counters(self) -> dict[str, Any]:
         """Return counts by name; those with labels as a dict of them."""
@@ -152,8 +148,8 @@ class Health:
         """Return (bounds, counts, total) by (kind, label)."""
         with self._lock:
             return {
-                key: (known.bounds, list(known.counts), known.total)
-                for key, known in self._distributions.items()
+                key: (values.bounds, list(values.counts), values.total)
+                for key, values in self._distributions.items()
             }
 
     def degrade(
@@ -171,15 +167,15 @@ class Health:
         :param level: logging level
         """
         with self._lock:
-            known = self._causes.get(cause)
-            if known is None and cause in self._ended:
+            degradation = self._causes.get(cause)
+            if degradation is None and cause in self._ended:
                 # It came back before its end was logged: nothing ended.
-                known, _ = self._ended.pop(cause)
-            if known is None:
-                known = _Degradation(text, '', self._clock(), level)
-            known.text = text
-            known.recovered = recovered or f'Recovered: {cause},'
-            self._causes[cause] = known
+                degradation, _ = self._ended.pop(cause)
+            if degradation is None:
+                degradation = _Degradation(text, '', self._clock(), level)
+            degradation.text = text
+            degradation.recovered = recovered or f'Recovered: {cause},'
+            self._causes[cause] = degradation
 
     def recover(self, cause: str, details: str = '') -> None:
         """Record that something is not wrong any more.
@@ -189,14 +185,14 @@ class Health:
         if cause not in self._causes:
             return
         with self._lock:
-            known = self._causes.pop(cause, None)
-            if known is None or known.logged_at is None:
+            degradation = self._causes.pop(cause, None)
+            if degradation is None or degradation.logged_at is None:
                 return
-            lasted = self._clock() - known.since
-            line = f'{known.recovered} after {lasted:.0f} s'
+            lasted = self._clock() - degradation.since
+            line = f'{degradation.recovered} after {lasted:.0f} s'
             if details:
                 line += f'; {details}'
-            self._ended[cause] = known, line
+            self._ended[cause] = degradation, line
 
     def is_degraded(self, cause: str) -> bool:
         """Whether something is wrong that is known by *cause*."""
@@ -229,16 +225,18 @@ class Health:
             ]
             self._ended.clear()
             for cause in sorted(self._causes):
-                known = self._causes[cause]
-                if known.logged_at is None:
-                    lines.append((known.level, f'Degraded: {known.text}'))
-                elif now - known.logged_at >= _REPEAT_S:
-                    lasted = now - known.since
-                    text = f'Still degraded after {lasted:.0f} s: {known.text}'
-                    lines.append((known.level, text))
+                current = self._causes[cause]
+                if current.logged_at is None:
+                    line = f'Degraded: {current.text}'
+                elif now - current.logged_at >= _REPEAT_S:
+                    lasted = now - current.since
+                    line = (
+                        f'Still degraded after {lasted:.0f} s: {current.text}'
+                    )
                 else:
                     continue
-                known.logged_at = now
+                current.logged_at = now
+                lines.append((current.level, line))
         for level, line in lines:
             _log_alone(level, line)
 

@@ -1,9 +1,11 @@
 """Writes what hosts and operators report, in bulk and off the request path.
 
 Owns the buffer of reports, and the thread that empties it. Any thread may
-report; the buffer is guarded by a condition. The same thread marks hosts
-down that sent no heartbeat, lets claims expire that nobody confirmed, and has
-:class:`~scheduler_service.engine.health.Health` log what changed.
+report; the buffer is guarded by a condition. An event is filled in by the
+thread that received it; its future is how it gets the result. The same thread
+that writes marks hosts down that sent no heartbeat, lets claims expire that
+nobody confirmed, and has :class:`~scheduler_service.engine.health.Health` log
+what changed.
 """
 
 from __future__ import annotations
@@ -12,27 +14,27 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.engine.events import (
-    Event,
-    ReportBuffer,
-    UpdateInstances,
-)
-from scheduler_service.engine.futures import RequestReturned
+from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.engine.health import Health
-from scheduler_service.model import HostReport
-from scheduler_service.store.claims import expiry
+from scheduler_service.model import Aggregate, HostReport, Instance
+from scheduler_service.store.claims import released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import heartbeats, refused_reports
 from scheduler_service.store.records.refused_reports import Refusals
-from scheduler_service.store.writing import host_reports
+from scheduler_service.store.writing import (
+    admin,
+    aggregates,
+    host_reports,
+    instance_reports,
+)
 
 LOG = logging.getLogger(__name__)
 _INTERVAL_S = 0.5
@@ -42,6 +44,140 @@ _EVENT_DELAY_S = 0.03
 _REPORTS_PER_TRANSACTION = 500
 _MAX_BUFFERED = 200_000
 _MAX_TRIES = 3
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Event:
+    """A change to be written.
+
+    :ivar future: gets what :meth:`write` returns, once it is committed
+    """
+
+    future: ReplyFuture = dataclasses.field(default_factory=ReplyFuture)
+
+    def write(self, writer: Writer) -> Any:
+        """Write it; return what the reporter gets as its reply."""
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class UpdateInstances(Event):
+    """Instances that hosts have now, each with its host."""
+
+    instances: list[Instance]
+
+    def write(self, writer: Writer) -> int:
+        """Return how many changed."""
+        return instance_reports.put(writer, self.instances)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class DeleteInstances(Event):
+    """Instances that a host no longer has."""
+
+    host: str
+    uuids: list[str]
+
+    def write(self, writer: Writer) -> list[str]:
+        """Return those that changed."""
+        return instance_reports.remove(writer, {self.host: self.uuids})
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class SyncInstances(Event):
+    """All instances that a host has; it has no others."""
+
+    host: str
+    uuids: list[str]
+
+    def write(self, writer: Writer) -> list[str]:
+        """Return those that changed."""
+        return instance_reports.sync(writer, self.host, self.uuids)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class UpdateAggregates(Event):
+    """Aggregates to add, or to replace by id."""
+
+    aggregates: list[Aggregate]
+
+    def write(self, writer: Writer) -> int:
+        """Return how many changed."""
+        return admin.put_aggregates(writer, self.aggregates)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class DeleteAggregate(Event):
+    """An aggregate to remove."""
+
+    id: int
+
+    def write(self, writer: Writer) -> int:
+        """Return how many were removed."""
+        return aggregates.remove(writer, [self.id])
+
+
+class ReportBuffer:
+    """What was received and is not written yet.
+
+    :ivar reports: (service host, node) -> its reports, merged into one: the
+        newest value of each field
+    :ivar refusals: service host -> its reports that were refused
+    :ivar heartbeats: service hosts to mark as alive
+    :ivar events: in the order they came
+    """
+
+    def __init__(self) -> None:
+        self.reports: dict[tuple[str, str], HostReport] = {}
+        self.refusals: dict[str, Refusals] = {}
+        self.heartbeats: set[str] = set()
+        self.events: list[Event] = []
+
+    def __bool__(self) -> bool:
+        return bool(len(self))
+
+    def __len__(self) -> int:
+        waiting = len(self.reports) + len(self.refusals)
+        return waiting + len(self.heartbeats) + len(self.events)
+
+    def add_reports(self, reports: Sequence[HostReport]) -> None:
+        """Add reports; a host that reports is alive."""
+        for report in reports:
+            key = report.host, report.node
+            self.reports[key] = report.over(self.reports.get(key))
+            self.heartbeats.add(report.host)
+
+    def add_refusals(self, host: str, refusals: Refusals) -> None:
+        """Add reports of a service host that were refused."""
+        self.refusals[host] = refusals.after(self.refusals.get(host))
+
+    def merge(self, newer: ReportBuffer) -> None:
+        """Add what was received after all that is in here."""
+        for host, refusals in newer.refusals.items():
+            self.add_refusals(host, refusals)
+        for key, report in newer.reports.items():
+            self.reports[key] = report.over(self.reports.get(key))
+        self.heartbeats |= newer.heartbeats
+        self.events += newer.events
+
+    def event_batches(self) -> Iterator[list[Event]]:
+        """Yield the events in order, those that can be written together.
+
+        Consecutive updates of instances are one batch. Other events are too
+        rare for that to pay, and each is a batch of its own.
+        """
+        batch: list[Event] = []
+        for event in self.events:
+            joins = (
+                bool(batch)
+                and isinstance(event, UpdateInstances)
+                and isinstance(batch[-1], UpdateInstances)
+            )
+            if batch and not joins:
+                yield batch
+                batch = []
+            batch.append(event)
+        if batch:
+            yield batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -341,10 +477,10 @@ class HostStateWriter:
         self._expired_at = now
         moves = self.is_current is None
         with self._store.reading() as conn:
-            if not expiry.any_to_expire(conn, limit, moves):
+            if not released_claims.any_to_expire(conn, limit, moves):
                 return
         expired = self._store.write(
-            lambda writer: expiry.expire(writer, limit, moves)
+            lambda writer: released_claims.expire(writer, limit, moves)
         )
         for kind, count in expired.items():
             if count:

@@ -26,8 +26,8 @@ from scheduler_service.engine.jobs import (
     Job,
     ZoneJob,
 )
-from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.plan import EngineOptions
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
@@ -128,7 +128,7 @@ class EngineLoop:
             self.turns += 1
             self.turned_at = time.monotonic()
             jobs = self._queue.take(
-                self.options.batch_size, _IDLE_S, self._hosts.gather_s
+                self.options.batch_size, _IDLE_S, self._hosts.batching_delay_s
             )
             if self._changes:
                 self._change()

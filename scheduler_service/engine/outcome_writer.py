@@ -50,7 +50,7 @@ class _Task(NamedTuple):
             future.set_exception(RequestReturned())
         return returnable
 
-    def record(self) -> stored.Outcome:
+    def record(self) -> stored.RecordedOutcome:
         assert self.job.key is not None
         return outcomes.outcome_of(self.job.key, self.result, self.error)
 
@@ -234,8 +234,11 @@ def _check_held(writer: Writer, answer: HostsAnswer) -> None:
     :raises _GivenUpMeanwhile: it is not
     """
     places = {
-        one.instance_uuid: (one.selected.host, one.selected.node)
-        for one in answer.placements
+        placement.instance_uuid: (
+            placement.selected.host,
+            placement.selected.node,
+        )
+        for placement in answer.placements
     }
     locked = lifecycle.lock(writer.conn, places)
     rows = [*locked.items(), *lifecycle.moves_of(writer.conn, locked).items()]

@@ -49,13 +49,13 @@ class Recalled(NamedTuple):
 
 def outcome_of(
     key: str, result: Any, error: errors.SchedulerError | None
-) -> outcomes.Outcome:
+) -> outcomes.RecordedOutcome:
     """Return what the store records of a request."""
     if error is not None:
         kind, document = outcomes.REFUSED, _encode(error.to_dict())
     else:
         kind, document = outcomes.RESULT, _encode(result)
-    return outcomes.Outcome(key, kind, document.decode())
+    return outcomes.RecordedOutcome(key, kind, document.decode())
 
 
 class Outcomes:
@@ -163,7 +163,7 @@ class Outcomes:
         return Recalled(answer, held=held.keys() >= uuids)
 
     def _recall_whole(
-        self, recorded: Collection[outcomes.Outcome], job: Job
+        self, recorded: Collection[outcomes.RecordedOutcome], job: Job
     ) -> Recalled | None:
         """Return an outcome that one record holds alone."""
         for one in recorded:

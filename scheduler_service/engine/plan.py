@@ -11,10 +11,28 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.ports import MakeExtenders
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of the group ``[scheduler]`` under the same names.
+
+    Times are in seconds, all other numbers are counts.
+    """
+
+    request_queue_size: int = 1000
+    batch_size: int = 64
+    claim_retries: int = 8
+    snapshot_max_age: float = 0.2
+    decisions_kept: int = 100_000
+    log_decisions: bool = True
+    decisions_max_age: float = 0.0
+    service_down_time: float = 60.0
+    claim_timeout: float = 0.0
+    outcome_retention: float = 86_400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

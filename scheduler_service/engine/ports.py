@@ -15,10 +15,12 @@ from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.lanes import GatherS
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline
 
+# Returns, for so many requests that wait, for how long more of them may gather
+# before they are taken, in seconds.
+BatchingDelay = Callable[[int], float]
 # Replies to a job with an error, and records why.
 Refuse = Callable[[HostJob, errors.SchedulerError], None]
 
@@ -32,7 +34,7 @@ class Claimer(Protocol):
         ...
 
     @property
-    def gather_s(self) -> GatherS | None:
+    def batching_delay_s(self) -> BatchingDelay | None:
         """For how long requests may gather, since none could be completed.
 
         None: each can be at any time.
@@ -40,10 +42,10 @@ class Claimer(Protocol):
         ...
 
     def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Have it said when ``gather_s`` may say something else."""
+        """Have it said when ``batching_delay_s`` may say something else."""
         ...
 
-    def together(self) -> contextlib.AbstractContextManager[None]:
+    def hold(self) -> contextlib.AbstractContextManager[None]:
         """Begin to complete no claim before all of a batch are handed over.
 
         For the engine's thread.
@@ -153,8 +155,8 @@ class EmbeddedClaimer:
     """Claims are complete once they are in the store."""
 
     has_pending = False
-    gather_s = None
-    together = staticmethod(contextlib.nullcontext)
+    batching_delay_s = None
+    hold = staticmethod(contextlib.nullcontext)
 
     def notify(self, on_call_end: Callable[[], None]) -> None:
         """Do nothing: nothing is waited for."""

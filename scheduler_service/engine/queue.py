@@ -15,6 +15,7 @@ where the others are. What holds across lanes:
 
 from __future__ import annotations
 
+import collections
 import heapq
 import itertools
 import threading
@@ -23,7 +24,7 @@ from collections.abc import Hashable, Sequence
 
 from scheduler_service import errors
 from scheduler_service.engine.jobs import HostJob, Job
-from scheduler_service.engine.lanes import GatherS, Lane
+from scheduler_service.engine.ports import BatchingDelay
 
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
@@ -37,6 +38,21 @@ _BLOCKED_S = 0.002
 # more of them than were left the last time: a job may hold 30 MiB.
 _SPARE = 64
 _FEW = 4
+
+
+class Lane:
+    """The jobs of one caller.
+
+    :ivar served: what it was given, in instances; its place among others
+    :ivar entry: number of its entry in the heap; others are out of date
+    """
+
+    __slots__ = ('entry', 'jobs', 'served')
+
+    def __init__(self, served: float) -> None:
+        self.jobs: collections.deque[Job] = collections.deque()
+        self.served = served
+        self.entry = -1
 
 
 class RequestQueue:
@@ -65,7 +81,7 @@ class RequestQueue:
         self._kept_pending = 0
         self._closed = self._interrupted = False
         # Says how long requests may gather, while the engine's thread waits.
-        self._gather_s: GatherS | None = None
+        self._batching_delay_s: BatchingDelay | None = None
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -155,11 +171,11 @@ class RequestQueue:
     def _append(self, job: Job) -> None:
         """Add a job to its lane, behind what names the same instances."""
         last = self._last
-        for one in job.names:
-            before = last.get(one)
+        for name in job.names:
+            before = last.get(name)
             if before is not None and not before.future.done():
                 job.after.append(before)
-            last[one] = job
+            last[name] = job
         lane = self._lane(job.lane)
         lane.jobs.append(job)
         self._waiting += 1
@@ -207,7 +223,10 @@ class RequestQueue:
             self._changed.notify()
 
     def take(
-        self, most: int, timeout: float, gather_s: GatherS | None = None
+        self,
+        most: int,
+        timeout: float,
+        batching_delay_s: BatchingDelay | None = None,
     ) -> list[Job]:
         """Return up to *most* jobs, none if none comes within the timeout.
 
@@ -215,15 +234,15 @@ class RequestQueue:
         more instances than a batch is to have.
 
         :param timeout: in seconds
-        :param gather_s: lets requests gather before they are taken
+        :param batching_delay_s: lets requests gather before they are taken
         """
         with self._changed:
             self._forget_finished()
             taken: list[Job] = []
             if not self._wait(timeout):
                 return taken
-            if gather_s is not None:
-                self._gather(gather_s)
+            if batching_delay_s is not None:
+                self._gather(batching_delay_s)
             left = _INSTANCES_PER_JOB * most
             while len(taken) < most and left > 0:
                 job = self._next()
@@ -237,20 +256,23 @@ class RequestQueue:
                     break
             return taken
 
-    def _gather(self, gather_s: GatherS) -> None:
+    def _gather(self, batching_delay_s: BatchingDelay) -> None:
         """Let requests gather, as long as one is next in line."""
-        self._gather_s = gather_s
+        self._batching_delay_s = batching_delay_s
         while isinstance(job := self._next(), HostJob) and job.claim:
-            left = gather_s(self._waiting)
+            left = batching_delay_s(self._waiting)
             if left <= 0 or self._closed or self._interrupted:
                 break
             self._changed.wait(left)
-        self._gather_s = None
+        self._batching_delay_s = None
 
     def _is_gathering(self) -> bool:
         """Whether :meth:`take` waits for requests, and goes on waiting."""
-        gather_s = self._gather_s
-        return gather_s is not None and gather_s(self._waiting) > 0
+        batching_delay_s = self._batching_delay_s
+        return (
+            batching_delay_s is not None
+            and batching_delay_s(self._waiting) > 0
+        )
 
     def notify(self) -> None:
         """Have :meth:`take` ask again for how long requests may gather."""
@@ -372,9 +394,9 @@ class RequestQueue:
             if not job.future.done():
                 self._pending.append(job)
                 continue
-            for one in job.names:
-                if last.get(one) is job:
-                    del last[one]
+            for name in job.names:
+                if last.get(name) is job:
+                    del last[name]
         if look_at_all:
             self._kept_pending = len(self._pending)
 

@@ -20,7 +20,7 @@ from scheduler_service.engine.outcomes import Recalled
 from scheduler_service.engine.ports import Claimer, EmbeddedClaimer, Extenders
 from scheduler_service.model import HostsAnswer, Placement
 from scheduler_service.pipeline import explain
-from scheduler_service.store.claims import unused
+from scheduler_service.store.claims import released_claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records.decisions import Decision
 
@@ -221,11 +221,16 @@ class HostReplies:
         Those that another copy of its message was answered with stay.
         """
         places = {
-            one.instance_uuid: (one.selected.host, one.selected.node)
-            for one in placements
+            placement.instance_uuid: (
+                placement.selected.host,
+                placement.selected.node,
+            )
+            for placement in placements
         }
         self._store.write(
-            lambda writer: unused.give_up(writer, places, job.move, job.key)
+            lambda writer: released_claims.give_up(
+                writer, places, job.move, job.key
+            )
         )
 
     def refuse(self, job: HostJob, error: errors.SchedulerError) -> None:

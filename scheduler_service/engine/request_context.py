@@ -1,7 +1,8 @@
 """Who makes a request, and what the policy allows them.
 
 A context belongs to its request. The policy enforcer behind it is shared, and
-reads its files itself when they change.
+reads its files itself when they change. What belongs to which project is in
+the rows that the engine reads anyway, so that is checked there, on its thread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler_service import errors
+from scheduler_service.columns import HostTable
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.model import Request
 from scheduler_service.policies import Enforcer
+from scheduler_service.store.claims.lifecycle import OwnerCheck
 
 
 class RequestContext:
@@ -84,3 +89,58 @@ class RequestContext:
                 rule=rule,
                 on=what,
             )
+
+    def check_select(
+        self,
+        request: Request,
+        present: Mapping[str, PlacedInstance],
+        table: HostTable,
+    ) -> None:
+        """Check a request that names instances or a group that exist already.
+
+        A group without a project is open to all projects.
+
+        :param present: its instances that the snapshot has
+        :raises Forbidden: one belongs to another project
+        """
+        rule = 'select_destinations'
+        for placed in present.values():
+            self.authorize_project(
+                rule, placed.project_id, f'instance {placed.uuid}'
+            )
+        if request.instance_group:
+            group = table.groups.get(request.instance_group)
+            if group is not None and group.project_id:
+                self.authorize_project(
+                    rule, group.project_id, f'server group {group.uuid}'
+                )
+
+
+def owner_check(caller: RequestContext | None, rule: str) -> OwnerCheck | None:
+    """Return what is to be called with the project of each instance.
+
+    :param caller: None: there is nothing to check
+    :return: raises ``Forbidden``; None where the caller may act on all
+    """
+    if caller is None or caller.acts_on_all(rule):
+        return None
+
+    def check(project_of: Mapping[str, str | None]) -> None:
+        for uuid, project_id in project_of.items():
+            caller.authorize_project(rule, project_id, f'instance {uuid}')
+
+    return check
+
+
+def release_right(
+    caller: RequestContext | None, rule: str
+) -> tuple[OwnerCheck | None, str | None]:
+    """Return what :func:`owner_check` does, and for which project that is.
+
+    :return: with None for the project where the caller may act on all; one
+        that has no project acts for the empty one, which is nobody's
+    """
+    check = owner_check(caller, rule)
+    if check is None or caller is None:
+        return None, None
+    return check, caller.project_id or ''

@@ -16,22 +16,20 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import claim_changes, ownership, status
-from scheduler_service.engine.decision_log import DecisionLog
+from scheduler_service.engine import claim_changes
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.delivered_message import (
     NO_MESSAGE,
     DeliveredMessage,
 )
 from scheduler_service.engine.futures import BatchFuture, BatchItem
-from scheduler_service.engine.gauges import Gauges
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
 from scheduler_service.engine.host_state_writer import (
     HostStateWriter,
     HostStateWriterOptions,
 )
-from scheduler_service.engine.insight import Insight
+from scheduler_service.engine.introspection import Introspection
 from scheduler_service.engine.jobs import (
     ExplainJob,
     HostJob,
@@ -40,15 +38,17 @@ from scheduler_service.engine.jobs import (
     job_of,
 )
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
-from scheduler_service.engine.options import EngineOptions
 from scheduler_service.engine.outcome_writer import OutcomeWriter
 from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.plan import Plan
-from scheduler_service.engine.ports import Claimer, Refuse
+from scheduler_service.engine.plan import EngineOptions, Plan
+from scheduler_service.engine.ports import Claimer, Extenders, Refuse
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.reconfiguring import Reconfigurer
-from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.engine.request_context import (
+    RequestContext,
+    owner_check,
+    release_right,
+)
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.engine.store_monitor import StoreMonitor
 from scheduler_service.engine.zone_scheduler import ZoneScheduler
@@ -67,8 +67,6 @@ class Scheduler:
     Results are those of :mod:`scheduler_service.model.reply`; errors those
     of :mod:`scheduler_service.errors`. A verb whose message may be delivered
     again takes it as ``message``: then it is not done twice.
-
-    :ivar reconfigurer: has it decide by another plan
     """
 
     def __init__(
@@ -91,10 +89,10 @@ class Scheduler:
             options.decisions_kept,
             options.outcome_retention,
             options.decisions_max_age,
+            options.log_decisions,
         )
-        self.decision_log = DecisionLog(options.log_decisions)
-        outcomes = Outcomes(options.outcome_retention, self.health)
-        self._outcome_writer = OutcomeWriter(store, outcomes)
+        self._outcomes = Outcomes(options.outcome_retention, self.health)
+        self._outcome_writer = OutcomeWriter(store, self._outcomes)
         self._hosts = HostScheduler(
             self._snapshots,
             hosts,
@@ -102,20 +100,25 @@ class Scheduler:
             rng,
             options.claim_retries,
             self.health,
-            outcomes,
+            self._outcomes,
             self._queue.others_wait,
         )
-        zones = ZoneScheduler(
-            self._snapshots, pools, self.recorder, rng, self.health, outcomes
+        self._zones = ZoneScheduler(
+            self._snapshots,
+            pools,
+            self.recorder,
+            rng,
+            self.health,
+            self._outcomes,
         )
         self._loop = EngineLoop(
             self._queue,
             self._snapshots,
             self._hosts,
-            zones,
+            self._zones,
             options,
             self.health,
-            outcomes,
+            self._outcomes,
             self.store_monitor,
         )
         self.host_state_writer = HostStateWriter(
@@ -125,27 +128,15 @@ class Scheduler:
             ),
             self.health,
         )
-        self.insight = Insight(
-            self._queue, self._loop, self._hosts, self._snapshots
-        )
-        self.gauges = Gauges(
-            store, self.snapshot, self._hosts, self._loop, self.health
-        )
-        self._snapshots.on_history_changed = self._on_history_changed
-        self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
-        self.reconfigurer = Reconfigurer(
+        self.introspection = Introspection(
             self._queue,
             self._loop,
             self._hosts,
-            zones,
             self._snapshots,
-            outcomes,
-            self.recorder,
-            self.decision_log,
-            self.host_state_writer,
-            self.quarantine,
             self.health,
         )
+        self._snapshots.on_history_changed = self._on_history_changed
+        self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
         self._stopping = threading.Event()
 
     def extend(self, plan: Plan) -> None:
@@ -153,7 +144,54 @@ class Scheduler:
 
         :raises ConfigurationError: their TLS material does not load
         """
-        self._hosts.extend(self.reconfigurer.extenders(plan))
+        self._hosts.extend(self._extenders(plan))
+
+    def check(self, plan: Plan) -> Callable[[], Future[None]]:
+        """Check what a plan needs beside itself; return what applies it.
+
+        That function returns the future of the moment, between two batches,
+        from which requests are decided by the plan.
+
+        :raises ConfigurationError: TLS material of an extender does not load
+        """
+        extenders = self._extenders(plan)
+        return lambda: self._loop.between_batches(
+            lambda: self._apply(plan, extenders)
+        )
+
+    def _extenders(self, plan: Plan) -> Extenders | None:
+        """Return what asks the extenders of a plan; None: it has none.
+
+        :raises ConfigurationError: their TLS material does not load
+        """
+        if plan.extenders is None:
+            return None
+        return plan.extenders(
+            plan.hosts,
+            self.health,
+            lambda job: self._queue.requeue([job]),
+            self._hosts.replies.refuse,
+        )
+
+    def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
+        options = plan.options
+        self._hosts.use(plan.hosts, options.claim_retries, extenders)
+        self._zones.pipeline = plan.pools
+        self._loop.options = options
+        self._queue.size = options.request_queue_size
+        self._snapshots.max_age = options.snapshot_max_age
+        self._snapshots.forget()
+        self._outcomes.retention = options.outcome_retention
+        self.recorder.logs = options.log_decisions
+        self.recorder.keep = options.decisions_kept
+        self.recorder.max_age = options.decisions_max_age
+        self.recorder.outcome_retention = options.outcome_retention
+        self.host_state_writer.options = HostStateWriterOptions(
+            options.service_down_time, options.claim_timeout
+        )
+        if plan.timeouts != self._store.timeouts:
+            self._store.timeouts = plan.timeouts
+            self._snapshots.drop()
 
     def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
         """Have claims completed, from the start on."""
@@ -174,7 +212,6 @@ class Scheduler:
         )
         if loaded:
             self.recorder.start()
-            self.decision_log.start()
             self._outcome_writer.start()
             self.host_state_writer.start()
             self._loop.start()
@@ -197,7 +234,6 @@ class Scheduler:
         self._hosts.close()
         self._outcome_writer.stop(max(1.0, deadline - time.monotonic()))
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
-        self.decision_log.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
             self._snapshots.drop()
@@ -287,7 +323,7 @@ class Scheduler:
             job.deadline = deadline
             job.recorder = self._outcome_writer
             jobs.append(job)
-        self.decision_log.follow_many(batch.whole, message, caller.project_id)
+        self.recorder.follow_many(batch.whole, message, caller.project_id)
         self._queue.put_all(jobs)
         return batch.whole
 
@@ -318,7 +354,7 @@ class Scheduler:
         :param caller: whose right is checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
-        right = ownership.right_of(caller, 'release')
+        right = release_right(caller, 'release')
         job = claim_changes.release(instances, deadline, message, *right)
         return self.put(job)
 
@@ -334,7 +370,7 @@ class Scheduler:
         :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        check = ownership.check_of(caller, 'confirm')
+        check = owner_check(caller, 'confirm')
         job = claim_changes.confirm(instances, deadline, message, check)
         return self.put(job)
 
@@ -350,7 +386,7 @@ class Scheduler:
         :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        right = ownership.right_of(caller, 'drop_moves')
+        right = release_right(caller, 'drop_moves')
         job = claim_changes.drop_moves(instances, deadline, message, *right)
         return self.put(job)
 
@@ -366,7 +402,7 @@ class Scheduler:
         """Queue a job; without a key it may raise ServiceBusy at once."""
         assert isinstance(job.future, Future)
         job.recorder = self._outcome_writer
-        self.decision_log.follow(job)
+        self.recorder.follow(job)
         try:
             self._queue.put(job)
         except errors.ServiceBusy as error:
@@ -377,8 +413,7 @@ class Scheduler:
 
     def status(self) -> dict[str, Any]:
         """Return how the engine is, as plain values."""
-        snapshots, loop = self._snapshots, self._loop
-        return status.report(snapshots, self._queue, loop, self.health)
+        return self.introspection.status()
 
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot, which the engine goes on to write."""

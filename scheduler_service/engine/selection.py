@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import msgspec
 
-from scheduler_service import turns
+from scheduler_service import time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine import ownership, stages
 from scheduler_service.engine.claiming import ScheduledJob
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.outcomes import Outcomes, Recalled
@@ -24,6 +24,7 @@ from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
 from scheduler_service.store import claims
 
+_UNTRACED: AbstractContextManager[None] = nullcontext()
 # Whether others wait than those of a lane of the queue.
 OthersWait = Callable[[Hashable], bool]
 # How long hosts are selected for one request while others wait, and for one
@@ -67,9 +68,11 @@ class Selector:
         self._outcomes = outcomes
         self._others_wait = others_wait
 
-    def batch_turn(self, first: HostJob) -> turns.Turn:
+    def batch_turn(self, first: HostJob) -> time_slice.TimeSlice:
         """Return the turn of a batch that begins now, with a job."""
-        return turns.Turn(_BATCH_TURN_S, lambda: self._others_wait(first.lane))
+        return time_slice.TimeSlice(
+            _BATCH_TURN_S, lambda: self._others_wait(first.lane)
+        )
 
     def select(
         self, overlay: Overlay, job: HostJob
@@ -79,7 +82,7 @@ class Selector:
         What was selected when the turn is over is kept in ``job.placed``.
 
         :return: None where extenders have to be asked first
-        :raises TurnOver: others have their turn first
+        :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: no host passes
         :raises Forbidden: an instance or the group is another project's
         :raises SchedulerError: the request cannot be scheduled
@@ -137,8 +140,8 @@ class Selector:
             for uuid in job.request.instance_uuids
             if (placed := table.instances.get(uuid)) is not None
         }
-        if present or job.request.instance_group:
-            ownership.check_select(job, present, table)
+        if job.caller and (present or job.request.instance_group):
+            job.caller.check_select(job.request, present, table)
         if job.moves_unsaid and present:
             with self._snapshots.autocommit_connection() as conn:
                 job.move = claims.run_somewhere(conn, sorted(present))
@@ -148,10 +151,12 @@ class Selector:
         self, overlay: Overlay, request: Request, job: HostJob, spread: int
     ) -> ScheduleResult:
         """Select for the length of a turn, from where the last one ended."""
-        turn = turns.Turn(TURN_S, lambda: self._others_wait(job.lane))
+        turn = time_slice.TimeSlice(
+            TURN_S, lambda: self._others_wait(job.lane)
+        )
         placed, job.placed = job.placed, {}
         try:
-            with turns.begin(turn), stages.of_selection(job, turn):
+            with time_slice.begin(turn), _traced(job, turn):
                 return self.pipeline.select(
                     overlay,
                     request,
@@ -160,7 +165,7 @@ class Selector:
                     job.extender_scores,
                     placed,
                 )
-        except turns.TurnOver:
+        except time_slice.TimeSliceOver:
             job.placed = placed
             raise
 
@@ -202,6 +207,18 @@ class Selector:
             return False
         job.extender_scores = None
         return self._submit(job, table)
+
+
+def _traced(
+    job: HostJob, turn: time_slice.TimeSlice
+) -> AbstractContextManager[None]:
+    """Add the stages of a selection to the job's trace, if it has one."""
+    trace = job.message.trace
+    if trace is None:
+        return _UNTRACED
+    return trace.selection(
+        turn, job.queued_at, job.attempts, job.request.num_instances
+    )
 
 
 def _elsewhere(

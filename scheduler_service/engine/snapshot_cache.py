@@ -19,12 +19,13 @@ from sqlalchemy.engine import Connection
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.store import claims
-from scheduler_service.store.connection import Store, translate_errors
+from scheduler_service.store.connection import Store
+from scheduler_service.store.driver_errors import translate_errors
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 
 if TYPE_CHECKING:
-    from scheduler_service.store.claims.pg_release import (
+    from scheduler_service.store.claims.pg_claims import (
         PendingRelease,
         Released,
     )
@@ -214,7 +215,7 @@ class SnapshotCache:
 
         What it did not know of, and what moves, is read again.
         """
-        self.releases.add(pending.asked)
+        self.releases.add(pending.instances)
         if self.snapshot is None:
             return
         table, complete = self.snapshot.hosts, not released.moved
@@ -233,7 +234,9 @@ class SnapshotCache:
         for group_uuid, uuid in released.members:
             group = table.groups.get(group_uuid)
             if group is not None:
-                members = [one for one in group.members if one != uuid]
+                members = [
+                    member for member in group.members if member != uuid
+                ]
                 table.groups[group_uuid] = msgspec.structs.replace(
                     group, members=members
                 )

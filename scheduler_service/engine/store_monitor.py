@@ -31,10 +31,6 @@ _LONGEST_PAUSE_S = 8.0
 _WELL_S = 60.0
 
 
-def _do_nothing() -> None:
-    """Do nothing: nobody consumes requests."""
-
-
 class StoreMonitor:
     """Tells the rest of the daemon when the database is lost and back.
 
@@ -46,8 +42,8 @@ class StoreMonitor:
     """
 
     def __init__(self, store: Store, health: Health, retry_s: float) -> None:
-        self.pause: Callable[[], None] = _do_nothing
-        self.resume: Callable[[], None] = _do_nothing
+        self.pause: Callable[[], None] = lambda: None
+        self.resume: Callable[[], None] = lambda: None
         self._store = store
         self._health = health
         self._retry_s = retry_s
@@ -150,10 +146,10 @@ class StoreMonitor:
 
     def _check_tables(self) -> None:
         with self._store.reading() as conn:
-            found = version.check(conn)
-        if found != schema.VERSION:
+            tables = version.check(conn)
+        if tables != schema.VERSION:
             text = 'The tables are newer than this release, which can use them'
-            LOG.info('%s: version %s, not %s', text, found, schema.VERSION)
+            LOG.info('%s: version %s, not %s', text, tables, schema.VERSION)
 
     def _run(self) -> None:
         probe = Probe(self._store)
@@ -167,14 +163,15 @@ class StoreMonitor:
             probe.close()
 
     def _check_sessions(self, probe: Probe) -> None:
-        left = self._store.left_behind()
+        sessions = self._store.sessions
+        left = sessions.left_behind()
         probe.end(left)
         for wait in left:
-            self._store.forget(wait)
-        if self._store.waits(_LONG_WAIT_S):
+            sessions.forget(wait)
+        if sessions.waits(_LONG_WAIT_S):
             self._health.database_blocked(probe.blockers())
             for wait in probe.cut_off(_LONG_WAIT_S):
-                self._store.abort_wait(wait)
+                sessions.abort_wait(wait)
 
     def _check(self, probe: Probe) -> None:
         started = time.monotonic()
@@ -188,4 +185,4 @@ class StoreMonitor:
                 # The engine got an answer meanwhile: only the probe failed.
                 return
             self.lost(error)
-            self._store.abort_waits()
+            self._store.sessions.abort()

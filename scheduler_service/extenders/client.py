@@ -19,7 +19,7 @@ from urllib import parse, request
 
 import urllib3
 
-from scheduler_service import errors, tracing, trust
+from scheduler_service import errors, tls_verify, tracing
 from scheduler_service import extender_wire as wire
 from scheduler_service.extenders.config import (
     Extender,
@@ -202,7 +202,7 @@ def _context(extender: Extender) -> ssl.SSLContext | None:
     if not extender.url_prefix.startswith('https:'):
         return None
     tls = extender.tls or Tls()
-    context = trust.widen(ssl.create_default_context())
+    context = tls_verify.widen(ssl.create_default_context())
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not _verified(extender):
         LOG.warning(

@@ -11,9 +11,9 @@ from typing import Any
 import prometheus_client
 from prometheus_client import core
 
+from scheduler_service.engine.introspection import Introspection
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.http import verbs
-from scheduler_service.http.gauges import GaugeCollector
 
 PREFIX = 'scheduler_service_'
 # Counter -> its labels; their values are the words of the engine's label.
@@ -77,6 +77,11 @@ _HELP = {
     'placement_claims_forgotten': 'Claims without allocations, released',
     'placement_failures': 'Requests refused since placement failed',
 }
+_RESOURCES = (
+    ('resource_capacity', 'Capacity: (total - reserved) x allocation ratio'),
+    ('resource_used', 'What claims hold, and hosts reported'),
+    ('resource_free', 'Free capacity of hosts that are up and enabled'),
+)
 
 
 class _Collector:
@@ -99,6 +104,55 @@ class _Collector:
         yield from self._more()
 
 
+class _MeasuredCollector:
+    """Makes metric families of what is measured when it is read."""
+
+    def __init__(self, introspection: Introspection) -> None:
+        self._introspection = introspection
+        self._versions = introspection.versions()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every family."""
+        families = [
+            core.GaugeMetricFamily(
+                f'{PREFIX}{name}', text, labels=['zone', 'resource_class']
+            )
+            for name, text in _RESOURCES
+        ]
+        for zone, name, *sums in self._introspection.usage():
+            for family, value in zip(families, sums, strict=True):
+                family.add_metric([zone, name], value)
+        yield from families
+        claims = core.GaugeMetricFamily(
+            f'{PREFIX}claims',
+            'Claims, by state and age: up to that, and older than the one '
+            'before',
+            labels=['state', 'age'],
+        )
+        for (state, age), number in self._introspection.claims().items():
+            claims.add_metric([state, age], number)
+        yield claims
+        rankings = core.CounterMetricFamily(
+            f'{PREFIX}rankings',
+            'Rankings of hosts, by whether what was kept was enough',
+            labels=['cache'],
+        )
+        for outcome, number in self._introspection.rankings().items():
+            rankings.add_metric([outcome], number)
+        yield rankings
+        for name, is_there in self._introspection.connected().items():
+            yield core.GaugeMetricFamily(
+                f'{PREFIX}{name}_up',
+                f'Whether the {name} can be reached',
+                value=int(is_there),
+            )
+        info = core.GaugeMetricFamily(
+            f'{PREFIX}build_info', 'Versions', labels=list(self._versions)
+        )
+        info.add_metric(list(self._versions.values()), 1)
+        yield info
+
+
 def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
     for name, text, value in (
         ('hosts', 'Hosts', status['hosts']),
@@ -116,6 +170,11 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
          len(status['degraded'])),
     ):  # fmt: skip
         yield core.GaugeMetricFamily(PREFIX + name, text, value=value)
+    for name, text, key in (
+        ('batches', 'Batches that were decided', 'batches'),
+        ('batched_requests', 'Requests in them', 'requests'),
+    ):
+        yield core.CounterMetricFamily(PREFIX + name, text, status[key])
 
 
 def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
@@ -227,7 +286,7 @@ class Metrics:
     ) -> None:
         self._registry = prometheus_client.CollectorRegistry()
         self._registry.register(_Collector(scheduler, more))
-        self._registry.register(GaugeCollector(scheduler.gauges))
+        self._registry.register(_MeasuredCollector(scheduler.introspection))
         # Processor time, memory, open files and start of the process.
         prometheus_client.ProcessCollector(registry=self._registry)
 

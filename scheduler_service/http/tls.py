@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
-from scheduler_service import trust
+from scheduler_service import tls_verify
 
 LOG = logging.getLogger(__name__)
 # Read at once; then others get their turn.
@@ -35,7 +35,9 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
     :param ca: path of the CA of client certificates, which are optional
     :raises OSError: a file cannot be read, or is not valid
     """
-    context = trust.widen(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+    context = tls_verify.widen(
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    )
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # All ciphers that are offered are strong. The client knows which of them
     # its processor is good at; Go's clients ask for AES with 128 bits.

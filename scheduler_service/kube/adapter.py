@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_service import adapter as base
 from scheduler_service import conf as options
 from scheduler_service.engine import factory
 from scheduler_service.engine.scheduler import Scheduler
@@ -31,7 +32,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
 
 
-class Adapter:
+class Adapter(base.Adapter):
     """Follows the API server of a cluster, and serves its kube-scheduler.
 
     :param conf: parsed options
@@ -96,12 +97,8 @@ class Adapter:
         snapshot = self._scheduler.snapshot()
         return snapshot is not None and node_reader.has_nodes(snapshot.hosts)
 
-    def is_filled(self) -> bool:
-        """Return true: requests do not wait for a cluster."""
-        return True
-
-    def checks(self) -> dict[str, Callable[[], bool]]:
-        """Return what the daemon's readiness takes, by name."""
+    def readiness(self) -> dict[str, Callable[[], bool]]:
+        """Return what ``/readyz`` checks besides, by name."""
         return {'nodes': self._are_nodes_known}
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
@@ -118,14 +115,6 @@ class Adapter:
             )
         health, limit = self._scheduler.health, conf.http.max_body_bytes
         return verbs.routes(self._evaluator, health, binder, limit), []
-
-    def listeners(self, conf: Any) -> list[Any]:
-        """Return no listener: a cluster has no port of its own."""
-        return []
-
-    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
-        """Return no endpoint: a cluster does not call over the bus."""
-        return []
 
     def check(self, conf: Any) -> Callable[[], None]:
         """Check where the API server is, and how nodes are evaluated.

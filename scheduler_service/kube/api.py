@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import urllib3
 
-from scheduler_service import errors, trust
+from scheduler_service import errors, tls_verify
 
 _GONE = 410
 _CONNECT_S = 5.0
@@ -321,7 +321,9 @@ def _client(kind: Any, configuration: Any) -> Any:
         configuration, 'ca_cert_data', None
     )
     made.rest_client.pool_manager.connection_pool_kw['ssl_context'] = (
-        trust.of_server(has_ca=bool(ca), is_verified=configuration.verify_ssl)
+        tls_verify.of_server(
+            has_ca=bool(ca), is_verified=configuration.verify_ssl
+        )
     )
     return made
 

@@ -12,7 +12,7 @@ from urllib import parse
 
 import urllib3
 
-from scheduler_service import errors, trust
+from scheduler_service import errors, tls_verify
 from scheduler_service import extender_wire as wire
 
 _MOST_KEPT = 8
@@ -39,7 +39,7 @@ class Binder:
         self._url = url.rstrip('/')
         self._token_file = token_file
         self._pool = urllib3.PoolManager(
-            ssl_context=trust.of_server(has_ca=ca_file is not None),
+            ssl_context=tls_verify.of_server(has_ca=ca_file is not None),
             ca_certs=ca_file,
             maxsize=_MOST_KEPT,
             retries=False,

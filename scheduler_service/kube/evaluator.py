@@ -31,7 +31,7 @@ from scheduler_service.kube.score_texts import ScoreTexts
 from scheduler_service.kube.stored_nodes import StoredHosts
 from scheduler_service.kube.unknown_nodes import SentNodes, UnknownNodes
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.judgement import Judgement
+from scheduler_service.pipeline.evaluation import Evaluation
 
 
 class Nodes:
@@ -120,7 +120,7 @@ class _Part(NamedTuple):
     :ivar texts: of the nodes of the table; None: they are not stored
     """
 
-    judgement: Judgement
+    evaluation: Evaluation
     names: Sequence[str]
     sent: NodeRows
     texts: ScoreTexts | None = None
@@ -200,7 +200,7 @@ class PodEvaluator:
             failed.update(unread)
             for part in parts:
                 rejections.add(
-                    part.judgement,
+                    part.evaluation,
                     part.sent,
                     part.names,
                     self._pipeline.settings,
@@ -233,7 +233,7 @@ class PodEvaluator:
         if not parts:
             zeros = np.zeros(len(nodes.names), np.int64)
             return _written(nodes.names, zeros)
-        weights = [one.judgement.totals(one.sent.rows) for one in parts]
+        weights = [one.evaluation.totals(one.sent.rows) for one in parts]
         values = self._places.scores(
             [one.sent for one in parts],
             weights,
@@ -326,12 +326,12 @@ class PodEvaluator:
                 others = []
             if len(rows):
                 numbers = self._places.numbers_of(copy.rows).take(rows)
-                judgement = self._stored.judgement(asked)
+                evaluation = self._stored.evaluation(asked)
                 sent = NodeRows(copy.table, rows, numbers)
                 texts = copy.table.topology.memoize(
                     'score texts', functools.partial(ScoreTexts, copy.names)
                 )
-                parts.append(_Part(judgement, names, sent, texts))
+                parts.append(_Part(evaluation, names, sent, texts))
         if not others:
             if copy is not None:
                 nodes.judged = _Judged(asked, copy, parts)
@@ -340,10 +340,10 @@ class PodEvaluator:
             others, nodes.document, asked.usage.classes
         )
         if listed:
-            judgement = self._pipeline.judge(table, asked.request)
+            evaluation = self._pipeline.evaluate(table, asked.request)
             numbers = self._places.use.numbers_of(listed, passing=True)
             sent = NodeRows(table, np.arange(len(listed)), numbers)
-            parts.append(_Part(judgement, listed, sent))
+            parts.append(_Part(evaluation, listed, sent))
         return parts, unread
 
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.capacity import CapacityFilter
-from scheduler_service.filters.support.count import CountFilter
+from scheduler_service.filters.capacity import CapacityFilter, CountFilter
 from scheduler_service.kube.pod_load import NodeRows
-from scheduler_service.pipeline.judgement import Judgement
+from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.settings import Settings
 
 _MAX_REASON_LENGTH = 1000
@@ -51,7 +50,7 @@ class Rejections:
 
     def add(
         self,
-        judgement: Judgement,
+        evaluation: Evaluation,
         sent: NodeRows,
         names: Sequence[str],
         settings: Settings,
@@ -61,15 +60,15 @@ class Rejections:
         :param names: of the nodes
         :raises FilterFault: a filter failed
         """
-        if judgement.do_pass(sent.rows):
+        if evaluation.do_pass(sent.rows):
             return
-        first, filters = judgement.rejecting()
+        first, filters = evaluation.first_rejecting()
         numbers = first.take(sent.rows)
         for number in np.unique(numbers[numbers >= 0]).tolist():
             host_filter = filters[number]
             rejected = np.flatnonzero(numbers == number).tolist()
             rows = sent.rows[rejected[:_MAX_REASONS]].tolist()
-            reasons = _reasons(judgement, sent, host_filter, rows, settings)
+            reasons = _reasons(evaluation, sent, host_filter, rows, settings)
             more = len(rejected) - len(reasons)
             reasons += [reasons[-1]] * more
             later = _may_pass_later(host_filter)
@@ -87,20 +86,20 @@ class Rejections:
 
 
 def _reasons(
-    judgement: Judgement,
+    evaluation: Evaluation,
     sent: NodeRows,
     host_filter: HostFilter,
     rows: Sequence[int],
     settings: Settings,
 ) -> list[str]:
     """Return why a filter rejects each of some nodes."""
-    known, name = judgement.reasons, host_filter.name
+    known, name = evaluation.reasons, host_filter.name
     reasons = []
     for row in rows:
         text = known.get((name, row))
         if text is None:
             reason = host_filter.reason(
-                sent.table, row, judgement.request, settings
+                sent.table, row, evaluation.request, settings
             )
             text = f'{name}: {reason}'[:_MAX_REASON_LENGTH]
             text = known[name, row] = text.replace('%', ' percent')

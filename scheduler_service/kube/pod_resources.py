@@ -14,7 +14,7 @@ import numpy as np
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Floats, Mask
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter, figure
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings

@@ -11,7 +11,7 @@ import pathlib
 import msgspec
 import urllib3
 
-from scheduler_service import trust
+from scheduler_service import tls_verify
 from scheduler_service.engine.health import Health
 from scheduler_service.kube.api import ApiLost, Listing, read_page
 from scheduler_service.kube.following import Retrying
@@ -35,7 +35,7 @@ class PodLister:
         self._url = f'{url.rstrip("/")}/api/v1/pods'
         self._token_file = token_file
         self._pool = urllib3.PoolManager(
-            ssl_context=trust.of_server(has_ca=ca_file is not None),
+            ssl_context=tls_verify.of_server(has_ca=ca_file is not None),
             ca_certs=ca_file,
             maxsize=1,
             retries=False,

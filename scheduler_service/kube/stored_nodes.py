@@ -16,7 +16,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.table_copies import TableCopier, TableCopy
 from scheduler_service.kube.pod_requests import Asked
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.pipeline.judgement import Judgement
+from scheduler_service.pipeline.evaluation import Evaluation
 
 # A copy that was made in the middle of a change may lack a part of it, so it
 # is compared with another one after this time.
@@ -56,11 +56,11 @@ class _Known:
     version: _Version
     copy: TableCopy
     until: float
-    judgements: dict[str, Judgement]
+    evaluations: dict[str, Evaluation]
 
 
 class StoredHosts:
-    """The newest host table, and judgements of it by what pods ask for.
+    """The newest host table, and evaluations of it by what pods ask for.
 
     :param snapshot: gives the newest snapshot, None before the first
     """
@@ -102,16 +102,16 @@ class StoredHosts:
         self._known = _Known(version, copy, now + _OLDEST_S, {})
         return copy
 
-    def judgement(self, asked: Asked) -> Judgement:
+    def evaluation(self, asked: Asked) -> Evaluation:
         """Return what is said for a pod of the table returned last."""
         assert self._known is not None
-        table, judgements = self._known.copy.table, self._known.judgements
+        table, evaluations = self._known.copy.table, self._known.evaluations
         if asked.key is None:
-            return self._pipeline.judge(table, asked.request)
-        judgement = judgements.get(asked.key)
-        if judgement is None:
-            if len(judgements) >= _MOST:
-                judgements.clear()
-            judgement = self._pipeline.judge(table, asked.request)
-            judgements[asked.key] = judgement
-        return judgement
+            return self._pipeline.evaluate(table, asked.request)
+        evaluation = evaluations.get(asked.key)
+        if evaluation is None:
+            if len(evaluations) >= _MOST:
+                evaluations.clear()
+            evaluation = self._pipeline.evaluate(table, asked.request)
+            evaluations[asked.key] = evaluation
+        return evaluation

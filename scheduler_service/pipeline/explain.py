@@ -17,8 +17,7 @@ from scheduler_service.columns import HostTable
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter, Miss
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import FilterResult
-from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.filtering import FilterResult, Funnel
 from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 

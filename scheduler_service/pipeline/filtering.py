@@ -7,6 +7,7 @@ visit hosts one by one. Any thread may call this, each on its own table.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Mask, Rows
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import (
     ComparisonFilter,
     HostFilter,
@@ -23,9 +24,8 @@ from scheduler_service.filters.base import (
     RowFilter,
     RowSet,
 )
-from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
-from scheduler_service.pipeline.funnel import Funnel
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings
@@ -287,3 +287,27 @@ def _and_rows(passed: Mask, named: RowSet) -> None:
         passed[named.rows] = kept
     else:
         passed[named.rows] = False
+
+
+@dataclasses.dataclass(slots=True)
+class Funnel:
+    """Counts of hosts on their way through the filters.
+
+    :ivar hosts: how many there were at the start
+    :ivar counts: (filter, hosts before, hosts after) in the filters' order
+    """
+
+    hosts: int
+    counts: list[tuple[str, int, int]] = dataclasses.field(
+        default_factory=list
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON can hold them."""
+        return {
+            'hosts': self.hosts,
+            'funnel': [
+                {'filter': name, 'start': start, 'end': end}
+                for name, start, end in self.counts
+            ],
+        }

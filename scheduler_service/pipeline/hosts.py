@@ -3,7 +3,7 @@
 :class:`HostPipeline` is what the engine, the extender face and the
 conformance cases call. The engine's pipeline belongs to the engine's thread;
 :meth:`HostPipeline.filter_hosts`, :meth:`HostPipeline.weigh_hosts`,
-:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.judge` may be
+:meth:`HostPipeline.filter_results` and :meth:`HostPipeline.evaluate` may be
 called by any thread on a table of its own.
 """
 
@@ -13,23 +13,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.pipeline import explain
 from scheduler_service.pipeline.cache import CachedSearch, SearchCache
+from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.pipeline.filtering import (
     Filtering,
     FilterResult,
+    Funnel,
     Passed,
 )
-from scheduler_service.pipeline.funnel import Funnel
-from scheduler_service.pipeline.judgement import Judgement
-from scheduler_service.pipeline.randomness import RandomSource
-from scheduler_service.pipeline.ranking import FINALISTS, Ranking
-from scheduler_service.pipeline.resumption import resume
+from scheduler_service.pipeline.ranking import FINALISTS, RandomSource, Ranking
 from scheduler_service.pipeline.search import HostSearch, SearchPlan
 from scheduler_service.pipeline.selection import (
     Assignment,
@@ -95,7 +93,7 @@ class HostPipeline:
             what is added to their weights
         :param placed: gets the place of each instance; where it has some
             from an earlier turn, they are kept if they are still free
-        :raises TurnOver: others have their turn first
+        :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
@@ -125,14 +123,14 @@ class HostPipeline:
         if placed:
             request.placing = uuids[left[0]]
         search = self._search(table, request, spread, bonuses)
-        turns.note_filtered(search.funnel.counts)
+        time_slice.note_filtered(search.funnel.counts)
         ranking = search.ranking(left[0])
         if ranking is None:
             raise self._refusal(table, request, search.funnel, len(placed))
         count, finalists = ranking.count, ranking.finalists(table)
         for turn, at in enumerate(left):
             if turn:
-                turns.check()
+                time_slice.check()
             if ranking is None:
                 raise self._refusal(table, request, search.funnel, len(placed))
             row = ranking.pick(self.settings, rng, spread)
@@ -218,12 +216,12 @@ class HostPipeline:
         """Return what each filter says of every host."""
         return self._filtering.results(table, request)
 
-    def judge(self, table: HostTable, request: Request) -> Judgement:
+    def evaluate(self, table: HostTable, request: Request) -> Evaluation:
         """Return what can be asked about a request as often as necessary.
 
         :param table: does not change as long as it is asked
         """
-        return Judgement(self._filtering, self._weighing, table, request)
+        return Evaluation(self._filtering, self._weighing, table, request)
 
     def weigh_hosts(
         self, table: HostTable, mask: Mask, request: Request
@@ -234,3 +232,74 @@ class HostPipeline:
             return None
         terms = self._weighing.plan(table, request)
         return self._weighing.rank_rows(table, rows, request, terms)
+
+
+def resume(
+    pipeline: HostPipeline,
+    overlay: Overlay,
+    request: Request,
+    placed: dict[str, Assignment],
+) -> None:
+    """Assume again the instances that earlier turns placed.
+
+    Between two turns of a request nothing is assumed for it: others may have
+    taken what it was given, and hosts may have changed. What does not fit any
+    more is dropped. A host is filtered with all that the request puts there
+    but one instance: where the last one fits, those before it did, too.
+
+    :param overlay: in a transaction, with nothing assumed for the request
+    :param placed: instance -> its place; loses those that do not fit
+    """
+    by_row = _by_row(overlay.table, request, placed)
+    while by_row:
+        earlier = [one for some in by_row.values() for one in some[:-1]]
+        _assume(overlay, request, earlier)
+        mask = pipeline.filter_hosts(overlay.table, request).mask
+        full = [row for row in by_row if not mask[row]]
+        if not full:
+            last = [some[-1] for some in by_row.values()]
+            _assume(overlay, request, last)
+            time_slice.renew()
+            return
+        overlay.forget_last(len(earlier))
+        for row in full:
+            for one in by_row.pop(row):
+                del placed[one.uuid]
+
+
+def _by_row(
+    table: HostTable, request: Request, placed: dict[str, Assignment]
+) -> dict[int, list[Assignment]]:
+    """Return what was placed by the row that its host has now.
+
+    What is not asked for any more, or is on a host that is gone, is dropped;
+    so is one instance where none would be left to place.
+    """
+    wanted = set(request.instance_uuids)
+    ids = np.array([one.host_id for one in placed.values()], np.int64)
+    rows = np.searchsorted(table.ids, ids)
+    there = np.isin(ids, table.ids).tolist()
+    for (uuid, one), row, known in zip(
+        list(placed.items()), rows.tolist(), there, strict=True
+    ):
+        one.row = row
+        if not known or uuid not in wanted:
+            del placed[uuid]
+    if len(placed) == len(wanted):
+        placed.popitem()
+    by_row: dict[int, list[Assignment]] = {}
+    for one in placed.values():
+        by_row.setdefault(one.row, []).append(one)
+    return by_row
+
+
+def _assume(
+    overlay: Overlay, request: Request, assignments: Sequence[Assignment]
+) -> None:
+    if assignments:
+        overlay.assume_many(
+            [one.row for one in assignments],
+            assignments[0].amounts,
+            [one.placed for one in assignments],
+            request.instance_group,
+        )

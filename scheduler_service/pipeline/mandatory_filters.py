@@ -6,22 +6,20 @@ traits asked for; and room, see ``room_filter``.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import numpy as np
 
-from scheduler_service.columns.dictionary import Rows
+from scheduler_service.columns.dictionary import Mask, Rows
 from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import (
     HostFilter,
     RowFilter,
     RowSet,
 )
 from scheduler_service.model import Request
-from scheduler_service.pipeline.naming import (
-    rows_in_any_case,
-    rows_of_nodes,
-    rows_with,
-)
-from scheduler_service.pipeline.scope_filters import Aggregates, Traits
+from scheduler_service.request_filters import Scope, scope_of
 from scheduler_service.settings import Settings
 
 
@@ -120,6 +118,142 @@ class ForceHosts(RowFilter):
     ) -> str:
         """Say that another one is forced."""
         return 'other hosts or nodes are forced'
+
+
+# How many aggregates a reason names at most.
+_MOST_NAMED = 5
+
+
+class Aggregates(HostFilter):
+    """Leaves hosts in the aggregates that request filters narrowed to."""
+
+    name = 'aggregates'
+    once = True
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Judge each distinct set of aggregates once."""
+        scope = _scope(table, request, settings)
+        every = table.topology.aggregates
+
+        def verdict(ids: frozenset[int]) -> bool:
+            own = {every[one].uuid for one in ids}
+            return not own & scope.forbidden_aggregates and all(
+                own & one for one in scope.required_aggregates
+            )
+
+        return table.by_aggregates(verdict)
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Key | None:
+        """Return the aggregates that are required and forbidden."""
+        scope = _scope(table, request, settings)
+        required, forbidden = (
+            scope.required_aggregates,
+            scope.forbidden_aggregates,
+        )
+        if not required and not forbidden:
+            return None
+        return tuple(required), forbidden
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Name the aggregate that it must not be in, or those it needs."""
+        scope = _scope(table, request, settings)
+        every = table.topology.aggregates
+        own = [every[one] for one in table.coded['aggregate_set'].at(row)]
+        for aggregate in own:
+            if aggregate.uuid in scope.forbidden_aggregates:
+                return (
+                    f'the host is in aggregate {aggregate.name} '
+                    f'({aggregate.uuid}), which the request must not use'
+                )
+        uuids = {aggregate.uuid for aggregate in own}
+        missed = [one for one in scope.required_aggregates if not one & uuids]
+        wanted = Scope(required_aggregates=missed).query(_MOST_NAMED)
+        return f'the host is not in {wanted}'
+
+
+class Traits(HostFilter):
+    """Leaves hosts with every required trait and no forbidden one.
+
+    Those of flavor and image, and those that request filters add.
+    """
+
+    name = 'traits'
+    once = True
+
+    def mask(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Mask | None:
+        """Judge each distinct set of traits once."""
+        required, forbidden = self.mask_key(table, request, settings)
+
+        def verdict(have: frozenset[str]) -> bool:
+            return required <= have and not forbidden & have
+
+        return table.coded['trait_set'].mask_where(verdict)
+
+    def mask_key(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the traits that are required and those forbidden."""
+        scope = _scope(table, request, settings)
+        return (
+            request.required_traits | scope.required_traits,
+            request.forbidden_traits | scope.forbidden_traits,
+        )
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Name the traits that are missing or forbidden."""
+        have = table.coded['trait_set'].at(row)
+        required, forbidden = self.mask_key(table, request, settings)
+        lacks = [f'lacks {name}' for name in sorted(required - have)]
+        return '; '.join(
+            lacks
+            + [f'has the forbidden {n}' for n in sorted(forbidden & have)]
+        )
+
+
+def _scope(table: HostTable, request: Request, settings: Settings) -> Scope:
+    return scope_of(request, table.topology.aggregates, settings)
+
+
+def rows_with(table: HostTable, column: str, value: str) -> Rows:
+    """Return the rows where a coded column has the value."""
+    coded = table.coded[column]
+    return np.flatnonzero(coded.codes == coded.code(value))
+
+
+def rows_of_nodes(table: HostTable, nodes: Iterable[tuple[str, str]]) -> Rows:
+    """Return the rows of nodes, given as (service host, node) pairs."""
+    found = (table.row_of_node(host, node) for host, node in nodes)
+    return np.array([row for row in found if row is not None], np.intp)
+
+
+def rows_in_any_case(table: HostTable, lower: Collection[str]) -> Rows:
+    """Return the rows of service hosts whose names are given in lower case."""
+    by_lower = table.lower_hosts()
+    names = [name for one in lower for name in by_lower.get(one, ())]
+    return table.rows_of_hosts(names)
+
+
+def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
+    """Say whether there is a node of a service host, or either of them.
+
+    :param host: in any case; None: of any service host
+    :param node: exact; None: any node
+    """
+    rows = rows_in_any_case(table, [host.lower()]) if host else None
+    if node:
+        nodes = rows_with(table, 'node', node)
+        rows = nodes if rows is None else np.intersect1d(rows, nodes)
+    return rows is None or len(rows) > 0
 
 
 MANDATORY_FILTERS: tuple[HostFilter, ...] = (

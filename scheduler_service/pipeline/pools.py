@@ -17,7 +17,7 @@ from scheduler_service.filters.pools.attribute_filter import (
     is_bare,
 )
 from scheduler_service.model import Pool, ZoneRequest
-from scheduler_service.pipeline.randomness import RandomSource
+from scheduler_service.pipeline.ranking import RandomSource
 from scheduler_service.settings import Settings
 
 # (name of a filter, pools it left), in the order of the filters.

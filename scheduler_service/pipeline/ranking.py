@@ -6,13 +6,13 @@ A ranking belongs to the thread that made it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import MutableSequence, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from scheduler_service.columns.dictionary import Floats, Rows
 from scheduler_service.columns.table import HostTable
-from scheduler_service.pipeline.randomness import RandomSource
 from scheduler_service.settings import Settings
 
 # How many of the best an explanation names.
@@ -154,3 +154,19 @@ def _best_of_blocks(totals: Floats, count: int) -> list[int]:
         values[at] = -np.inf
         maxima[block] = values.max()
     return best
+
+
+T = TypeVar('T')
+
+
+class RandomSource(Protocol):
+    """The part of ``random.Random`` that the pipeline uses."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Return a number from 0 to *stop* - 1."""
+
+    def choice(self, items: Sequence[T], /) -> T:
+        """Return one of the items."""
+
+    def shuffle(self, items: MutableSequence[Any], /) -> None:
+        """Put the items into another order, in place."""

@@ -19,7 +19,7 @@ from scheduler_service.filters.base import (
     HostFilter,
     figure,
 )
-from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 

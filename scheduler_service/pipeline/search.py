@@ -12,8 +12,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
 from scheduler_service.model import Request
-from scheduler_service.pipeline.filtering import Filtering
-from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.filtering import Filtering, Funnel
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Weighing

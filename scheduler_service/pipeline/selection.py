@@ -15,7 +15,7 @@ from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
-from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.filtering import Funnel
 from scheduler_service.pipeline.ranking import Finalists, Ranking
 from scheduler_service.pipeline.room_filter import Resources
 from scheduler_service.settings import Settings

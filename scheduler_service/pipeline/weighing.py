@@ -12,17 +12,16 @@ import numpy as np
 
 from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats, Mask, Rows
-from scheduler_service.columns.metadata import least_number
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
 
 
-class Opinion(NamedTuple):
-    """A weigher that may tell hosts apart for some request.
+class ActiveWeigher(NamedTuple):
+    """A weigher whose multiplier is not 0.
 
     :ivar factor: sign x multiplier, a float or float64[n] where it differs
         by host
@@ -55,7 +54,7 @@ class Weighing:
     ) -> None:
         self.weighers = tuple(weighers)
         self._settings = settings
-        self._key = ('opinions', id(self))
+        self._key = ('active weighers', id(self))
 
     def plan(self, table: HostTable, request: Request) -> list[Term]:
         """Return the weighers that have an opinion on the request.
@@ -65,7 +64,7 @@ class Weighing:
         :raises FilterFault: a weigher failed
         """
         terms = []
-        for weigher, factor, raw in self._opinions_on(table):
+        for weigher, factor, raw in self._active(table):
             if raw is None:
                 key = self._weight_key(weigher, table, request)
                 if key is None:
@@ -186,14 +185,14 @@ class Weighing:
             totals = np.zeros(len(rows))
         return Ranking(rows, totals, parts, len(rows))
 
-    def _opinions_on(self, table: HostTable) -> list[Opinion]:
+    def _active(self, table: HostTable) -> list[ActiveWeigher]:
         """Return the weighers whose multiplier is not 0 on these hosts."""
-        opinions: list[Opinion] = table.load.memoize(
-            self._key, lambda: list(self._opinions(table))
+        active: list[ActiveWeigher] = table.load.memoize(
+            self._key, lambda: list(self._make_active(table))
         )
-        return opinions
+        return active
 
-    def _opinions(self, table: HostTable) -> Iterator[Opinion]:
+    def _make_active(self, table: HostTable) -> Iterator[ActiveWeigher]:
         for weigher in self.weighers:
             multiplier = _multiplier(weigher, table, self._settings)
             if multiplier is None:
@@ -201,7 +200,7 @@ class Weighing:
             column = None
             if isinstance(weigher, ColumnWeigher):
                 column = weigher.column(table, self._settings)
-            yield Opinion(weigher, weigher.sign * multiplier, column)
+            yield ActiveWeigher(weigher, weigher.sign * multiplier, column)
 
 
 def _ends(weigher: Weigher, raw: Floats, mask: Mask) -> tuple[Any, Any] | None:

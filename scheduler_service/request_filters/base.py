@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import ClassVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, ClassVar
 
-from scheduler_service.model import Request
-from scheduler_service.model.aggregate_map import AggregateMap
+from scheduler_service.model import Aggregate, Request
+from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
 from scheduler_service.settings import Settings
 
 
@@ -103,3 +104,39 @@ class RequestFilter:
         :param aggregates: all aggregates by id
         :raises RequestFilterFailed: no host at all may take the request
         """
+
+
+_NONE: frozenset[str] = frozenset()
+Keys = Callable[[Aggregate], Iterable[Any]]
+
+
+def uuids_by(
+    aggregates: AggregateMap, name: str, keys: Keys
+) -> dict[Any, frozenset[str]]:
+    """Return uuids of aggregates by their keys.
+
+    :param name: of the index
+    :param keys: returns the keys under which an aggregate is found
+    """
+
+    def work() -> dict[Any, frozenset[str]]:
+        found: dict[Any, set[str]] = {}
+        for aggregate in aggregates.values():
+            for key in keys(aggregate):
+                found.setdefault(key, set()).add(aggregate.uuid)
+        return {key: SharedUuids(uuids) for key, uuids in found.items()}
+
+    index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
+    return index
+
+
+def uuids_of(
+    aggregates: AggregateMap, name: str, keys: Keys, key: Hashable
+) -> frozenset[str]:
+    """Return the uuids of the aggregates with one key."""
+    return uuids_by(aggregates, name, keys).get(key, _NONE)
+
+
+def trait_name(value: Any) -> str:
+    """Return a value as names of traits spell it: ``RAW_ISO``."""
+    return str(value).upper().replace('-', '_')

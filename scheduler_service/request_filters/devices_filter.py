@@ -6,8 +6,11 @@ from typing import Any
 
 from scheduler_service.model import Request
 from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.trait_names import trait_name
+from scheduler_service.request_filters.base import (
+    RequestFilter,
+    Scope,
+    trait_name,
+)
 from scheduler_service.settings import Settings
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))

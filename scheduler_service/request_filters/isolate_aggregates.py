@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.model.aggregate_map import AggregateMap, SharedUuids
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.aggregate_index import uuids_by
+from scheduler_service.request_filters.base import (
+    RequestFilter,
+    Scope,
+    uuids_by,
+)
 from scheduler_service.settings import Settings
 
 _TRAIT_PREFIX = 'trait:'

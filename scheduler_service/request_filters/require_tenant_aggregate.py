@@ -5,8 +5,11 @@ from __future__ import annotations
 from scheduler_service import errors
 from scheduler_service.model import Aggregate, Request
 from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.aggregate_index import uuids_of
+from scheduler_service.request_filters.base import (
+    RequestFilter,
+    Scope,
+    uuids_of,
+)
 from scheduler_service.settings import Settings
 
 _METADATA_PREFIX = 'filter_tenant_id'

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from scheduler_service.model import Request
 from scheduler_service.model.aggregate_map import AggregateMap
-from scheduler_service.request_filters.base import RequestFilter, Scope
-from scheduler_service.request_filters.support.trait_names import trait_name
+from scheduler_service.request_filters.base import (
+    RequestFilter,
+    Scope,
+    trait_name,
+)
 from scheduler_service.settings import Settings
 
 _TRAIT_PREFIXES = {

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine import events
-from scheduler_service.engine.host_state_writer import HostStateWriter
+from scheduler_service.engine import host_state_writer
 from scheduler_service.model import HostReport, documents
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
@@ -82,7 +81,7 @@ class HostStateEndpoint:
 
     def __init__(
         self,
-        writer: HostStateWriter,
+        writer: host_state_writer.HostStateWriter,
         enforcer: Enforcer,
         parser: ArgumentParser,
     ) -> None:
@@ -146,7 +145,9 @@ class HostStateEndpoint:
                     f'{parsed.host_name!r}',
                     at='instance_info',
                 )
-        return self._put(events.UpdateInstances(instances=instances))
+        return self._put(
+            host_state_writer.UpdateInstances(instances=instances)
+        )
 
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -158,7 +159,7 @@ class HostStateEndpoint:
         uuids = named if isinstance(named, list) else [named]
         _check_count(uuids, 'instance_uuid')
         return self._put(
-            events.DeleteInstances(
+            host_state_writer.DeleteInstances(
                 host=parsed.host_name, uuids=[dashed(uuid) for uuid in uuids]
             )
         )
@@ -172,7 +173,7 @@ class HostStateEndpoint:
         _check_count(parsed.instance_uuids, 'instance_uuids')
         documents.check_text(parsed.host_name, 'host_name')
         return self._put(
-            events.SyncInstances(
+            host_state_writer.SyncInstances(
                 host=parsed.host_name,
                 uuids=[dashed(uuid) for uuid in parsed.instance_uuids],
             )
@@ -188,7 +189,7 @@ class HostStateEndpoint:
             listed = _each(
                 parsed.aggregates, 'aggregates', documents.aggregate
             )
-        return self._put(events.UpdateAggregates(aggregates=listed))
+        return self._put(host_state_writer.UpdateAggregates(aggregates=listed))
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate, given by its id or its document."""
@@ -203,7 +204,7 @@ class HostStateEndpoint:
                 'with one',
                 at='aggregate',
             )
-        return self._put(events.DeleteAggregate(id=number))
+        return self._put(host_state_writer.DeleteAggregate(id=number))
 
     @contextlib.contextmanager
     def _counting(self, what: str) -> Iterator[None]:
@@ -221,7 +222,7 @@ class HostStateEndpoint:
         """
         authorization.caller(self._enforcer, ctxt, rule)
 
-    def _put(self, event: events.Event) -> Pending:
+    def _put(self, event: host_state_writer.Event) -> Pending:
         future: Future[Any] = self._writer.submit(event)
         return Pending(future)
 

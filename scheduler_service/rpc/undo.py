@@ -52,7 +52,7 @@ def _undo(
     answer: HostsAnswer,
     entry: int = 0,
 ) -> None:
-    uuids = [one.instance_uuid for one in answer.placements]
+    uuids = [placement.instance_uuid for placement in answer.placements]
     LOG.warning(
         'The answer on %d instances did not reach its caller, what it claimed '
         'is released: %s',

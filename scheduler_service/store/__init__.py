@@ -2,7 +2,7 @@
 
 - ``schema``, ``migrations``, ``migrate``: the tables and their versions
 - ``connection``: transactions, and the change record that ends each
-- ``rows``, ``pg_arrays``: many rows in one statement
+- ``rows``, ``postgresql``: many rows in one statement
 - ``reading``: documents, snapshots and the change feed
 - ``claims``: capacity is taken, confirmed, moved and released
 - ``writing``: a module for each entity, and inventory documents

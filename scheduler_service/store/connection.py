@@ -1,7 +1,7 @@
 """The database connection and its transactions.
 
-A :class:`Store` may be used by any thread, a connection or a :class:`Writer`
-only by the thread that opened it.
+A :class:`Store` may be used by any thread, a connection, a :class:`Writer` or
+a :class:`PersistentWriter` only by the thread that opened it.
 
 Every writing transaction ends by taking the next revision from one counter
 row and appending a record of what it changed. The row stays locked until the
@@ -17,26 +17,26 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from oslo_db import api as db_api
-from oslo_db import exception as db_exception
 from oslo_db.sqlalchemy import engines
 from sqlalchemy.engine import Connection, Engine, make_url
 
 from scheduler_service import errors
-from scheduler_service.store import faults, schema
-from scheduler_service.store.faults import driver_fault, first_line
-from scheduler_service.store.sessions import Sessions, Wait
-from scheduler_service.store.timeouts import Timeouts, is_timeout
+from scheduler_service.store import driver_errors, schema
+from scheduler_service.store.driver_errors import translate_errors
+from scheduler_service.store.sessions import Sessions, Timeouts
 
 T = TypeVar('T')
 REVISION = 'revision'
 _RETRIES = 20
-_SERIALIZATION = '40001'
+# A kept connection that was idle for longer may be closed by now, in seconds.
+_IDLE_S = 10.0
 _NOT_A_URL = '[database] connection is not a URL: write @ as %40, : as %3A'
 
 
@@ -118,7 +118,9 @@ class Store:
     :ivar on_retry: called with the reason (``deadlock`` or
         ``serialization``) whenever a transaction is run again
     :ivar dialect: ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)
-    :ivar timeouts: of connections that are taken now
+    :ivar timeouts: of connections that are taken now; where they change,
+        those from :meth:`hold` are their holders' to make anew
+    :ivar sessions: the open connections, whose waits can be broken off
     """
 
     def __init__(
@@ -126,14 +128,15 @@ class Store:
     ) -> None:
         self.engine = engine
         self.timeouts = timeouts or Timeouts()
-        self._sessions = Sessions(engine, lambda: self.timeouts)
-        self.on_retry: Callable[[str], None] = _ignore_reason
+        _prepare(engine, lambda: self.timeouts)
+        self.sessions = Sessions(engine, lambda: self.timeouts)
+        self.on_retry: Callable[[str], None] = lambda reason: None
         self._with_retries = db_api.wrap_db_retry(
             max_retries=_RETRIES,
             retry_interval=0.01,
             max_retry_interval=1,
             exception_checker=self._is_retryable,
-        )(_call)
+        )(lambda call, *args: call(*args))
         self.dialect = engine.dialect.name
         if self.dialect == 'mariadb':
             self.dialect = 'mysql'
@@ -222,15 +225,11 @@ class Store:
         A lock that could not be had in time is no such reason: whoever asked
         for it decides whether to wait longer.
         """
-        if is_timeout(driver_fault(fault)):
+        reason = driver_errors.conflict(fault)
+        if reason is None or driver_errors.is_timeout(fault):
             return False
-        if isinstance(fault, db_exception.DBDeadlock):
-            self.on_retry('deadlock')
-            return True
-        if getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION:
-            self.on_retry('serialization')
-            return True
-        return False
+        self.on_retry(reason)
+        return True
 
     def run(self, call: Callable[[], T]) -> T:
         """Run a call that is a transaction of its own.
@@ -243,44 +242,88 @@ class Store:
             result: T = self._with_retries(call)
             return result
 
-    def abort_waits(self) -> None:
-        """Break off what other threads wait for, and drop idle connections.
-
-        They get StoreUnavailable.
-        """
-        self._sessions.abort()
-
-    def abort_wait(self, wait: Wait) -> None:
-        """Break off one wait, if it goes on."""
-        self._sessions.abort_wait(wait)
-
-    def left_behind(self) -> list[Wait]:
-        """Return waits that were broken off, and were not forgotten yet."""
-        return self._sessions.left_behind()
-
-    def forget(self, wait: Wait) -> None:
-        """Forget a wait that was broken off."""
-        self._sessions.forget(wait)
-
-    def waits(self, seconds: float) -> list[Wait]:
-        """Return what has been waiting for the database for longer."""
-        return self._sessions.waits(seconds)
-
-    def use_timeouts(self, timeouts: Timeouts) -> None:
-        """Have connections used with other limits from now on.
-
-        Those from :meth:`hold` are their holders' to make anew.
-        """
-        self.timeouts = timeouts
-
     def dispose(self) -> None:
         """Close all connections but those from :meth:`hold`."""
         self.engine.dispose()
 
 
-# Drivers raise these for a server that refuses connections, restarts or shuts
-# down; oslo.db does not recognise every one as a lost connection.
-_LOST = (sa.exc.OperationalError, sa.exc.InterfaceError)
+class PersistentWriter:
+    """Runs transactions on a connection that stays open.
+
+    Taking one from the pool checks it with a round trip each time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._conn: Connection | None = None
+        self._used_at = 0.0
+
+    def write(self, work: Callable[[Writer], T]) -> T:
+        """Run *work* in one transaction; return what it returns.
+
+        Where the connection turns out to be lost, *work* is run once more on
+        a new one, so running it twice must do no harm.
+
+        :raises StoreUnavailable: the database does not answer
+        """
+        if time.monotonic() - self._used_at > _IDLE_S:
+            self.close()
+        was_open = self._conn is not None
+        try:
+            return self._write(work)
+        except errors.StoreTimeout:
+            raise
+        except errors.StoreUnavailable:
+            if not was_open:
+                raise
+            return self._write(work)
+
+    def _write(self, work: Callable[[Writer], T]) -> T:
+        if self._conn is None:
+            self._conn = self._store.hold()
+        try:
+            result = self._store.write(work, self._conn)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._conn.invalidate()
+            self.close()
+            raise
+        self._used_at = time.monotonic()
+        return result
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens another."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                conn.close()
+
+
+def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
+    """Have new connections of an engine set up; load only its driver.
+
+    :param limits: gives those of a connection that is made now
+    """
+    dialect = engine.dialect
+    if dialect.name == 'sqlite':
+
+        @sa.event.listens_for(engine, 'connect')
+        def _pragmas(dbapi_conn: Any, record: Any) -> None:
+            """Let a writer wait for another instead of failing at once."""
+            limit_ms = int(limits().lock * 1000)
+            dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
+            dbapi_conn.execute('PRAGMA journal_mode = WAL')
+
+    elif (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
+        from scheduler_service.store import postgresql
+
+        postgresql.prepare(engine, limits)
+    elif dialect.driver == 'pymysql':
+        from scheduler_service.store import mysql
+
+        mysql.prepare(engine, limits)
+
+
 _APPEND_CHANGE = schema.changes.insert()
 _COUNTERS = schema.counters
 _NEXT = _COUNTERS.c.value + sa.bindparam('count')
@@ -313,11 +356,11 @@ def next_number(conn: Connection, counter: str, count: int = 1) -> int:
 
     The counter's row stays locked until the transaction ends.
     """
-    asked = {'counter': counter, 'count': count}
+    values = {'counter': counter, 'count': count}
     if conn.dialect.name in ('mysql', 'mariadb'):
         # The server hands the value back with its answer.
-        return int(conn.execute(_ADVANCE_MYSQL, asked).lastrowid)
-    return int(conn.execute(_ADVANCE, asked).scalar_one())
+        return int(conn.execute(_ADVANCE_MYSQL, values).lastrowid)
+    return int(conn.execute(_ADVANCE, values).scalar_one())
 
 
 def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -330,71 +373,3 @@ def in_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
             chunk = []
     if chunk:
         yield chunk
-
-
-def _call(call: Callable[..., Any], *args: Any) -> Any:
-    return call(*args)
-
-
-def _ignore_reason(reason: str) -> None:
-    """Do nothing: nobody counts how often transactions are run again."""
-
-
-@contextlib.contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise StoreUnavailable where the code inside loses the database.
-
-    :raises StoreUnavailable: the database does not answer, has no tables, or
-        cannot store anything, such as on a full disk
-    :raises StoreTimeout: it does, but a lock or a statement took too long
-    """
-    try:
-        yield
-    except (
-        db_exception.DBConnectionError,
-        db_exception.CantStartEngineError,
-        sa.exc.TimeoutError,
-    ) as fault:
-        known = faults.sentence(fault)
-        raise errors.StoreUnavailable(
-            known or f'The database does not answer: {first_line(fault)}'
-        ) from fault
-    except db_exception.DBNonExistentTable as fault:
-        raise errors.StoreUnavailable(
-            f'The database has no tables yet, or not the table {fault.table}: '
-            'run "scheduler-manage db sync"'
-        ) from fault
-    except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-        known = faults.sentence(fault)
-        if known is not None:
-            raise errors.StoreUnavailable(known) from fault
-        if met_others(fault):
-            raise errors.StoreTimeout(
-                f'The database takes too long: '
-                f'{first_line(driver_fault(fault))}'
-            ) from fault
-        inner = getattr(fault, 'inner_exception', fault)
-        if not isinstance(inner, _LOST):
-            raise
-        raise errors.StoreUnavailable(
-            f'The database does not answer: {first_line(inner)}'
-        ) from fault
-
-
-def met_others(fault: BaseException) -> bool:
-    """Whether a transaction failed since others ran beside it, or held locks.
-
-    :param fault: as SQLAlchemy or oslo.db raised it
-    """
-    return is_timeout(driver_fault(fault)) or _is_conflict(fault)
-
-
-def _is_conflict(fault: BaseException) -> bool:
-    """Whether a transaction failed since others ran beside it.
-
-    That is a deadlock, a serialization failure, or on Galera a transaction of
-    another node that came first. It was repeated, with growing pauses.
-    """
-    if isinstance(fault, db_exception.DBDeadlock):
-        return True
-    return getattr(driver_fault(fault), 'sqlstate', None) == _SERIALIZATION

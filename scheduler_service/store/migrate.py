@@ -17,7 +17,8 @@ from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import schema, version
-from scheduler_service.store.connection import Store, met_others
+from scheduler_service.store.connection import Store
+from scheduler_service.store.driver_errors import met_others
 
 _HERE = pathlib.Path(__file__).parent / 'migrations'
 # Declared in a migration: the releases before it may use the tables after it.

@@ -18,10 +18,13 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.store import schema
-from scheduler_service.store.connection import Store, translate_errors
-from scheduler_service.store.faults import driver_fault, first_line
-from scheduler_service.store.sessions import Wait
-from scheduler_service.store.timeouts import SERVER, is_timeout
+from scheduler_service.store.connection import Store
+from scheduler_service.store.driver_errors import (
+    is_timeout,
+    translate_errors,
+    unavailable,
+)
+from scheduler_service.store.sessions import SERVER, Wait
 
 LOG = logging.getLogger(__name__)
 # A wait for a lock is looked at after so many seconds.
@@ -114,31 +117,28 @@ def check_write(store: Store) -> None:
     unique = secrets.token_hex(12)
     with translate_errors(), store.engine.begin() as conn:
         for table in _CLAIMED:
-            rows = [_filled(table, f'{unique}{n:04}') for n in range(_ROWS)]
+            rows = [_row(table, f'{unique}{n:04}') for n in range(_ROWS)]
             conn.execute(table.insert(), rows)
             key = table.primary_key.columns[0]
             keys = [row[key.name] for row in rows]
             conn.execute(sa.delete(table).where(key.in_(keys)))
 
 
-def _filled(table: sa.Table, unique: str) -> dict[str, Any]:
+def _row(table: sa.Table, unique: str) -> dict[str, Any]:
     """Return a row with long texts, and numbers that no other row has.
+
+    The texts have the columns' lengths, and cannot be compressed.
 
     :param unique: what the texts begin with, and hexadecimal digits
     """
     number = -int(unique[-15:], 16)
+    text = unique + secrets.token_hex(_LONG)
     return {
-        column.name: _text(column.type, unique)
+        column.name: text[: min(column.type.length or _LONG, _LONG)]
         if isinstance(column.type, sa.String)
         else number
         for column in table.columns
     }
-
-
-def _text(kind: sa.String, unique: str) -> str:
-    """Return a text of a column's length that cannot be compressed."""
-    length = min(kind.length or _LONG, _LONG)
-    return (unique + secrets.token_hex(_LONG))[:length]
 
 
 class Probe:
@@ -167,8 +167,13 @@ class Probe:
         if self._limits is not self._watched.timeouts:
             self._limits = self._watched.timeouts
             self._drop()
-            self._store.use_timeouts(self._limits.for_probe())
-        self._rows(sa.text('SELECT 1'))
+            self._store.timeouts = self._limits.for_probe()
+        try:
+            with translate_errors():
+                self._connection().execute(sa.text('SELECT 1'))
+        except errors.StoreUnavailable:
+            self._drop()
+            raise
 
     def cut_off(self, seconds: float) -> list[Wait]:
         """Return the sessions that wait for an answer and will get none.
@@ -182,7 +187,9 @@ class Probe:
         """
         return [
             wait
-            for wait, idle in self._on_server(self._watched.waits(seconds))
+            for wait, idle in self._on_server(
+                self._watched.sessions.waits(seconds)
+            )
             if idle and not wait.is_sending
         ]
 
@@ -216,23 +223,20 @@ class Probe:
             sa.bindparam('ids', list(listed), expanding=True)
         )
         rows = self._optional(query)
-        longest = self._uptime() if rows else 0.0
-        found = []
+        longest = 0.0
+        if rows and self._dialect == 'mysql':
+            # No session is older than the server, which counts whole seconds.
+            uptime = self._optional(_UPTIME)
+            longest = sum(float(row.Value) + 1 for row in uptime)
+        sessions = []
         for row in rows:
             wait = listed[row.id]
             age = longest if row.age is None else float(row.age)
             # Another server, or one that was started again, may have given
             # the number to another session.
             if row.server == wait.session.server and age >= wait.seconds:
-                found.append((wait, bool(row.idle)))
-        return found
-
-    def _uptime(self) -> float:
-        """Return for how many seconds at most MariaDB has been up."""
-        if self._dialect != 'mysql':
-            return 0.0
-        # It counts whole seconds.
-        return sum(float(row.Value) + 1 for row in self._optional(_UPTIME))
+                sessions.append((wait, bool(row.idle)))
+        return sessions
 
     def blockers(self) -> list[str]:
         """Return who blocks daemons for longer than a second.
@@ -260,27 +264,17 @@ class Probe:
         :raises StoreUnavailable: the database does not answer
         """
         try:
-            found = self._connection().execute(query)
-            return found.all() if found.returns_rows else []
+            result = self._connection().execute(query)
+            return result.all() if result.returns_rows else []
         except (sa.exc.DBAPIError, db_exception.DBError) as fault:
-            if is_timeout(driver_fault(fault)):
+            if is_timeout(fault):
                 raise errors.StoreTimeout(
                     'The database takes too long to say what sessions it has'
                 ) from fault
             if self._conn is not None and not self._conn.invalidated:
                 return []
             self._drop()
-            raise errors.StoreUnavailable(
-                f'The database does not answer: {first_line(fault)}'
-            ) from fault
-
-    def _rows(self, query: sa.TextClause) -> sa.CursorResult[Any]:
-        try:
-            with translate_errors():
-                return self._connection().execute(query)
-        except errors.StoreUnavailable:
-            self._drop()
-            raise
+            raise unavailable(fault) from fault
 
     def close(self) -> None:
         """Close its connection."""

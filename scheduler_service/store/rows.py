@@ -113,11 +113,11 @@ def pack(
     if dialect != 'postgresql':
         named = [dict(zip(columns, row, strict=True)) for row in values]
         return {parameter: _encode(named).decode()}
-    from scheduler_service.store import pg_arrays
+    from scheduler_service.store.postgresql import ARRAY_TYPES
 
     by_column = zip(*values, strict=True) if values else [()] * len(columns)
     return {
-        f'{parameter}_{name}': pg_arrays.BY_TYPE[kind](column)
+        f'{parameter}_{name}': ARRAY_TYPES[kind](column)
         for (name, kind), column in zip(
             columns.items(), by_column, strict=True
         )
@@ -151,9 +151,9 @@ class _Keys(sa.types.TypeDecorator[Any]):
         """Return what encodes the values."""
         if dialect.name != 'postgresql':
             return None
-        from scheduler_service.store import pg_arrays
+        from scheduler_service.store.postgresql import ARRAY_TYPES
 
-        return pg_arrays.BY_TYPE[self.array]
+        return ARRAY_TYPES[self.array]
 
 
 class _Among(FunctionElement[Any]):
@@ -183,7 +183,7 @@ def _in_array(element: _Among, compiler: Any, **how: Any) -> str:
     """
     column, keys = element.clauses
     kind = POSTGRESQL[cast(_Keys, keys.type).array]
-    left, right = (compiler.process(one, **how) for one in (column, keys))
+    left, right = (compiler.process(side, **how) for side in (column, keys))
     return f'{left} = ANY(CAST({right} AS {kind}[]))'
 
 

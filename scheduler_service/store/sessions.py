@@ -7,6 +7,7 @@ SQLAlchemy's engine. :class:`Sessions` may be used by any thread.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import termios
 import threading
@@ -18,11 +19,53 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from scheduler_service.store.timeouts import Timeouts
-
+# The name under which sessions of ours are known to the server.
+APPLICATION = 'scheduler-service'
+# SQL for which server a session is on: each numbers its own sessions. A
+# PostgreSQL that was started again is another one.
+SERVER = {
+    'postgresql': 'CAST(pg_postmaster_start_time() AS text)',
+    'mysql': "CONCAT_WS(':', @@hostname, @@port, @@server_id)",
+}
+# How many keepalives without an answer end a connection.
+KEEPALIVES = 2
 # Under which a connection's limits are kept in its record.
 _LIMITS = 'timeouts'
 _READ_COMMITTED: Any = 'READ COMMITTED'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the database may take, in seconds; 0: no limit.
+
+    :ivar connect: to open a connection
+    :ivar lock: to wait for a lock that another session has
+    :ivar statement: to work at one statement
+    :ivar idle_transaction: until the server ends a session of ours that is
+        idle inside a transaction
+    :ivar response: without any sign of life, until it counts as unreachable
+    :ivar whole_tables: whether statements may read whole tables, which takes
+        its time; else PostgreSQL uses keys wherever it can
+    """
+
+    connect: int = 3
+    lock: float = 5.0
+    statement: float = 30.0
+    idle_transaction: float = 10.0
+    response: float = 3.0
+    whole_tables: bool = False
+
+    @property
+    def read(self) -> float | None:
+        """How long one read may take; None: no limit."""
+        return self.statement + self.response if self.statement else None
+
+    def for_probe(self) -> Timeouts:
+        """Return the limits of a session that only asks for signs of life."""
+        half = self.response / 2
+        return dataclasses.replace(
+            self, lock=half, statement=half, response=half
+        )
 
 
 class Wait(NamedTuple):
@@ -60,14 +103,13 @@ def is_sending(sock: int) -> bool:
     :param sock: the descriptor of a socket
     :raises OSError: it is none
     """
-    unsent = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
-    return any(unsent)
+    return any(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
 
 
 class Sessions:
-    """The open connections of an engine.
+    """The open connections of an engine, and those that were broken off.
 
-    :param engine: whose new connections get the limits
+    :param engine: its connections are set up before
     :param limits: gives those of a connection that is made now
     """
 
@@ -77,7 +119,6 @@ class Sessions:
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._aborted: list[Wait] = []
-        _prepare(engine, limits)
         if engine.dialect.name in ('mysql', 'mariadb'):
             _read_committed(engine)
         sa.event.listen(engine, 'connect', self._add)
@@ -94,7 +135,7 @@ class Sessions:
     def _add(self, dbapi_conn: Any, record: Any) -> None:
         limits = record.info[_LIMITS] = self._limits()
         if hasattr(dbapi_conn, 'abort'):
-            # It is set up now: other listeners ran before this one.
+            # It is set up by now: other listeners ran before this one.
             dbapi_conn.read_timeout = limits.read
             with self._lock:
                 self._open.add(dbapi_conn)
@@ -141,12 +182,12 @@ class Sessions:
     def waits(self, seconds: float) -> list[Wait]:
         """Return the sessions that have been waiting for longer."""
         before = time.monotonic() - seconds
-        found = []
+        waits = []
         for session in self._listed():
             since = session.waits_since
             if since and since < before and session.server_id is not None:
-                found.append(Wait(session, session.server_id, since))
-        return found
+                waits.append(Wait(session, session.server_id, since))
+        return waits
 
     def _listed(self) -> list[Any]:
         with self._lock:
@@ -183,28 +224,3 @@ def _read_committed(engine: Engine) -> None:
             )
         # What a connection returns to after it was in another mode.
         engine.dialect.default_isolation_level = _READ_COMMITTED
-
-
-def _prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
-    """Have the connections of an engine set up; load only its driver."""
-    dialect = engine.dialect
-    if dialect.name == 'sqlite':
-        _prepare_sqlite(engine, limits)
-    elif (dialect.name, dialect.driver) == ('postgresql', 'psycopg'):
-        from scheduler_service.store import pg_sessions
-
-        pg_sessions.prepare(engine, limits)
-    elif dialect.driver == 'pymysql':
-        from scheduler_service.store import mysql_sessions
-
-        mysql_sessions.prepare(engine, limits)
-
-
-def _prepare_sqlite(engine: Engine, limits: Callable[[], Timeouts]) -> None:
-    """Let a writer wait for another writer instead of failing at once."""
-
-    @sa.event.listens_for(engine, 'connect')
-    def _pragmas(dbapi_conn: Any, record: Any) -> None:
-        limit_ms = int(limits().lock * 1000)
-        dbapi_conn.execute(f'PRAGMA busy_timeout = {limit_ms}')
-        dbapi_conn.execute('PRAGMA journal_mode = WAL')

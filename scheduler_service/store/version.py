@@ -72,12 +72,13 @@ def check(conn: Connection) -> str:
         raise errors.StoreUnavailable(
             f'The database has no tables yet: {_SYNC}'
         )
-    found = damage(conn)
-    if found:
-        more = f' and {len(found) - 1} more' if len(found) > 1 else ''
+    faults = damage(conn)
+    if faults:
+        more = f' and {len(faults) - 1} more' if len(faults) > 1 else ''
         raise errors.SchemaMismatch(
-            f'The tables are damaged: {found[0]}{more}: see "scheduler-manage '
-            'db check", and restore the database from a backup'
+            f'The tables are damaged: {faults[0]}{more}: see '
+            '"scheduler-manage db check", and restore the database from a '
+            'backup'
         )
     return version
 
@@ -88,21 +89,9 @@ def check_version(conn: Connection) -> str | None:
     :return: the version; None: there are no tables
     :raises SchemaMismatch: it cannot
     """
-    version = current(conn)
-    if version is not None:
-        _check_version(conn, version)
-    return version
-
-
-def damage(conn: Connection) -> list[str]:
-    """Return what this release needs and is not there, a few words each."""
-    return _missing(_columns(conn)) or _wrong_counters(conn)
-
-
-def _check_version(conn: Connection, version: str) -> None:
-    needed = schema.VERSION
-    if version == needed:
-        return
+    version, needed = current(conn), schema.VERSION
+    if version is None or version == needed:
+        return version
     if not version.isdecimal():
         raise errors.SchemaMismatch(
             f'The tables have the unknown version {version!r}: restore the '
@@ -114,12 +103,18 @@ def _check_version(conn: Connection, version: str) -> None:
             f'newer {needed}: {_SYNC}'
         )
     compatible = schema.compatible_versions.c.version
-    found = conn.execute(sa.select(compatible).where(compatible == needed))
-    if found.first() is None:
+    query = sa.select(compatible).where(compatible == needed)
+    if conn.execute(query).first() is None:
         raise errors.SchemaMismatch(
             f'The tables are at version {version}, newer than {needed} of '
             'this release: install the release that upgraded them'
         )
+    return version
+
+
+def damage(conn: Connection) -> list[str]:
+    """Return what this release needs and is not there, a few words each."""
+    return _missing(_columns(conn)) or _wrong_counters(conn)
 
 
 def _wrong_counters(conn: Connection) -> list[str]:
@@ -134,36 +129,36 @@ def _wrong_counters(conn: Connection) -> list[str]:
         row.name: row.value
         for row in conn.execute(sa.select(table.c.name, table.c.value))
     }
-    found = []
+    faults = []
     for name, number in used.items():
         if name not in values:
-            found.append(f'there is no counter {name}')
+            faults.append(f'there is no counter {name}')
         elif values[name] < number:
-            found.append(
+            faults.append(
                 f'the counter {name} is {values[name]}, and {number} is in use'
             )
-    return sorted(found)
+    return sorted(faults)
 
 
 def _columns(conn: Connection) -> dict[str, set[str]]:
     """Return the columns of each table of the database."""
     query = sa.text(_COLUMNS[rows.dialect_of(conn)])
-    found: dict[str, set[str]] = defaultdict(set)
+    columns: dict[str, set[str]] = defaultdict(set)
     for table, column in conn.execute(query):
-        found[table].add(column)
-    return found
+        columns[table].add(column)
+    return columns
 
 
 def _missing(columns: dict[str, set[str]]) -> list[str]:
     """Return the tables and columns that are missing."""
-    found = []
+    faults = []
     for name, table in schema.metadata.tables.items():
         if name not in columns:
-            found.append(f'there is no table {name}')
+            faults.append(f'there is no table {name}')
             continue
-        wanted = {column.name for column in table.columns}
-        found += [
-            f'the table {name} has no column {column}'
-            for column in wanted - columns[name]
+        faults += [
+            f'the table {name} has no column {column.name}'
+            for column in table.columns
+            if column.name not in columns[name]
         ]
-    return sorted(found)
+    return sorted(faults)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from scheduler_service.columns import HostTable
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request, documents
 from scheduler_service.settings import Settings

@@ -1,63 +1,29 @@
-"""Weighers of hosts: one module each, listed in one table."""
+"""Weighers of hosts: one in a module, found by looking at the modules here."""
 
 from __future__ import annotations
 
-from scheduler_service.weighers.base import Weigher
-from scheduler_service.weighers.build_failure_weigher import (
-    BuildFailureWeigher,
-)
-from scheduler_service.weighers.cpu_weigher import (
-    CPUWeigher,
-)
-from scheduler_service.weighers.cross_cell_weigher import (
-    CrossCellWeigher,
-)
-from scheduler_service.weighers.disk_weigher import (
-    DiskWeigher,
-)
-from scheduler_service.weighers.hypervisor_version_weigher import (
-    HypervisorVersionWeigher,
-)
-from scheduler_service.weighers.image_properties_weigher import (
-    ImagePropertiesWeigher,
-)
-from scheduler_service.weighers.io_ops_weigher import (
-    IoOpsWeigher,
-)
-from scheduler_service.weighers.metrics_weigher import (
-    MetricsWeigher,
-)
-from scheduler_service.weighers.num_instances_weigher import (
-    NumInstancesWeigher,
-)
-from scheduler_service.weighers.pci_weigher import (
-    PCIWeigher,
-)
-from scheduler_service.weighers.ram_weigher import (
-    RAMWeigher,
-)
-from scheduler_service.weighers.server_group_soft_affinity_weigher import (
-    ServerGroupSoftAffinityWeigher,
-)
-from scheduler_service.weighers.server_group_soft_anti_affinity_weigher import (  # noqa: E501
-    ServerGroupSoftAntiAffinityWeigher,
-)
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
 
-BUILT_IN: tuple[type[Weigher], ...] = (
-    BuildFailureWeigher,
-    CPUWeigher,
-    CrossCellWeigher,
-    DiskWeigher,
-    HypervisorVersionWeigher,
-    ImagePropertiesWeigher,
-    IoOpsWeigher,
-    MetricsWeigher,
-    NumInstancesWeigher,
-    PCIWeigher,
-    RAMWeigher,
-    ServerGroupSoftAffinityWeigher,
-    ServerGroupSoftAntiAffinityWeigher,
-)
+from scheduler_service.weighers import base
+from scheduler_service.weighers.base import Weigher
+
+
+def _defined() -> Iterator[type[Weigher]]:
+    """Yield the weighers that the modules of this package define."""
+    for info in pkgutil.iter_modules(__path__, f'{__name__}.'):
+        module = importlib.import_module(info.name)
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if (
+                issubclass(kind, Weigher)
+                and kind.__module__ == info.name != base.__name__
+            ):
+                yield kind
+
+
+BUILT_IN: tuple[type[Weigher], ...] = tuple(_defined())
 
 
 def all_weighers() -> list[type[Weigher]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Rows, Weigher

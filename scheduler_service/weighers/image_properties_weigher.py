@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.model.image_properties import KNOWN
 from scheduler_service.settings import Settings, ratios

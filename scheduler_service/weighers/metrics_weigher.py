@@ -8,7 +8,7 @@ from scheduler_service import errors
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.reports import metric
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.columns.topology import EACH_TIME, Key
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings, ratios
 from scheduler_service.weighers.base import Rows, Weigher

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.weighers.support.server_group_weigher import (
-    ServerGroupWeigher,
-)
+from scheduler_service.weighers.base import ServerGroupWeigher
 
 
 class ServerGroupSoftAntiAffinityWeigher(ServerGroupWeigher):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from scheduler_service import errors
 from scheduler_service.compute.placement import claims
 from scheduler_service.compute.placement import options as placement_options
-from scheduler_service.compute.placement.claims import Outcome, Undone
+from scheduler_service.compute.placement.claims import AllocationResult, Undone
 from scheduler_service.compute.placement.client import PlacementClient
 from tests.support.placement_claims import TAKEN, new, provider, wanted
 from tests.support.placement_service import daemon_options
@@ -40,7 +40,7 @@ def test_many_claims_are_made_in_one_call(service, placement_client):
     on = [provider(service) for _ in range(3)]
     batch = [wanted(on[number % 3]) for number in range(9)]
     found = claims.make(placement_client, batch, set())
-    assert {*found.values()} == {Outcome.MADE}
+    assert {*found.values()} == {AllocationResult.MADE}
     assert service.held(batch[0].consumer) == {on[0]: TAKEN}
     assert service.usages(on[0])['VCPU'] == 3
 
@@ -50,15 +50,15 @@ def test_a_misfit_does_not_keep_others_from_room(service, placement_client):
     batch = [wanted(wide) for _ in range(6)]
     batch.insert(3, wanted(narrow))
     found = claims.make(placement_client, batch, set())
-    assert found.pop(batch[3].consumer) is Outcome.NO_ROOM
-    assert {*found.values()} == {Outcome.MADE}
+    assert found.pop(batch[3].consumer) is AllocationResult.NO_CAPACITY
+    assert {*found.values()} == {AllocationResult.MADE}
     assert service.held(batch[3].consumer) == {}
 
 
 def test_a_provider_that_is_gone_has_no_room(placement_client):
     one = wanted(new())
     assert claims.make(placement_client, [one], set()) == {
-        one.consumer: Outcome.NO_ROOM
+        one.consumer: AllocationResult.NO_CAPACITY
     }
 
 
@@ -69,16 +69,16 @@ def test_own_allocations_are_recognised_and_others_are_not(
     one = wanted(first)
     assert (
         claims.make(placement_client, [one], set())[one.consumer]
-        is Outcome.MADE
+        is AllocationResult.MADE
     )
     assert (
         claims.make(placement_client, [one], set())[one.consumer]
-        is Outcome.THERE
+        is AllocationResult.ALREADY_MADE
     )
     other = wanted(second, one.consumer)
     assert (
         claims.make(placement_client, [other], set())[one.consumer]
-        is Outcome.CONFLICT
+        is AllocationResult.CONFLICT
     )
     assert service.held(one.consumer) == {first: TAKEN}
 
@@ -100,7 +100,7 @@ def test_a_consumer_that_a_crash_left_without_any_is_claimed_for(
             conn.execute(sa.text(statement), {'uuid': one.consumer})
     engine.dispose()
     made = claims.make(placement_client, [one], set())
-    assert made == {one.consumer: Outcome.MADE}
+    assert made == {one.consumer: AllocationResult.MADE}
     assert service.held(one.consumer) == {on: TAKEN}
 
 
@@ -108,10 +108,10 @@ def test_a_move_keeps_what_the_instance_has(service, placement_client):
     first, second = provider(service), provider(service)
     one = wanted(first)
     claims.make(placement_client, [one], set())
-    moved = wanted(second, one.consumer, beside=True)
+    moved = wanted(second, one.consumer, keep_existing=True)
     assert (
         claims.make(placement_client, [moved], set())[one.consumer]
-        is Outcome.MADE
+        is AllocationResult.MADE
     )
     assert service.held(one.consumer) == {first: TAKEN, second: TAKEN}
 
@@ -165,7 +165,7 @@ def test_claims_of_several_daemons_at_once_are_all_made(
         uuid
         for one in found
         for uuid, outcome in one.items()
-        if outcome is Outcome.MADE
+        if outcome is AllocationResult.MADE
     ]
     # A few may give up after several tries; none is half made.
     assert service.usages(on)['VCPU'] == len(made) >= 8

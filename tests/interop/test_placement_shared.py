@@ -9,7 +9,7 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.compute.placement import claims
 from scheduler_service.compute.placement.candidates import Tree
-from scheduler_service.compute.placement.claims import Outcome, Undone
+from scheduler_service.compute.placement.claims import AllocationResult, Undone
 from scheduler_service.compute.placement.sharing import SharedProviders
 from tests.support.engines import Message
 from tests.support.placement_claims import (
@@ -113,18 +113,18 @@ def test_a_move_between_hosts_that_share_takes_of_it_twice(
     one = wanted(first, tree=tree(first))
     assert (
         claims.make(placement_client, [one], set())[one.consumer]
-        is Outcome.MADE
+        is AllocationResult.MADE
     )
-    moved = wanted(second, one.consumer, beside=True, tree=tree(second))
+    moved = wanted(second, one.consumer, keep_existing=True, tree=tree(second))
     assert (
         claims.make(placement_client, [moved], set())[one.consumer]
-        is Outcome.MADE
+        is AllocationResult.MADE
     )
     both = {first: OWN, second: OWN, storage: {'DISK_GB': 2}}
     assert service.held(one.consumer) == both
     # A second delivery takes nothing more.
     assert claims.make(placement_client, [moved], set()) == {
-        one.consumer: Outcome.THERE
+        one.consumer: AllocationResult.ALREADY_MADE
     }
     assert service.held(one.consumer) == both
     assert undo(second) is Undone.DONE

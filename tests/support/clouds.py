@@ -7,7 +7,6 @@ import dataclasses
 import gc
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -19,7 +18,7 @@ import sqlalchemy as sa
 from scheduler_service import conf as options
 from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
 from scheduler_service.cmd import adapters
-from scheduler_service.engine.options import EngineOptions
+from scheduler_service.engine.plan import EngineOptions
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
@@ -28,7 +27,7 @@ from scheduler_service.store.connection import Store
 from scheduler_service.store.records import audit
 from scheduler_service.store.writing import inventory_import
 from tests.support.databases import migrated_database
-from tests.support.paths import ROOT
+from tests.support.paths import PROGRAMS
 from tests.support.stores import DEFAULT_RATIOS
 
 # As the shipped sample has it: queues that survive the broker's restart.
@@ -56,7 +55,7 @@ class Cloud:
     """Daemons as processes on one topic and one store.
 
     :ivar bus_options: of [oslo_messaging_rabbit], of daemons and clients
-    :ivar tree: folder whose code the daemons run
+    :ivar programs: folder of the program that is run
     """
 
     store: Store
@@ -65,7 +64,7 @@ class Cloud:
     config: pathlib.Path
     log: pathlib.Path
     bus_options: dict[str, Any]
-    tree: pathlib.Path
+    programs: pathlib.Path
     running: list[subprocess.Popen[bytes]] = dataclasses.field(
         default_factory=list
     )
@@ -76,10 +75,9 @@ class Cloud:
         with self.log.open('ab') as log:
             self.running.append(
                 subprocess.Popen(
-                    [sys.executable, '-u', '-m',
-                     'scheduler_service.cmd.service',
-                     '--config-file', str(self.config)],
-                    stdout=log, stderr=log, cwd=self.tree,
+                    [self.programs / 'scheduler-service',
+                     '--config-file', self.config],
+                    stdout=log, stderr=log,
                 )
             )  # fmt: skip
 
@@ -165,14 +163,14 @@ def running(
     daemons: int,
     extra: str = '',
     heartbeat_s: int = 60,
-    tree: pathlib.Path = ROOT,
+    programs: pathlib.Path = PROGRAMS,
     kind: type[T] = Cloud,
 ) -> Iterator[T]:
     """Run daemons on a database that has its tables, and on a topic.
 
     :param extra: lines of [scheduler], and more groups
     :param heartbeat_s: after how long a silent broker is taken for dead
-    :param tree: folder whose code they run
+    :param programs: folder of the program that they run
     :param kind: of cloud
     """
     bus_options = {**DURABLE, 'heartbeat_timeout_threshold': heartbeat_s}
@@ -196,7 +194,7 @@ def running(
             place / 'a.conf',
             place / 'log',
             bus_options,
-            tree,
+            programs,
         )
         try:
             for _ in range(daemons):

@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 ARCHITECTURE = ROOT / 'doc/source/contributor/architecture.rst'
 _LITERAL = re.compile(r'``([^`]+)``')
 _HEADING = re.compile(r'(?m)^(\S.*)\n[=~-]{3,}$')
-_ROW = re.compile(r'   \* - ``(\S+)``\n     - (\S+)\n')
+_ROW = re.compile(r'(?m)^   ``(\S+)`` \| (\S+) \| ')
 
 
 def pages() -> list[pathlib.Path]:

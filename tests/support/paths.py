@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
+# The programs that this tree is installed with.
+PROGRAMS = pathlib.Path(sys.executable).parent
 # Cases of other implementations; not part of the project.
 SHARED = ROOT.parent / 'shared' / 'conformance'
 # Requests and replies of real extenders and of a real kube-scheduler.

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from scheduler_service.cmd.daemon import Daemon
-from scheduler_service.compute.placement.claims import Wanted
+from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.model import documents
 from tests.support.nova_databases import NovaDatabases
 from tests.support.placement_service import PlacementService
@@ -70,6 +70,6 @@ def provider(service: PlacementService, **amounts: Any) -> str:
     return made
 
 
-def wanted(on: str, consumer: str = '', **more: Any) -> Wanted:
+def wanted(on: str, consumer: str = '', **more: Any) -> AllocationRequest:
     """Return allocations that are wanted."""
-    return Wanted(consumer or new(), on, TAKEN, 'p', 'u', **more)
+    return AllocationRequest(consumer or new(), on, TAKEN, 'p', 'u', **more)

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 from importlib import metadata
+from io import BytesIO
 
 from packaging import requirements
 
@@ -34,14 +36,27 @@ def build(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     return found
 
 
-def build_once(source: pathlib.Path, name: str) -> pathlib.Path:
-    """Build the wheel of a tree that never changes, and keep it.
+def install_commit(revision: str, folder: pathlib.Path) -> pathlib.Path:
+    """Install a commit into a new environment; return its ``bin``.
 
-    :param name: of the tree, such as its commit
+    The files of the commit are in the folder ``source`` beside the
+    environment. The wheel is kept between runs.
     """
-    with interop.kept(f'wheel-{name}') as folder:
-        found = list(folder.glob('*.whl'))
-        return found[0] if found else build(source, folder)
+    commit = _git('rev-parse', '--verify', f'{revision}^{{commit}}')
+    name = commit.decode().strip()
+    source = folder / 'source'
+    with tarfile.open(fileobj=BytesIO(_git('archive', name))) as archive:
+        archive.extractall(source, filter='data')
+    with interop.kept(f'wheel-{name}') as kept:
+        wheels = list(kept.glob('*.whl'))
+        wheel = wheels[0] if wheels else build(source, kept)
+    return install(wheel, source, folder / 'venv')
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(
+        ['git', *words], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    ).stdout
 
 
 def copy_of_the_tree(folder: pathlib.Path) -> pathlib.Path:

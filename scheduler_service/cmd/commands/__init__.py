@@ -13,8 +13,7 @@ from scheduler_service import errors
 from scheduler_service.cmd import faults, stores
 from scheduler_service.cmd.threads import run_within
 from scheduler_service.model import STANDARD_CLASSES
-from scheduler_service.store import faults as store_faults
-from scheduler_service.store import version
+from scheduler_service.store import driver_errors, version
 from scheduler_service.store.connection import Store, Writer
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _with_address(
     place = faults.database_address(conf)
     if _SYNC in text or isinstance(error, errors.StoreTimeout):
         return type(error)(f'{text} (the database is {place})', **error.facts)
-    todo = store_faults.advice(text)
+    todo = driver_errors.advice(text)
     return type(error)(
         f'{text} (the database is {place}): {todo}', **error.facts
     )
@@ -110,7 +109,7 @@ def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
     except oslo_messaging.MessageDeliveryFailure as fault:
         raise errors.ServiceBusy(
             f'The message bus is unreachable: {place}: '
-            f'{store_faults.first_line(fault)}: check that the broker runs, '
+            f'{driver_errors.first_line(fault)}: check that the broker runs, '
             'and [DEFAULT] transport_url'
         ) from None
     finally:

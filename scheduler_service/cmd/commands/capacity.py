@@ -14,7 +14,7 @@ from scheduler_service.cmd.commands.inventory import read
 from scheduler_service.cmd.commands.resources import pairs, zone_names
 from scheduler_service.cmd.parser_parts import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import fitting, usage, zones
+from scheduler_service.engine import headroom
 from scheduler_service.engine.factory import plan
 from scheduler_service.model import Request, documents
 from scheduler_service.store.reading import residents
@@ -31,8 +31,8 @@ def capacity(args: Any, conf: Any) -> None:
     if args.by == 'host':
         raise WrongUsage('argument --by: host needs --flavor')
     snapshot = _snapshot(conf)
-    found = usage.by_zone(snapshot, options.settings(conf), whole=True)
-    ends: dict[str, usage.Usage] = {}
+    found = headroom.by_zone(snapshot, options.settings(conf), whole=True)
+    ends: dict[str, headroom.ZoneUsage] = {}
     for one in found:
         before = ends.get(one.zone)
         if one.capacity and (before is None or _left(one) < _left(before)):
@@ -49,7 +49,7 @@ def capacity(args: Any, conf: Any) -> None:
             'ends_first': ends.get(one.zone) is one,
         }
         for one in found
-        if args.zone is None or zones.is_in(one.zone, args.zone)
+        if args.zone is None or headroom.is_in(one.zone, args.zone)
     ]
     _check_zone(args, conf, snapshot, rows)
     rows.sort(key=lambda row: str(row['zone']))
@@ -72,7 +72,7 @@ def _check_zone(
         output.nothing_matches('--zone', args.zone, known)
 
 
-def _left(one: usage.Usage) -> float:
+def _left(one: headroom.ZoneUsage) -> float:
     return one.free / one.capacity
 
 
@@ -85,7 +85,7 @@ def _fits(args: Any, conf: Any) -> None:
     if args.zone:
         request.availability_zone = args.zone
     snapshot = _snapshot(conf)
-    found = fitting.fits(
+    found = headroom.fits(
         plan(conf).hosts,
         snapshot.hosts,
         request,
@@ -148,7 +148,7 @@ def drain(args: Any, conf: Any) -> int:
         requests = residents.requests(conn, args.host)
     if not len(snapshot.hosts.rows_of_host(args.host)):
         raise errors.HostNotFound(f'There is no host {args.host}')
-    moves = fitting.drain(
+    moves = headroom.drain(
         plan(conf).hosts,
         snapshot.hosts,
         requests,
@@ -163,7 +163,7 @@ def drain(args: Any, conf: Any) -> int:
     return 1 if any(row['to'] is None for row in rows) else 0
 
 
-def _move(one: fitting.Move) -> dict[str, Any]:
+def _move(one: headroom.Move) -> dict[str, Any]:
     taken = one.request.resources
     return {
         'instance': one.request.instance_uuids[0],

@@ -87,9 +87,9 @@ def drop_move(args: Any, conf: Any) -> int:
     return _change(args, conf, work, 'stays where it is')
 
 
-def _for_all(uuids: list[str]) -> dict[str, outcomes.Asked]:
+def _for_all(uuids: list[str]) -> dict[str, outcomes.ReleaseRequest]:
     """Return that an operator asks for a change of instances."""
-    return dict.fromkeys(uuids, outcomes.Asked())
+    return dict.fromkeys(uuids, outcomes.ReleaseRequest())
 
 
 def _change(args: Any, conf: Any, change: Any, outcome: str) -> int:

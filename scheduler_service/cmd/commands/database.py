@@ -14,8 +14,11 @@ from oslo_db import exception as db_exception
 from scheduler_service import errors
 from scheduler_service.cmd.commands import open_store
 from scheduler_service.store import clock, migrate, schema, version
-from scheduler_service.store.connection import Store, translate_errors
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.connection import Store
+from scheduler_service.store.driver_errors import (
+    first_line,
+    translate_errors,
+)
 from scheduler_service.store.records import decisions
 
 _FAULTS = (util.CommandError, db_exception.DBError, sa.exc.SQLAlchemyError)

@@ -25,7 +25,7 @@ from scheduler_service.model import (
     problems,
 )
 from scheduler_service.store.connection import Writer
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import inventory_export, loading
 from scheduler_service.store.reading.snapshot_loading import load_snapshot
 from scheduler_service.store.writing import inventory_diff, inventory_import

@@ -24,7 +24,7 @@ from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, placement_records
 from scheduler_service.store.connection import Store, Writer, in_chunks
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.reading import loading
 from scheduler_service.store.writing import (
     admin,
@@ -85,7 +85,9 @@ class Applier:
         touched = self._put_instances(changes)
         self._remove_instances(changes)
         stored = self._stored_nodes(changes)
-        wanted = {(one.host, one.node): one for one in changes.reports}
+        wanted = {
+            (report.host, report.node): report for report in changes.reports
+        }
         gone = [
             one
             for key, one in stored.items()
@@ -93,16 +95,18 @@ class Applier:
         ]
         self.remove_nodes(gone)
         hashes = {
-            (one.host, one.node): hash(msgspec.json.encode(one.changes))
-            for one in changes.reports
+            (report.host, report.node): hash(
+                msgspec.json.encode(report.changes)
+            )
+            for report in changes.reports
         }
         reports = changes.reports
         if changes.hosts is None:
             # What claims hold was taken into account at each change.
             reports = [
-                one
-                for one in reports
-                if self._written.get(key := (one.host, one.node))
+                report
+                for report in reports
+                if self._written.get(key := (report.host, report.node))
                 != hashes[key]
                 or key not in stored
             ]
@@ -111,7 +115,7 @@ class Applier:
             known = [one for one in part if (one.host, one.node) in stored]
             completed = self._complete_new(new) if new else []
             self._write_reports([*known, *completed])
-        touched |= {one.host for one in reports}
+        touched |= {report.host for report in reports}
         self._written.update(hashes)
         return sorted(touched)
 
@@ -136,7 +140,7 @@ class Applier:
 
     def _put_instances(self, changes: CellChanges) -> set[str]:
         """Write instances that differ; return the hosts that they are on."""
-        wanted = {one.uuid: one for one in changes.instances}
+        wanted = {instance.uuid: instance for instance in changes.instances}
         with self._store.reading() as conn:
             stored = {
                 one.uuid: (one, state)
@@ -166,7 +170,7 @@ class Applier:
         One that is claimed and on no host yet is being built, and stays,
         unless it failed.
         """
-        listed = {one.uuid for one in changes.instances}
+        listed = {instance.uuid for instance in changes.instances}
         left = defaultdict(set)
         with self._store.reading() as conn:
             for uuid, host in _reported(conn, changes):
@@ -209,11 +213,11 @@ class Applier:
         """Return the nodes of the store that the changes are about."""
         table = schema.hosts
         if changes.hosts is not None:
-            hosts = changes.hosts | {one.host for one in changes.reports}
+            hosts = changes.hosts | {report.host for report in changes.reports}
             return self._nodes_where(table.c.host, sorted(hosts))
         cell = self._nodes_where(table.c.cell_uuid, [changes.cell.uuid])
         # Nodes may have been in another cell, or in none.
-        names = sorted({one.host for one in changes.reports})
+        names = sorted({report.host for report in changes.reports})
         return {**cell, **self._nodes_where(table.c.host, names)}
 
     def _nodes_where(
@@ -237,20 +241,20 @@ class Applier:
         table = schema.allocations
         busy: set[int] = set()
         with self._store.reading() as conn:
-            for part in in_chunks([one.id for one in nodes], _CHUNK):
+            for part in in_chunks([node.id for node in nodes], _CHUNK):
                 query = sa.select(table.c.host_id).distinct()
                 busy.update(
                     conn.execute(query.where(table.c.host_id.in_(part)))
                     .scalars()
                 )  # fmt: skip
-        free = [one.id for one in nodes if one.id not in busy]
+        free = [node.id for node in nodes if node.id not in busy]
         try:
             for part in in_chunks(free, _CHUNK):
                 self._remove_ids(part)
         except errors.Conflict as error:
             # Claimed just now: the next whole read tries again.
             LOG.warning('A host that is gone is not removed: %s', error)
-        self.mark_down([one for one in nodes if one.id in busy])
+        self.mark_down([node for node in nodes if node.id in busy])
 
     def _remove_ids(self, ids: list[int]) -> None:
         self._write(lambda writer: host_rows.remove(writer, ids))
@@ -258,12 +262,12 @@ class Applier:
     def mark_down(self, nodes: Iterable[StoredNode]) -> int:
         """Mark nodes as down; return how many were up."""
         nodes = list(nodes)
-        for one in nodes:
-            self._written.pop((one.host, one.node), None)
+        for node in nodes:
+            self._written.pop((node.host, node.node), None)
         up = [
-            HostReport(one.host, one.node, {'state': 'down'})
-            for one in nodes
-            if one.state == 'up'
+            HostReport(node.host, node.node, {'state': 'down'})
+            for node in nodes
+            if node.state == 'up'
         ]
         for part in in_chunks(up, _HOSTS_AT_ONCE):
             self._write_reports(part)
@@ -289,7 +293,7 @@ class Applier:
 
     def put_aggregates(self, aggregates: Sequence[Aggregate]) -> int:
         """Make the store have these aggregates; return how many differed."""
-        wanted = {one.id for one in aggregates}
+        wanted = {aggregate.id for aggregate in aggregates}
 
         def work(writer: Writer) -> int:
             stored = loading.aggregates(writer.conn)

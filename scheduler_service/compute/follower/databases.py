@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row, make_url
 
 from scheduler_service import errors
 from scheduler_service.store.connection import in_chunks
-from scheduler_service.store.timeouts import APPLICATION
+from scheduler_service.store.sessions import APPLICATION
 
 # Drivers that the compute service may name, and those that we have.
 _DRIVERS = {
@@ -421,7 +421,9 @@ def node_marks(conn: Connection) -> NodeMarks:
     """Return the marks of the compute nodes."""
     table = _NODES
     times = (table.c.updated_at, table.c.created_at, table.c.deleted_at)
-    query = sa.select(*(sa.func.max(one) for one in times), sa.func.count())
+    query = sa.select(
+        *(sa.func.max(time_) for time_ in times), sa.func.count()
+    )
     row = conn.execute(query).one()
     return NodeMarks(
         _as_datetime(row[0]),

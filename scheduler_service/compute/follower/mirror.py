@@ -36,7 +36,7 @@ from scheduler_service.compute.follower.databases import (
 )
 from scheduler_service.engine.health import Health
 from scheduler_service.store.connection import Store
-from scheduler_service.store.faults import first_line
+from scheduler_service.store.driver_errors import first_line
 from scheduler_service.store.records import mirror_progress
 from scheduler_service.store.records.leases import Lease, LeaseLost
 from scheduler_service.store.records.mirror_progress import Progress
@@ -376,7 +376,7 @@ class Mirror:
                 reader.close()
         self._cells = readers
         self._lacks_cell = len(readers) < len(cells)
-        self._applier.remove_other_cells([one.uuid for one in cells])
+        self._applier.remove_other_cells([cell.uuid for cell in cells])
 
     def _reader(self, cell: Cell) -> CellReader | None:
         """Return a reader of a cell; None where its URL cannot be used."""

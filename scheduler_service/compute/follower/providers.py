@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.compute.follower.left_claims import LeftClaims
 from scheduler_service.compute.placement.client import (
     UNBOUNDED,
     PlacementClient,
@@ -27,6 +26,7 @@ from scheduler_service.compute.placement.client import (
     Units,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
+from scheduler_service.compute.placement.undoing import LeftClaims
 from scheduler_service.engine.health import Health
 from scheduler_service.model import (
     STANDARD_FIELDS,
@@ -244,7 +244,7 @@ class EarlyProviders:
             self._there.set()
         every = self._every
         found = every.found if every and _is_valid(every) else {}
-        return [self._completed(one, found) for one in reports]
+        return [self._completed(report, found) for report in reports]
 
     def _completed(
         self, report: HostReport, found: Mapping[str, Provider]

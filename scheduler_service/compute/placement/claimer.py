@@ -8,32 +8,98 @@ The engine's thread hands claims over and goes on. Threads of
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from scheduler_service import errors
 from scheduler_service.compute.placement import candidates, claims
 from scheduler_service.compute.placement.candidates import Tree
-from scheduler_service.compute.placement.claims import Outcome, Wanted
+from scheduler_service.compute.placement.claims import (
+    AllocationRequest,
+    AllocationResult,
+)
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.journal import PlacementJournal
-from scheduler_service.compute.placement.limits import check_claimable
 from scheduler_service.compute.placement.queue import (
     MOST_AT_ONCE,
     Call,
     PlacementQueue,
 )
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.compute.placement.task import ClaimTask
 from scheduler_service.compute.placement.trees import TreeClaims, with_tree
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob
 from scheduler_service.engine.ports import Refuse
-from scheduler_service.model import Placement
+from scheduler_service.model import Placement, Request
 from scheduler_service.store.connection import Store
+
+
+class ClaimTask(msgspec.Struct, eq=False):
+    """The claims of a job.
+
+    :ivar placements: in the order of *wanted*
+    :ivar hosts: uuid of a provider -> service host
+    :ivar repeated: whether they may be complete already
+    :ivar is_tree: whether the service says which providers give them
+    :ivar since: monotonic time at which it began to wait
+    """
+
+    job: HostJob
+    wanted: list[AllocationRequest]
+    placements: Sequence[Placement]
+    hosts: dict[str, str]
+    repeated: bool
+    is_tree: bool
+    on_done: Callable[[], None]
+    on_failure: Callable[[errors.SchedulerError], None]
+    since: float = msgspec.field(default_factory=time.monotonic)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its instances have no allocations, as a rule."""
+        return not (self.repeated or self.job.move)
+
+
+# Extra specs that the compute service turns into more than an amount of the
+# host's own provider.
+_UNSUPPORTED = re.compile(
+    r'(resources|trait|member_of|in_tree)[^:]+:.*'
+    r'|group_policy|same_subtree.*|accel:.*|hw:pmem|hw:mem_encryption'
+    r'|hw:tpm_.*|member_of|in_tree'
+)
+_PINNED = ('dedicated', 'mixed')
+_PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
+
+
+def check_claimable(request: Request) -> None:
+    """Check that a request says itself all that it asks for.
+
+    :raises InvalidRequest: its extra specs or its image ask for more
+    """
+    if request.amounts is not None:
+        return
+    specs = request.flavor.extra_specs
+    for name in specs:
+        if _UNSUPPORTED.fullmatch(name):
+            raise _unsupported(name)
+    for name, value in (*specs.items(), *request.image_properties.items()):
+        if name in _PINNING and value in _PINNED:
+            raise _unsupported(f'{name}={value}')
+
+
+def _unsupported(what: str) -> errors.InvalidRequest:
+    return errors.InvalidRequest(
+        f'{what} is not supported with claims in the placement service: only '
+        "amounts of the host's own provider are",
+        at=what,
+    )
+
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
@@ -43,7 +109,7 @@ _STOP_S = 5.0
 _RECORD_S = 0.2
 # How long it is waited before the database is asked again, in seconds.
 _AWAY_S = 0.5
-_GOOD = (Outcome.MADE, Outcome.THERE)
+_GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
 
 
 class PlacementClaimer:
@@ -73,8 +139,8 @@ class PlacementClaimer:
         self._refuse = refuse
         self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
         self._stopping = threading.Event()
-        self.together = self._queue.together
-        self.gather_s = self._queue.gather_s
+        self.hold = self._queue.hold
+        self.batching_delay_s = self._queue.batching_delay_s
         self._threads = [
             threading.Thread(
                 target=self._run, name=f'placement-{number}', daemon=True
@@ -90,7 +156,7 @@ class PlacementClaimer:
         return self._queue.has_pending
 
     def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Have it said when a call ended; see :meth:`gather_s`."""
+        """Have it said when a call ended; see :meth:`batching_delay_s`."""
         self._queue.on_call_end = on_call_end
 
     check = staticmethod(check_claimable)
@@ -119,7 +185,7 @@ class PlacementClaimer:
                 hosts[uuid] = one.selected.host
             hosts[one.selected.uuid] = one.selected.host
             wanted.append(
-                Wanted(
+                AllocationRequest(
                     one.instance_uuid,
                     one.selected.uuid,
                     request.own_resources,
@@ -297,7 +363,7 @@ class PlacementClaimer:
     ) -> None:
         """Complete a task of which the service says what gives its amounts."""
         request = task.job.request
-        found: dict[str, Outcome] = {}
+        found: dict[str, AllocationResult] = {}
         try:
             for number, one in enumerate(task.wanted):
                 try:
@@ -323,10 +389,10 @@ class PlacementClaimer:
 
     def _make(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
-    ) -> dict[str, Outcome]:
+    ) -> dict[str, AllocationResult]:
         """Return what became of the allocations, by instance."""
-        found: dict[str, Outcome] = {}
-        fresh: list[Wanted] = []
+        found: dict[str, AllocationResult] = {}
+        fresh: list[AllocationRequest] = []
         for task in tasks:
             # Those that were there before would make a whole POST fail.
             if not task.fresh:
@@ -341,18 +407,18 @@ class PlacementClaimer:
         return found
 
     def _claim(
-        self, wanted: Sequence[Wanted], journal: PlacementJournal
-    ) -> dict[str, Outcome]:
+        self, wanted: Sequence[AllocationRequest], journal: PlacementJournal
+    ) -> dict[str, AllocationResult]:
         """Make allocations; return what became of each instance's."""
         found = claims.make(self._client, wanted, journal.unsure)
         for one in wanted:
-            if found[one.consumer] is Outcome.CONFLICT:
+            if found[one.consumer] is AllocationResult.CONFLICT:
                 found[one.consumer] = self._claim_again(one, journal)
         return found
 
     def _claim_again(
-        self, wanted: Wanted, journal: PlacementJournal
-    ) -> Outcome:
+        self, wanted: AllocationRequest, journal: PlacementJournal
+    ) -> AllocationResult:
         """Undo what an earlier claim of ours left, and claim once more."""
         consumer = wanted.consumer
         try:
@@ -360,15 +426,15 @@ class PlacementClaimer:
             made = claims.make(self._client, [wanted], journal.unsure)
         except errors.PlacementUnavailable:
             journal.unsure.add(consumer)
-            return Outcome.LEFT
-        if ours and made[consumer] is Outcome.CONFLICT:
-            return Outcome.LEFT
+            return AllocationResult.LEFT
+        if ours and made[consumer] is AllocationResult.CONFLICT:
+            return AllocationResult.LEFT
         return made[consumer]
 
     def _settle(
         self,
         task: ClaimTask,
-        found: dict[str, Outcome],
+        found: dict[str, AllocationResult],
         journal: PlacementJournal,
     ) -> None:
         """Finish a job whose allocations are all made; undo others."""
@@ -382,7 +448,7 @@ class PlacementClaimer:
         good = [one for one in done if one not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
-        if found[worst.consumer] is Outcome.LEFT:
+        if found[worst.consumer] is AllocationResult.LEFT:
             self._give_up(
                 task,
                 errors.PlacementUnavailable(
@@ -392,7 +458,7 @@ class PlacementClaimer:
                 ),
             )
             return
-        if found[worst.consumer] is Outcome.CONFLICT:
+        if found[worst.consumer] is AllocationResult.CONFLICT:
             self._give_up(
                 task,
                 errors.Conflict(
@@ -404,7 +470,7 @@ class PlacementClaimer:
             return
         for one in bad:
             host = task.hosts[one.provider]
-            if found[one.consumer] is Outcome.NO_ROOM:
+            if found[one.consumer] is AllocationResult.NO_CAPACITY:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
         self._give_up(
@@ -450,7 +516,7 @@ class PlacementClaimer:
     def _undo(
         self,
         task: ClaimTask,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[AllocationRequest],
         journal: PlacementJournal,
     ) -> None:
         """Undo what was made of a task, before it is scheduled again.

@@ -31,12 +31,12 @@ _PAUSE_S = 0.1
 _GENERATION = 'consumer generation conflict'
 
 
-class Wanted(NamedTuple):
+class AllocationRequest(NamedTuple):
     """Allocations that a consumer is to have.
 
     :ivar provider: the host's own
     :ivar resources: of that provider
-    :ivar beside: whether it may have others, that it keeps
+    :ivar keep_existing: whether it may have others, that it keeps
     :ivar tree: of several providers, in place of *resources*
     """
 
@@ -45,11 +45,11 @@ class Wanted(NamedTuple):
     resources: Mapping[str, int]
     project_id: str | None
     user_id: str | None
-    beside: bool = False
+    keep_existing: bool = False
     tree: Tree | None = None
 
     @property
-    def whole(self) -> Tree:
+    def allocation_tree(self) -> Tree:
         """The allocations, of one provider or several."""
         if self.tree is not None:
             return self.tree
@@ -66,21 +66,21 @@ class Wanted(NamedTuple):
     def body(self) -> dict[str, Any]:
         """What is sent for a consumer that has none yet."""
         return {
-            **self.whole.document,
+            **self.allocation_tree.document,
             'project_id': self.project_id or UNKNOWN,
             'user_id': self.user_id or UNKNOWN,
             'consumer_generation': None,
         }
 
 
-class Outcome(enum.Enum):
+class AllocationResult(enum.Enum):
     """What became of the allocations of one consumer."""
 
     MADE = 'made'
     # It had exactly these: an earlier call made them.
-    THERE = 'there'
+    ALREADY_MADE = 'already made'
     # The provider has no room, or is not there.
-    NO_ROOM = 'no room'
+    NO_CAPACITY = 'no capacity'
     # It has others, and may not have any beside them.
     CONFLICT = 'conflict'
     # Others changed the same again and again.
@@ -101,9 +101,9 @@ class Undone(enum.Enum):
 
 def make(
     client: PlacementClient,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[AllocationRequest],
     unsure: MutableSet[str],
-) -> dict[str, Outcome]:
+) -> dict[str, AllocationResult]:
     """Make allocations; return what became of each consumer's.
 
     :param unsure: gets the consumers of calls that were made again: the
@@ -118,7 +118,9 @@ def make(
     if not answer.sure:
         unsure |= {one.consumer for one in wanted}
     if answer.done:
-        return dict.fromkeys((one.consumer for one in wanted), Outcome.MADE)
+        return dict.fromkeys(
+            (one.consumer for one in wanted), AllocationResult.MADE
+        )
     if answer.concurrent:
         return {one.consumer: _make_one(client, one, unsure) for one in wanted}
     half = len(wanted) // 2
@@ -129,28 +131,28 @@ def make(
 
 
 def _make_one(
-    client: PlacementClient, wanted: Wanted, unsure: MutableSet[str]
-) -> Outcome:
+    client: PlacementClient, wanted: AllocationRequest, unsure: MutableSet[str]
+) -> AllocationResult:
     body = wanted.body
     for _ in range(_TRIES):
         answer = client.put_allocations(wanted.consumer, body)
         if not answer.sure:
             unsure.add(wanted.consumer)
         if answer.done:
-            return Outcome.MADE
+            return AllocationResult.MADE
         if _has_others(answer):
             found = client.allocations(wanted.consumer)
             if is_there(found, wanted):
-                return Outcome.THERE
+                return AllocationResult.ALREADY_MADE
             if not found['allocations']:
                 body = _without_any(body)
                 continue
-            if not wanted.beside:
-                return Outcome.CONFLICT
+            if not wanted.keep_existing:
+                return AllocationResult.CONFLICT
             body = _together(found, wanted)
         elif not answer.concurrent:
-            return Outcome.NO_ROOM
-    return Outcome.CONTENDED
+            return AllocationResult.NO_CAPACITY
+    return AllocationResult.CONTENDED
 
 
 def _without_any(body: dict[str, Any]) -> dict[str, Any]:
@@ -167,16 +169,18 @@ def _has_others(answer: Answer) -> bool:
     return answer.status == 409 and _GENERATION in answer.detail
 
 
-def is_there(found: Mapping[str, Any], wanted: Wanted) -> bool:
+def is_there(found: Mapping[str, Any], wanted: AllocationRequest) -> bool:
     """Whether a consumer's allocations are what is wanted.
 
     :param found: the consumer's allocations, as the service gives them
     """
-    allocations = wanted.whole.allocations
-    own = wanted.provider if wanted.beside else None
+    allocations = wanted.allocation_tree.allocations
+    own = wanted.provider if wanted.keep_existing else None
     if not _has(found, allocations, own):
         return False
-    return wanted.beside or len(found['allocations']) == len(allocations)
+    return wanted.keep_existing or len(found['allocations']) == len(
+        allocations
+    )
 
 
 def _has(
@@ -205,13 +209,15 @@ def _has(
     )
 
 
-def _together(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+def _together(
+    found: Mapping[str, Any], wanted: AllocationRequest
+) -> dict[str, Any]:
     """Return what is sent for a consumer that keeps what it has."""
     allocations = {
         uuid: {'resources': dict(held['resources'])}
         for uuid, held in found['allocations'].items()
     }
-    for uuid, amounts in wanted.whole.allocations.items():
+    for uuid, amounts in wanted.allocation_tree.allocations.items():
         total = Counter(amounts)
         if uuid != wanted.provider and uuid in allocations:
             # Both hosts share it.

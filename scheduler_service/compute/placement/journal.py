@@ -15,14 +15,17 @@ from typing import NamedTuple
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.compute.placement.claims import Wanted
+from scheduler_service.compute.placement.claims import AllocationRequest
 from scheduler_service.store.claims import placement_records
 from scheduler_service.store.claims.placement_records import (
     BeingUndone,
     Record,
 )
-from scheduler_service.store.connection import Store, Writer
-from scheduler_service.store.kept_writer import KeptWriter
+from scheduler_service.store.connection import (
+    PersistentWriter,
+    Store,
+    Writer,
+)
 
 LOG = logging.getLogger(__name__)
 _TRIES = 3
@@ -38,7 +41,7 @@ class _Ended(NamedTuple):
     """
 
     at: float
-    wanted: Sequence[Wanted]
+    wanted: Sequence[AllocationRequest]
     made: bool
     sure: bool
 
@@ -47,7 +50,7 @@ class PlacementJournal:
     """Writes records of allocations on a connection of its own."""
 
     def __init__(self, store: Store) -> None:
-        self._writer = KeptWriter(store)
+        self._writer = PersistentWriter(store)
         self._ended: list[_Ended] = []
         # Consumers of calls without an answer, until their end is recorded.
         self.unsure: set[str] = set()
@@ -57,7 +60,7 @@ class PlacementJournal:
         """Whether the end of a call is not recorded yet."""
         return bool(self._ended)
 
-    def intend(self, wanted: Sequence[Wanted], fresh: bool) -> None:
+    def intend(self, wanted: Sequence[AllocationRequest], fresh: bool) -> None:
         """Record that allocations are to be made.
 
         :param fresh: whether there is no earlier record of them, as a rule
@@ -86,7 +89,9 @@ class PlacementJournal:
                 self._ended = []
                 return
 
-    def intend_patiently(self, wanted: Sequence[Wanted], fresh: bool) -> None:
+    def intend_patiently(
+        self, wanted: Sequence[AllocationRequest], fresh: bool
+    ) -> None:
         """Do it as :meth:`intend`, but wait while they are being undone.
 
         :raises PlacementUnavailable: for longer than that
@@ -102,7 +107,7 @@ class PlacementJournal:
                     raise errors.PlacementUnavailable(str(fault)) from fault
                 time.sleep(_PAUSE_S)
 
-    def recorded(self, wanted: Wanted) -> Record | None:
+    def recorded(self, wanted: AllocationRequest) -> Record | None:
         """Return the record of a claim; None: there is none.
 
         :raises StoreUnavailable: the database does not answer
@@ -113,7 +118,7 @@ class PlacementJournal:
             )
         )
 
-    def replace(self, wanted: Wanted) -> None:
+    def replace(self, wanted: AllocationRequest) -> None:
         """Record other allocations for a claim, of which none were made.
 
         :raises StoreUnavailable: the database does not answer
@@ -124,20 +129,20 @@ class PlacementJournal:
             )
         )
 
-    def made(self, wanted: Sequence[Wanted]) -> None:
+    def made(self, wanted: Sequence[AllocationRequest]) -> None:
         """Have it recorded soon that allocations were made just now."""
         self._end(wanted, made=True)
 
-    def not_made(self, wanted: Sequence[Wanted]) -> None:
+    def not_made(self, wanted: Sequence[AllocationRequest]) -> None:
         """Have it recorded soon that calls ended, and made nothing."""
         self._end(wanted, made=False)
 
-    def unanswered(self, wanted: Sequence[Wanted]) -> None:
+    def unanswered(self, wanted: Sequence[AllocationRequest]) -> None:
         """Have it recorded soon that calls ended without an answer."""
         self.unsure |= {one.consumer for one in wanted}
         self._end(wanted, made=False)
 
-    def _end(self, wanted: Sequence[Wanted], made: bool) -> None:
+    def _end(self, wanted: Sequence[AllocationRequest], made: bool) -> None:
         now = time.monotonic()
         late = [one for one in wanted if one.consumer in self.unsure]
         sure = [one for one in wanted if one.consumer not in self.unsure]

@@ -24,18 +24,18 @@ MOST_AT_ONCE = 16
 # With so many consumers a call begins beside others, while fewer than so many
 # are under way: 16 callers had 97 claims a second with these, 80 with one call
 # at a time (``benchmarks.nova``; placement with two workers on two cores).
-_ENOUGH = 5
+_MIN_BATCH = 5
 _CALLS = 3
 # Where a call takes longer than this, or than twice its usual time, others
 # begin beside it, in seconds.
-_PATIENCE_S = 0.25
+_MAX_WAIT_S = 0.25
 # How much the last call counts in what is usual.
-_LAST = 0.2
+_NEWEST_SHARE = 0.2
 # One that took longer, in seconds, was not usual.
-_LONGEST_S = 1.0
+_MAX_COUNTED_S = 1.0
 # What gathers is claimed in our store after this part of a call's usual time,
 # so that it is ready when the call ends.
-_READY = 0.8
+_GATHER_SHARE = 0.8
 
 
 class Waiting(Protocol):
@@ -83,7 +83,7 @@ class PlacementQueue(Generic[T]):
         # Monotonic times at which the calls began that are under way.
         self._calls: list[float] = []
         self._ended = False
-        self._usual_s = 0.0
+        self._mean_call_s = 0.0
         self._held = False
         self._stopping = False
 
@@ -101,7 +101,7 @@ class PlacementQueue(Generic[T]):
                 self._changed.notify()
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Give out none of the tasks that are put before all of them are."""
         self._held = True
         try:
@@ -112,7 +112,7 @@ class PlacementQueue(Generic[T]):
                 if self._waiting:
                     self._changed.notify()
 
-    def gather_s(self, count: int) -> float:
+    def batching_delay_s(self, count: int) -> float:
         """Return for how long it is worth it that requests gather, in seconds.
 
         While a call is under way no other begins, so it costs them nothing
@@ -120,14 +120,14 @@ class PlacementQueue(Generic[T]):
 
         :param count: how many wait for the engine
         """
-        calls, usual = self._calls, self._usual_s
-        enough = _ENOUGH if len(calls) < _CALLS else MOST_AT_ONCE
+        calls, usual = self._calls, self._mean_call_s
+        enough = _MIN_BATCH if len(calls) < _CALLS else MOST_AT_ONCE
         if not calls or count >= enough or self._stopping:
             return 0.0
         # Where some are ready for the next call, those after them wait for
         # its time, too.
         ready = self._waiting or self._next is not None
-        due_s = self._patience_s if ready else _READY * usual
+        due_s = self._max_wait_s if ready else _GATHER_SHARE * usual
         return max(0.0, calls[-1] + due_s - time.monotonic())
 
     def take(self, idle_s: float | None) -> Call[T] | None:
@@ -163,13 +163,13 @@ class PlacementQueue(Generic[T]):
                     return joined
                 if not self._is_early(call):
                     break
-                self._changed.wait(self._patience(call))
+                self._changed.wait(self._left_s(call))
             call.began = time.monotonic()
             self._calls = [*self._calls, call.began]
             for task in call.tasks:
                 self._busy.update(task.hosts)
             self._next = None
-            self._say_end()
+            self._notify_call_end()
             self._changed.notify_all()
             return []
 
@@ -191,19 +191,19 @@ class PlacementQueue(Generic[T]):
     def _end(self, call: Call[T]) -> None:
         if call.began is None:
             return
-        taken_s = min(time.monotonic() - call.began, _LONGEST_S)
-        usual = self._usual_s or taken_s
-        self._usual_s = usual + _LAST * (taken_s - usual)
+        taken_s = min(time.monotonic() - call.began, _MAX_COUNTED_S)
+        usual = self._mean_call_s or taken_s
+        self._mean_call_s = usual + _NEWEST_SHARE * (taken_s - usual)
         self._calls = [one for one in self._calls if one != call.began]
         call.began = None
         for task in call.tasks:
             self._busy -= task.hosts.keys()
         self._ended = True
         if self._next is None and not self._waiting:
-            self._say_end()
+            self._notify_call_end()
         self._changed.notify_all()
 
-    def _say_end(self) -> None:
+    def _notify_call_end(self) -> None:
         """Say that a call ended: not before the next one began, if any."""
         if self._ended:
             self._ended = False
@@ -216,22 +216,22 @@ class PlacementQueue(Generic[T]):
             self._changed.notify_all()
 
     @property
-    def _patience_s(self) -> float:
-        return max(_PATIENCE_S, 2 * self._usual_s)
+    def _max_wait_s(self) -> float:
+        return max(_MAX_WAIT_S, 2 * self._mean_call_s)
 
-    def _patience(self, call: Call[T]) -> float:
+    def _left_s(self, call: Call[T]) -> float:
         """Return for how long a call may still wait for others to end."""
         since = min(task.since for task in call.tasks)
-        return since + self._patience_s - time.monotonic()
+        return since + self._max_wait_s - time.monotonic()
 
     def _is_early(self, call: Call[T]) -> bool:
         """Whether a call is to wait until one that is under way ends."""
         under_way = len(self._calls)
         if call.is_full or not under_way:
             return False
-        if under_way < _CALLS and _consumers(call.tasks) >= _ENOUGH:
+        if under_way < _CALLS and _consumers(call.tasks) >= _MIN_BATCH:
             return False
-        return self._patience(call) > 0
+        return self._left_s(call) > 0
 
     def _join(self, call: Call[T]) -> list[T]:
         """Take what fits into a call; return it."""

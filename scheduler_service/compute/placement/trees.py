@@ -14,7 +14,10 @@ import msgspec
 
 from scheduler_service.compute.placement import candidates
 from scheduler_service.compute.placement.candidates import Tree
-from scheduler_service.compute.placement.claims import Outcome, Wanted
+from scheduler_service.compute.placement.claims import (
+    AllocationRequest,
+    AllocationResult,
+)
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.journal import PlacementJournal
 from scheduler_service.compute.placement.sharing import SharedProviders
@@ -26,7 +29,10 @@ _TRIES = 3
 
 
 # Makes allocations; returns what became of each instance's.
-Claim = Callable[[Sequence[Wanted], PlacementJournal], dict[str, Outcome]]
+Claim = Callable[
+    [Sequence[AllocationRequest], PlacementJournal],
+    dict[str, AllocationResult],
+]
 
 
 class TreeClaims:
@@ -46,11 +52,11 @@ class TreeClaims:
 
     def make(
         self,
-        wanted: Wanted,
+        wanted: AllocationRequest,
         request: Request,
         repeated: bool,
         journal: PlacementJournal,
-    ) -> tuple[Wanted, Outcome]:
+    ) -> tuple[AllocationRequest, AllocationResult]:
         """Make allocations on the host of a claim.
 
         :param repeated: they may be made from an earlier delivery
@@ -65,14 +71,14 @@ class TreeClaims:
             journal.intend_patiently([earlier], fresh=False)
             intended = True
             outcome = self._claim([earlier], journal)[wanted.consumer]
-            if outcome is not Outcome.NO_ROOM:
+            if outcome is not AllocationResult.NO_CAPACITY:
                 return earlier, outcome
         elif before is not None:
             # Of a claim that was released just now: it is forgotten after
             # two looks at the latest, if its call has ended.
             for _ in range(2):
                 self._undoer.undo(before, held=True)
-        outcome = Outcome.NO_ROOM
+        outcome = AllocationResult.NO_CAPACITY
         for _ in range(_TRIES):
             tree = self._find(request, wanted.provider)
             if tree is None:
@@ -83,11 +89,11 @@ class TreeClaims:
                 intended = True
             elif wanted.consumer in journal.unsure:
                 # The record has to stay until it is known what was made.
-                return wanted, Outcome.LEFT
+                return wanted, AllocationResult.LEFT
             else:
                 journal.replace(wanted)
             outcome = self._claim([wanted], journal)[wanted.consumer]
-            if outcome is not Outcome.NO_ROOM:
+            if outcome is not AllocationResult.NO_CAPACITY:
                 break
         return wanted, outcome
 
@@ -98,14 +104,16 @@ class TreeClaims:
         return candidates.find(self._client, request, provider, shared)
 
     def complete(
-        self, placement: Placement, wanted: Wanted, request: Request
+        self, placement: Placement, wanted: AllocationRequest, request: Request
     ) -> None:
         """Put allocations into a placement; drop alternates without any.
 
         :param wanted: what was made for the selected host
         :raises PlacementUnavailable: the service does not answer
         """
-        placement.selected = with_tree(placement.selected, wanted.whole)
+        placement.selected = with_tree(
+            placement.selected, wanted.allocation_tree
+        )
         found = [
             (one, self._find(request, one.uuid))
             for one in placement.alternates
@@ -124,8 +132,8 @@ def with_tree(selected: Selection, tree: Tree | None) -> Selection:
     return msgspec.structs.replace(selected, allocation=allocation)
 
 
-def _tree(document: Mapping[str, Any], wanted: Wanted) -> Tree:
+def _tree(document: Mapping[str, Any], wanted: AllocationRequest) -> Tree:
     """Return what is recorded of a claim."""
     if 'allocations' in document:
         return Tree.of(document)
-    return wanted._replace(resources=document).whole
+    return wanted._replace(resources=document).allocation_tree

@@ -7,13 +7,21 @@ instance. Stateless but for the clients: any thread may use it.
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import sqlalchemy as sa
+
+from scheduler_service import errors
 from scheduler_service.compute.placement import claims
 from scheduler_service.compute.placement.claims import Undone
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
-from scheduler_service.store.claims import placement_records
+from scheduler_service.store import schema
+from scheduler_service.store.claims import placement_records, released_claims
 from scheduler_service.store.claims.placement_records import Record, Taken
-from scheduler_service.store.connection import Store
+from scheduler_service.store.connection import Store, Writer
 
 _THERE = {Undone.DONE: True, Undone.ABSENT: False, Undone.GAVE_UP: None}
 
@@ -77,3 +85,124 @@ class PlacementUndoer:
         for record in found:
             self.undo(record)
         return bool(found)
+
+
+LOG = logging.getLogger(__name__)
+_SWEEP_S = 10.0
+_SWEPT_AT_ONCE = 50
+# After so many calls in a row without an answer the service is away.
+_UNANSWERED = 3
+# A claim without a confirmation is looked at after this time, in seconds.
+_UNCONFIRMED_S = 60.0
+# Likewise if its allocations may not be made: longer than any call takes.
+_UNMARKED_S = 300.0
+
+
+class LeftClaims:
+    """Looks for claims and allocations of which the other half is gone."""
+
+    def __init__(
+        self, store: Store, client: PlacementClient, health: Health
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._health = health
+        self._undoer = PlacementUndoer(store, client, health)
+        self._swept_at = -1e9
+
+    def sweep(self) -> None:
+        """Undo allocations without a claim; now and then the reverse.
+
+        :raises PlacementUnavailable: the service does not answer
+        :raises StoreUnavailable: our database does not answer
+        """
+        with self._store.reading() as conn:
+            found = placement_records.orphans(conn, _SWEPT_AT_ONCE)
+        self._each(found, self._undoer.undo)
+        if time.monotonic() - self._swept_at > _SWEEP_S:
+            self.release_forgotten()
+            self._swept_at = time.monotonic()
+
+    def _each(
+        self, records: Iterable[Record], work: Callable[[Record], object]
+    ) -> None:
+        """Do something with records; one that is odd stops no other.
+
+        :raises PlacementUnavailable: the service does not answer, for one
+            after the other; they are looked at later
+        """
+        unanswered = 0
+        for record in records:
+            try:
+                work(record)
+                unanswered = 0
+            except errors.StoreUnavailable:
+                raise
+            except Exception as fault:
+                self._postpone(record)
+                LOG.warning(
+                    'Allocations of instance %s are looked at later: %s',
+                    record.instance_uuid,
+                    fault,
+                )
+                if not isinstance(fault, errors.PlacementUnavailable):
+                    continue
+                unanswered += 'status' not in fault.facts
+                if unanswered >= _UNANSWERED:
+                    raise
+
+    def _postpone(self, record: Record) -> None:
+        self._store.write(
+            lambda writer: placement_records.postpone(writer.conn, record)
+        )
+
+    def release_forgotten(self) -> None:
+        """Release claims whose allocations the compute service deleted.
+
+        It does so for an instance that could not be built. Their records
+        stay until it is sure that nothing is left.
+
+        :raises PlacementUnavailable: the service does not answer
+        :raises StoreUnavailable: our database does not answer
+        """
+        with self._store.reading() as conn:
+            found = placement_records.unconfirmed(
+                conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
+            )
+            unmarked = placement_records.unmarked(
+                conn, _UNMARKED_S, _SWEPT_AT_ONCE
+            )
+        self._each(found, self._look)
+        self._each(unmarked, self._mark)
+
+    def _look(self, record: Record) -> bool:
+        """Release a claim without allocations; return whether it has some."""
+        held = self._client.allocations(record.instance_uuid)['allocations']
+        if any(uuid in held for uuid in record.allocations):
+            self._postpone(record)
+            return True
+        self._store.write(lambda writer: _release(writer, record))
+        self._health.count('placement_claims_forgotten')
+        return False
+
+    def _mark(self, record: Record) -> None:
+        if self._look(record):
+            claim = record.instance_uuid, record.host_uuid, record.document
+            self._store.write(
+                lambda writer: placement_records.answered(
+                    writer.conn, [claim], made=True, sure=False
+                )
+            )
+
+
+def _release(writer: Writer, record: Record) -> None:
+    """Release the claim of a record: of a move, or of a present place."""
+    hosts = schema.hosts.c
+    place = writer.conn.execute(
+        sa.select(hosts.host, hosts.node).where(hosts.id == record.host_id)
+    ).first()
+    if place is None:
+        return
+    places = {record.instance_uuid: (place.host, place.node)}
+    if not released_claims.give_up(writer, places, moves=True, final=True):
+        released_claims.give_up(writer, places, moves=False, final=True)

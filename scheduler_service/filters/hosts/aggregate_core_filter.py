@@ -6,10 +6,10 @@ import numpy as np
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.core_filter import CoreFilter
-from scheduler_service.filters.support.aggregate_ratio import (
+from scheduler_service.filters.capacity import (
     AggregateRatioMixin,
 )
+from scheduler_service.filters.hosts.core_filter import CoreFilter
 from scheduler_service.settings import Settings
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.hosts.disk_filter import DiskFilter
-from scheduler_service.filters.support.aggregate_ratio import (
+from scheduler_service.filters.capacity import (
     AggregateRatioMixin,
 )
+from scheduler_service.filters.hosts.disk_filter import DiskFilter
 from scheduler_service.settings import Settings
 
 

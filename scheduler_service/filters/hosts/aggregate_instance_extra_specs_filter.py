@@ -5,15 +5,14 @@ from __future__ import annotations
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.extra_specs import AGGREGATE_SCOPE
-from scheduler_service.filters.support.requested import (
+from scheduler_service.filters.unreadable import (
     REQUIREMENT,
+    UNREADABLE,
     reading,
     spec_path,
 )
-from scheduler_service.filters.support.unreadable import UNREADABLE
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -84,7 +83,7 @@ def _aggregate_specs(request: Request) -> Specs:
         scope, colon, name = key.partition(':')
         if not colon:
             specs.append((key, requirement))
-        elif scope == AGGREGATE_SCOPE:
+        elif scope == specops.AGGREGATE_SCOPE:
             specs.append((name, requirement))
     return tuple(specs)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scheduler_service.filters.capacity import AggregateLimitMixin
 from scheduler_service.filters.hosts.io_ops_filter import (
     IoOpsFilter,
 )
-from scheduler_service.filters.support.count import AggregateLimitMixin
 
 
 class AggregateIoOpsFilter(AggregateLimitMixin, IoOpsFilter):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scheduler_service.filters.capacity import AggregateLimitMixin
 from scheduler_service.filters.hosts.num_instances_filter import (
     NumInstancesFilter,
 )
-from scheduler_service.filters.support.count import AggregateLimitMixin
 
 
 class AggregateNumInstancesFilter(AggregateLimitMixin, NumInstancesFilter):

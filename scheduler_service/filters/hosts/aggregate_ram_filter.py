@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.hosts.ram_filter import RamFilter
-from scheduler_service.filters.support.aggregate_ratio import (
+from scheduler_service.filters.capacity import (
     AggregateRatioMixin,
 )
+from scheduler_service.filters.hosts.ram_filter import RamFilter
 
 
 class AggregateRamFilter(AggregateRatioMixin, RamFilter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -28,7 +28,7 @@ class AggregateTypeAffinityFilter(HostFilter):
         name = request.flavor.name
 
         def passes(aggregate_ids: frozenset[int]) -> bool:
-            names = _flavor_names(table, aggregate_ids)
+            names = table.split_metadata(aggregate_ids).get(METADATA_KEY)
             return not names or name in names
 
         return table.by_aggregates(passes)
@@ -46,14 +46,9 @@ class AggregateTypeAffinityFilter(HostFilter):
     ) -> str:
         """Name the flavors that the host is reserved for."""
         ids = table.coded['aggregate_set'].at(row)
-        names = ', '.join(sorted(_flavor_names(table, ids)))
+        metadata = table.split_metadata(ids)
+        names = ', '.join(sorted(metadata[METADATA_KEY]))
         return (
             f'the host is reserved for the flavors {names}; the request has '
             f'{request.flavor.name}'
         )
-
-
-def _flavor_names(table: HostTable, aggregate_ids: frozenset[int]) -> set[str]:
-    """Return the flavors that a set of aggregates is reserved for."""
-    values = table.values_of(aggregate_ids, METADATA_KEY)
-    return {part.strip() for value in values for part in value.split(',')}

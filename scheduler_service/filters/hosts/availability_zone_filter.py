@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
@@ -57,9 +57,7 @@ class AvailabilityZoneFilter(HostFilter):
 
 def _zones(
     table: HostTable, aggregate_ids: frozenset[int], default: str
-) -> set[str]:
+) -> frozenset[str]:
     """Return the zones of a set of aggregates; if none, the default."""
-    values = table.values_of(aggregate_ids, 'availability_zone')
-    if not values:
-        return {default}
-    return {part.strip() for value in values for part in value.split(',')}
+    zones = table.split_metadata(aggregate_ids).get('availability_zone')
+    return zones or frozenset((default,))

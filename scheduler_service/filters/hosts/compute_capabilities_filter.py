@@ -10,16 +10,14 @@ import numpy as np
 from scheduler_service import specops
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import EACH_TIME, Key
+from scheduler_service.columns.topology import EACH_TIME, Key
+from scheduler_service.filters import host_attributes
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support import host_attributes
-from scheduler_service.filters.support.requested import (
+from scheduler_service.filters.unreadable import (
     REQUIREMENT,
+    UNREADABLE,
     reading,
     spec_path,
-)
-from scheduler_service.filters.support.unreadable import (
-    UNREADABLE,
     where_comparable,
 )
 from scheduler_service.model import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import RowFilter, RowSet
-from scheduler_service.filters.support.instance_hosts import (
+from scheduler_service.filters.server_groups import (
     hosts_of,
     instances_of_hint,
 )

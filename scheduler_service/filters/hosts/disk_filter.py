@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Floats
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 

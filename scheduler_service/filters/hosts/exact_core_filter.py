@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.support.exact_capacity import (
+from scheduler_service.filters.capacity import (
     ExactCapacityFilter,
 )
 from scheduler_service.model import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_service.columns.table import HostTable
-from scheduler_service.filters.support.exact_capacity import (
+from scheduler_service.filters.capacity import (
     ExactCapacityFilter,
 )
 from scheduler_service.model import Request

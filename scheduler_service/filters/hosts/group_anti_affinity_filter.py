@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import RowFilter, RowSet
-from scheduler_service.filters.support.server_groups import (
+from scheduler_service.filters.server_groups import (
     hosts_of_hinted_group,
 )
 from scheduler_service.model import Request

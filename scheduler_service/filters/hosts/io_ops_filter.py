@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.support.count import CountFilter
+from scheduler_service.filters.capacity import CountFilter
 
 
 class IoOpsFilter(CountFilter):

@@ -7,7 +7,7 @@ import numpy as np
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import metric
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings, ratios

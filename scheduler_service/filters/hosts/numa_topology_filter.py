@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.dictionary import Mask, combinations
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
+from scheduler_service.filters import host_attributes, numa
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support import (
-    host_attributes,
-    numa,
-    numa_cells,
-    numa_fit,
-)
-from scheduler_service.filters.support.distinct import combinations
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -42,12 +36,12 @@ class NUMATopologyFilter(HostFilter):
     ) -> Mask | None:
         """Evaluate each distinct topology with its ratios once.
 
-        :raises TurnOver: others have their turn first
+        :raises TimeSliceOver: others have their turn first
         """
         guest = numa.guest_topology(request)
         if guest is None:
             return None
-        cells = numa_cells.columns(table)
+        cells = numa.cell_columns(table)
         columns = [
             table.coded['numa_topology'],
             *(
@@ -67,14 +61,14 @@ class NUMATopologyFilter(HostFilter):
                 zip(columns[1:], ratios, strict=True)
             )
         )
-        hosts = numa_fit.Hosts(topologies, cpu_ratio, ram_ratio)
+        hosts = numa.Hosts(topologies, cpu_ratio, ram_ratio)
         # Kept until the next turn, if this one is too short.
-        verdicts = table.topology.keep(
-            ('verdicts', self.name, guest),
-            lambda: np.full(len(topologies), numa_fit.UNKNOWN, np.int8),
+        results = table.topology.keep(
+            ('results', self.name, guest),
+            lambda: np.full(len(topologies), numa.UNKNOWN, np.int8),
         )
-        numa_fit.judge(guest, cells, hosts, verdicts)
-        mask: Mask = (verdicts == numa_fit.YES).take(combination)
+        numa.evaluate(guest, cells, hosts, results)
+        mask: Mask = (results == numa.YES).take(combination)
         return mask
 
     def mask_key(
@@ -90,7 +84,7 @@ class NUMATopologyFilter(HostFilter):
         if numa.guest_topology(request) is None:
             return {}
         code = table.coded['numa_topology'].codes[row]
-        stated = numa_cells.columns(table).ratios[code].tolist()
+        stated = numa.cell_columns(table).ratios[code].tolist()
         return {
             name: host_attributes.ratios(table, name, settings).at(row)
             if own != own
@@ -106,10 +100,10 @@ class NUMATopologyFilter(HostFilter):
         if not topologies.at(row):
             return 'the host reports no NUMA topology'
         code = topologies.codes[row]
-        why = numa_cells.why_unreadable(topologies.values[code])
+        why = numa.why_unreadable(topologies.values[code])
         if why:
             return why
-        starts = numa_cells.columns(table).starts
+        starts = numa.cell_columns(table).starts
         guest = numa.guest_topology(request)
         guest_cells = [tuple(cell) for cell in guest.cells] if guest else []
         return (

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
 from scheduler_service.columns.dictionary import Mask
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
-from scheduler_service.dependence import Key
+from scheduler_service.columns.topology import Key
 from scheduler_service.filters.base import HostFilter
-from scheduler_service.filters.support.pci_devices import (
-    free_devices,
-    has_devices,
-    wanted_devices,
-)
-from scheduler_service.filters.support.unreadable import (
+from scheduler_service.filters.unreadable import (
+    reading,
+    refusal,
+    spec_path,
     where_readable,
     why_unreadable,
 )
@@ -65,3 +68,152 @@ class PciPassthroughFilter(HostFilter):
             f'PCI devices {requested} requested, the host has '
             f'{free_devices(pools)} of any kind free'
         )
+
+
+# Device types that only a request for that very type is given.
+_ON_DEMAND = frozenset(('type-PF', 'vdpa'))
+ALIAS_SPEC = 'pci_passthrough:alias'
+# Properties that a device has to have: (name, value) pairs in order.
+Properties = tuple[tuple[str, str | None], ...]
+_ALIAS_KEYS = {
+    'vendor_id': 'vendor_id',
+    'product_id': 'product_id',
+    'device_type': 'dev_type',
+}
+
+
+class Wanted(NamedTuple):
+    """Devices of one kind that a request wants.
+
+    :ivar alternatives: a device has to match one of them
+    """
+
+    name: str
+    needed: int
+    alternatives: tuple[Properties, ...]
+
+
+def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
+    """Return the devices of a request.
+
+    Those that it lists; or else those of the aliases that its flavor names.
+
+    :raises InvalidRequest: an alias is not configured, or a count is no
+        number
+    """
+    if request.pci_requests:
+        return tuple(
+            Wanted(
+                one.name or 'devices',
+                one.count,
+                tuple(
+                    tuple(sorted(each.items(), key=lambda pair: pair[0]))
+                    for each in one.alternatives
+                ),
+            )
+            for one in request.pci_requests
+        )
+    named = _named_devices(request)
+    if not named:
+        return ()
+    aliases = configured_aliases(settings)
+    unknown = [alias for alias, _ in named if alias not in aliases]
+    if unknown:
+        raise refusal(
+            spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
+        )
+    return tuple(
+        Wanted(name, count, (_properties(aliases[name]),))
+        for name, count in named
+    )
+
+
+def _properties(alias: Mapping[str, Any]) -> Properties:
+    """Return what an alias asks of a device."""
+    return tuple(
+        sorted(
+            (name, alias[key])
+            for key, name in _ALIAS_KEYS.items()
+            if key in alias and (alias[key] or key != 'device_type')
+        )
+    )
+
+
+def _named_devices(request: Request) -> list[tuple[str, int]]:
+    """Return (alias, count) pairs of ``pci_passthrough:alias``.
+
+    :raises InvalidRequest: a count is not a number
+    """
+    text = request.flavor.extra_specs.get(ALIAS_SPEC)
+    devices: list[tuple[str, int]] = []
+    if not text:
+        return devices
+    with reading(spec_path(ALIAS_SPEC), 'NAME:COUNT', text):
+        for part in text.split(','):
+            alias, _, count = part.strip().partition(':')
+            devices.append((alias, int(count or 1)))
+    return devices
+
+
+def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the aliases of ``[pci] alias`` by name."""
+    aliases = (msgspec.json.decode(text) for text in settings.pci_aliases)
+    return {alias['name']: alias for alias in aliases}
+
+
+def has_devices(
+    pools: Sequence[Mapping[str, Any]], wanted: Sequence[Wanted]
+) -> bool:
+    """Say whether a host's pools have all requested devices at once."""
+    free = [_count(pool) for pool in pools]
+    for _, count, alternatives in wanted:
+        needed = count
+        for index, pool in enumerate(pools):
+            if needed and any(_matches(pool, one) for one in alternatives):
+                taken = min(needed, free[index])
+                free[index] -= taken
+                needed -= taken
+        if needed:
+            return False
+    return True
+
+
+def free_devices(pools: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many devices of any kind a host's pools have."""
+    return sum(_count(pool) for pool in pools)
+
+
+def _count(pool: Mapping[str, Any]) -> int:
+    return int(pool.get('count') or 0)
+
+
+def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
+    """Say whether the devices of a pool have all of some properties.
+
+    A pool has its tags as properties, too. One that does not say of which
+    type its devices are may be of any.
+    """
+    tags = pool.get('tags') or {}
+    asked = dict(properties)
+    device_type = pool.get('dev_type', tags.get('dev_type'))
+    required_type = asked.pop('dev_type', None)
+    if device_type in _ON_DEMAND and required_type != device_type:
+        return False
+    if required_type and device_type not in (None, required_type):
+        return False
+    remote = pool.get('remote_managed', tags.get('remote_managed'))
+    if _is_true(remote) != _is_true(asked.pop('remote_managed', None)):
+        return False
+    return all(
+        _folded(pool.get(key, tags.get(key))) == _folded(value)
+        for key, value in asked.items()
+    )
+
+
+def _folded(value: Any) -> Any:
+    """Return a value as it is compared: text without regard to its case."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() == 'true'

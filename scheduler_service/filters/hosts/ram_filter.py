@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_service.filters.support.capacity import CapacityFilter
+from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
 
 

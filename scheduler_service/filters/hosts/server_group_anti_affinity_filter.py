@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import RowFilter, RowSet
-from scheduler_service.filters.support.instance_hosts import hosts_of
-from scheduler_service.filters.support.server_groups import (
+from scheduler_service.filters.server_groups import (
     group_of,
+    hosts_of,
     members_by_host,
 )
 from scheduler_service.model import Request

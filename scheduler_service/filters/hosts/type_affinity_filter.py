@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_service.columns.dictionary import Mask
+from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.columns.load import Formula
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.base import Comparison, ComparisonFilter
-from scheduler_service.filters.support.flavor_column import flavor_column
 from scheduler_service.model import Request
 from scheduler_service.settings import Settings
 
@@ -38,3 +44,75 @@ class TypeAffinityFilter(ComparisonFilter):
             f'the host has instances of the flavors {", ".join(flavors)}; the '
             f'request has {request.flavor.flavorid}'
         )
+
+
+_NONE, _SEVERAL = -1, -2
+FlavorId = str | None
+
+
+class FlavorColumn(NamedTuple):
+    """The flavor of each host's instances, where they have only one.
+
+    It is kept up to date as instances come and go.
+
+    :ivar values: int64[n], numbers of flavors, or negative where a host has
+        no instances or instances of several flavors
+    :ivar numbers: flavor id -> number
+    """
+
+    values: npt.NDArray[np.int64]
+    numbers: dict[FlavorId, int]
+
+    def has_no_other(self, values: Any, flavor_id: FlavorId) -> Mask:
+        """Return whether hosts have no instances but of one flavor.
+
+        :param values: those of some rows, or of all
+        """
+        mask: Mask = values == _NONE
+        number = self.numbers.get(flavor_id)
+        if number is not None:
+            mask |= values == number
+        return mask
+
+
+def flavor_column(table: HostTable) -> FlavorColumn:
+    """Return the column of a table."""
+    numbers: dict[FlavorId, int] = table.load.memoize('flavor numbers', dict)
+    values = table.load_column(
+        'flavor of instances', 'instances', lambda: _formula(table, numbers)
+    )
+    return FlavorColumn(values, numbers)
+
+
+def _formula(table: HostTable, numbers: dict[FlavorId, int]) -> Formula:
+    hosts, instances = table.coded['host'], table.instances
+
+    def number_of(placed: Iterable[PlacedInstance]) -> int:
+        flavors = {instance.flavorid for instance in placed}
+        if len(flavors) > 1:
+            return _SEVERAL
+        for flavor_id in flavors:
+            return numbers.setdefault(flavor_id, len(numbers))
+        return _NONE
+
+    def every_row() -> npt.NDArray[np.int64]:
+        by_host = [_NONE] * len(hosts.values)
+        for instance in instances:
+            code = hosts.code(instance.host)
+            if code < 0:
+                continue
+            number = numbers.setdefault(instance.flavorid, len(numbers))
+            if by_host[code] not in (_NONE, number):
+                number = _SEVERAL
+            by_host[code] = number
+        return hosts.expand(np.array(by_host, np.int64))
+
+    def formula(rows: Any) -> Any:
+        if isinstance(rows, slice):
+            return every_row()[rows]
+        return [
+            number_of(instances.on_host(hosts.at(row)))
+            for row in np.atleast_1d(rows).tolist()
+        ]
+
+    return formula

@@ -14,8 +14,7 @@ from scheduler_service.columns.dictionary import Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.pipeline.cache.leaders import Leaders
 from scheduler_service.pipeline.cache.verdicts import VerdictCache
-from scheduler_service.pipeline.filtering import ROWS
-from scheduler_service.pipeline.funnel import Funnel
+from scheduler_service.pipeline.filtering import ROWS, Funnel
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.search import SearchPlan
 from scheduler_service.pipeline.weighing import Term

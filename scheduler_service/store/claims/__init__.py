@@ -2,15 +2,13 @@
 
 Where to look:
 
-- ``batch``: a batch of claims before it is sent and while it is under way
-- ``transaction``: the claims of a batch as statements of one transaction
-- ``pg_claim``: the same as one round trip, on PostgreSQL
+- ``batch``: a batch of claims is prepared, sent and made; server groups
+- ``claim_sql``: claims, and the SQL that takes and gives back capacity
+- ``pg_claims``: claims or releases of a batch in one round trip, on PostgreSQL
 - ``pg_statements``: sends prepared statements through libpq
-- ``claim_sql``: the SQL that takes and gives back capacity, by dialect
-- ``group_policies``: server groups' policies, checked by each claim
 - ``lifecycle``: claims are released, confirmed and moved
-- ``expiry``: claims that were not confirmed in time are released
-- ``unused``: claims that nobody uses are released
+- ``released_claims``: claims are released without their callers' asking
+- ``outcomes``: what became of each request
 - ``placement_records``: claims that have allocations in placement
 - ``claim_queries``: claims as an operator lists them
 """
@@ -18,16 +16,13 @@ Where to look:
 from scheduler_service.store.claims.batch import (
     ClaimBatch,
     PendingClaim,
+    claim_all,
     prepare,
     send,
 )
 from scheduler_service.store.claims.claim_queries import placements
-from scheduler_service.store.claims.transaction import (
-    Claim,
-    ClaimLost,
-    claim_all,
-)
-from scheduler_service.store.claims.unused import run_somewhere
+from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
+from scheduler_service.store.claims.released_claims import run_somewhere
 
 __all__ = [
     'Claim',

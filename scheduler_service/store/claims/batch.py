@@ -1,21 +1,30 @@
-"""A batch of claims: one type before it is sent, one while it is under way.
+"""A batch of claims: prepared, sent, and made as one transaction.
 
 Preparing a batch needs no database and may run in any thread. The thread
 that owns the connection sends it and waits for it.
+
+The claim's own statement takes capacity only where it still fits. A row that
+it did not change means that another claim was faster. Rows are taken in one
+fixed order, so two batches wait for each other and do not deadlock.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
-from scheduler_service.store.claims import transaction
-from scheduler_service.store.claims.transaction import Claim, ClaimLost
+from scheduler_service.store import rows, schema
+from scheduler_service.store.claims import claim_sql, outcomes
+from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
 OnDone = Callable[[Exception | None], None]
+_ANTI_AFFINITY = 'anti-affinity'
 
 
 class ClaimBatch(NamedTuple):
@@ -37,7 +46,7 @@ class ClaimBatch(NamedTuple):
 
 
 class PendingClaim:
-    """A batch of claims that the database works at, or has worked at.
+    """A batch of claims in flight.
 
     :ivar lineage: the token of their change
     """
@@ -74,10 +83,6 @@ class PendingClaim:
         return self._revision
 
 
-def _ignore_result(fault: Exception | None) -> None:
-    """Do nothing: whoever waits for the claim gets its result."""
-
-
 def prepare(
     store: Store,
     claims: Sequence[Claim],
@@ -95,10 +100,10 @@ def prepare(
     )
     if stepwise or store.dialect != 'postgresql':
         return batch
-    from scheduler_service.store.claims import pg_claim
+    from scheduler_service.store.claims import pg_claims
 
     return batch._replace(
-        statements=pg_claim.statements(
+        statements=pg_claims.statements(
             claims, fallback, policies, batch.lineage
         )
     )
@@ -108,7 +113,7 @@ def send(
     store: Store,
     conn: Connection,
     batch: ClaimBatch,
-    on_done: OnDone = _ignore_result,
+    on_done: OnDone = lambda fault: None,
     writing: Connection | None = None,
 ) -> PendingClaim:
     """Claim for every consumer in one transaction.
@@ -124,14 +129,14 @@ def send(
     :raises StoreUnavailable: it is not known whether anything is claimed
     """
     if batch.statements:
-        receive = _send(store, conn, batch.statements)
+        from scheduler_service.store.claims import pg_claims
+
+        receive = pg_claims.send(store, conn, batch.statements)
         return PendingClaim(receive, on_done, batch.lineage)
 
     def work(writer: Writer) -> Writer:
         writer.lineage = batch.lineage
-        transaction.claim_all(
-            writer, batch.claims, batch.fallback, batch.policies
-        )
+        claim_all(writer, batch.claims, batch.fallback, batch.policies)
         return writer
 
     pending = PendingClaim(
@@ -141,28 +146,234 @@ def send(
     return pending
 
 
-def _send(
-    store: Store, conn: Connection, statements: Sequence[Any]
-) -> Callable[[], int]:
-    """Send the statements of a batch.
+def claim_all(
+    writer: Writer,
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    policies: Collection[str] = (),
+) -> None:
+    """Claim for every consumer.
 
-    :return: waits for the revision; sends them again after a deadlock
+    :param fallback: resource class -> allocation ratio of hosts without one
+    :param policies: server group policies that a claim must not break
+    :raises ClaimLost: one does not fit any more, breaks a policy, names a
+        group that came or changed hands since the hosts were read, or its
+        consumer holds a claim already; the transaction has to be rolled back
     """
-    from scheduler_service.store.claims import pg_claim, pg_statements
-
-    under_way = [pg_statements.PendingStatements(conn, statements)]
-
-    def work() -> int:
-        pending = (
-            under_way.pop()
-            if under_way
-            else pg_statements.PendingStatements(conn, statements)
+    conn = writer.conn
+    dialect = rows.dialect_of(conn)
+    _check_releases(conn, claims)
+    joining = {c.consumer: (c.group, c.host) for c in claims if c.group}
+    owners = claim_sql.group_owners(claims)
+    if joining and not join_groups(writer, joining, policies, owners):
+        raise ClaimLost
+    amounts = claim_sql.ask_rows(claims, fallback)
+    if amounts:
+        taken = conn.execute(
+            claim_sql.change_use(dialect, where_it_fits=True),
+            claim_sql.parameters(dialect, amounts),
         )
-        try:
-            return int(pending.receive())
-        except pg_statements.StatementError as fault:
-            if fault.sqlstate in pg_claim.LOST:
-                raise ClaimLost from None
-            raise
+        if taken.rowcount != len(amounts):
+            raise ClaimLost
+    reported = [c.consumer for c in claims if c.known and not c.move]
+    if reported:
+        _remove_reported(writer, reported)
+    keys = {claim.key for claim in claims if claim.redelivered and claim.key}
+    try:
+        # Each of these keys can be recorded once, by one daemon.
+        outcomes.add(
+            conn,
+            [outcomes.RecordedOutcome(key, outcomes.CLAIMED) for key in keys],
+        )
+        _insert_rows(conn, claims)
+    except db_exception.DBDuplicateEntry:
+        raise ClaimLost from None
+    writer.touched.load += sorted({claim.host_id for claim in claims})
+    writer.touched.instances += [claim.consumer for claim in claims]
 
-    return lambda: store.run(work)
+
+def _check_releases(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Check that no instance of a redelivered request was released meanwhile.
+
+    :raises ClaimLost: one was; whether that cancels the request is not known
+    """
+    redelivered = [claim for claim in claims if claim.redelivered]
+    if not redelivered:
+        return
+    last = outcomes.lock_releases(
+        conn, [(claim.consumer, claim.project_id) for claim in redelivered]
+    )
+    if last > min(claim.releases_seen for claim in redelivered):
+        raise ClaimLost
+
+
+def _insert_rows(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Insert instances, moves and allocations.
+
+    :raises DBDuplicateEntry: a consumer holds a claim already
+    """
+    placed = claim_sql.instance_rows([c for c in claims if not c.move])
+    moving = [claim for claim in claims if claim.move]
+    held = [
+        (claim.consumer, claim.host_id, name, amount)
+        for claim in claims
+        for name, amount in claim.amounts.items()
+    ]
+    if placed:
+        rows.insert_packed(
+            conn, 'instances', claim_sql.INSTANCE, placed, 'created_at'
+        )
+    if moving:
+        _insert_moves(conn, moving)
+    if held:
+        rows.insert_packed(conn, 'allocations', claim_sql.ALLOCATION, held)
+
+
+def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:
+    """Remove reported instances, which are claimed on another host.
+
+    An instance that holds a claim by now stays, so that claiming for it
+    fails.
+    """
+    inst, hosts = schema.instances, schema.hosts
+    replaced = inst.c.uuid.in_(uuids) & (inst.c.state == 'reported')
+    ids = (
+        sa.select(hosts.c.id)
+        .join(inst, inst.c.host == hosts.c.host)
+        .where(replaced)
+    )
+    writer.touched.load += writer.conn.execute(ids).scalars()
+    writer.conn.execute(sa.delete(inst).where(replaced))
+
+
+def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
+    """Insert where instances move to; they stay where they are for now.
+
+    :raises ClaimLost: one is gone, or is on its new host already
+    :raises DBDuplicateEntry: one moves already
+    """
+    table = schema.instances
+    locked = conn.execute(
+        sa.select(table.c.uuid, table.c.host)
+        .where(table.c.uuid.in_([claim.consumer for claim in claims]))
+        .order_by(table.c.uuid)
+        .with_for_update()
+    )
+    host_of = {row.uuid: row.host for row in locked}
+    for claim in claims:
+        if host_of.get(claim.consumer, claim.host) == claim.host:
+            raise ClaimLost
+    rows.insert(
+        conn,
+        schema.moves,
+        [
+            {
+                'instance_uuid': claim.consumer,
+                'host_id': claim.host_id,
+                'host': claim.host,
+                'node': claim.node,
+                'request_id': claim.request_id,
+                'placement': claim.placement,
+                'idempotency_key': claim.key,
+            }
+            for claim in claims
+        ],
+    )
+
+
+def join_groups(
+    writer: Writer,
+    joining: Mapping[str, tuple[str, str]],
+    policies: Collection[str],
+    owners: Mapping[str, str | None],
+) -> bool:
+    """Add instances to their groups, unless that breaks a strict policy.
+
+    Groups are locked in the order of their uuids, and places of members are
+    read then. Of two daemons that place members of one group, the second
+    therefore sees what the first wrote. Members leave, move and are released
+    without that lock: a claim may still see one that has gone, and is then
+    lost where it could have been made, never the reverse.
+
+    :param joining: instance -> (group, service host); a group that does not
+        exist has no policy and gets no members
+    :param policies: the policies that are strict
+    :param owners: group -> its project when the hosts were read, empty where
+        it had none; None: there was no such group, so nobody checked it
+    :return: false where a strict policy would be broken, or a group has
+        another project by now; then nothing is written
+    """
+    conn = writer.conn
+    table = schema.server_groups
+    groups = conn.execute(
+        sa.select(
+            table.c.uuid,
+            table.c.policy,
+            table.c.max_server_per_host,
+            table.c.project_id,
+        )
+        .where(table.c.uuid.in_({group for group, _ in joining.values()}))
+        .order_by(table.c.uuid)
+        .with_for_update()
+    ).all()
+    if any(owners[row.uuid] != (row.project_id or '') for row in groups):
+        return False
+    members = _members(conn, [group.uuid for group in groups])
+    new = []
+    for group in groups:
+        present = members[group.uuid]
+        places = {uuid: set(hosts) for uuid, hosts in present.items()}
+        for uuid, (joined, host) in joining.items():
+            if joined == group.uuid:
+                places[uuid] = _with(group, places.get(uuid, set()), host)
+                if uuid not in present:
+                    new.append({'group_uuid': joined, 'instance_uuid': uuid})
+        if group.policy in policies and not _holds(group, places):
+            return False
+    rows.insert(conn, schema.server_group_members, new)
+    writer.touched.groups += sorted({row['group_uuid'] for row in new})
+    return True
+
+
+def _members(
+    conn: Connection, groups: Sequence[str]
+) -> dict[str, dict[str, set[str]]]:
+    """Return the hosts of each member, by group and instance.
+
+    A member that is not placed has none, one that moves has two.
+    """
+    members, instances = schema.server_group_members, schema.instances
+    moves = schema.moves
+    query = (
+        sa.select(
+            members.c.group_uuid,
+            members.c.instance_uuid,
+            instances.c.host,
+            moves.c.host,
+        )
+        .outerjoin(instances, instances.c.uuid == members.c.instance_uuid)
+        .outerjoin(moves, moves.c.instance_uuid == members.c.instance_uuid)
+        .where(members.c.group_uuid.in_(groups))
+    )
+    hosts_of: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for group, uuid, *hosts in conn.execute(query):
+        hosts_of[group][uuid] = {host for host in hosts if host}
+    return hosts_of
+
+
+def _with(group: Any, hosts: set[str], host: str) -> set[str]:
+    """Return the hosts that an instance counts on once it has *host* too.
+
+    Under anti-affinity an instance that moves counts on both its hosts.
+    Under affinity only the host that it moves to matters.
+    """
+    return {*hosts, host} if group.policy == _ANTI_AFFINITY else {host}
+
+
+def _holds(group: Any, places: Mapping[str, set[str]]) -> bool:
+    """Whether a group's policy holds for the hosts of its members."""
+    counts = Counter(host for hosts in places.values() for host in hosts)
+    if group.policy == _ANTI_AFFINITY:
+        limit = group.max_server_per_host or 1
+        return max(counts.values(), default=0) <= limit
+    return len(counts) <= 1

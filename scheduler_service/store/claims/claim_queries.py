@@ -52,7 +52,7 @@ def listing(
     :param limit: how many at most; None: all
     """
     inst, moves = schema.instances, schema.moves
-    wanted = sa.union_all(
+    listed = sa.union_all(
         sa.select(
             inst.c.uuid,
             inst.c.host,
@@ -75,16 +75,16 @@ def listing(
         ),
     ).subquery()
     now = clock.read(conn)
-    query = sa.select(wanted)
+    query = sa.select(listed)
     if host is not None:
-        query = query.where(wanted.c.host == host)
+        query = query.where(listed.c.host == host)
     if state is not None:
-        query = query.where(wanted.c.state == state)
+        query = query.where(listed.c.state == state)
     if project is not None:
-        query = query.where(wanted.c.project_id == project)
+        query = query.where(listed.c.project_id == project)
     if older_than is not None:
-        query = query.where(wanted.c.created_at < now - older_than)
-    ordered = query.order_by(wanted.c.created_at.desc(), wanted.c.uuid)
+        query = query.where(listed.c.created_at < now - older_than)
+    ordered = query.order_by(listed.c.created_at.desc(), listed.c.uuid)
     return [
         {**row._mapping, 'age_s': round(max(now - row.created_at, 0.0))}
         for row in conn.execute(ordered.limit(limit))
@@ -109,9 +109,9 @@ def show(conn: Connection, uuid: str) -> dict[str, Any]:
         .where(held.c.consumer_uuid == uuid)
         .order_by(held.c.host_id, held.c.resource_class)
     )
-    for found in conn.execute(query):
-        place = found.host or f'host id {found.host_id}'
-        allocated.setdefault(place, {})[found.resource_class] = found.amount
+    for part in conn.execute(query):
+        place = part.host or f'host id {part.host_id}'
+        allocated.setdefault(place, {})[part.resource_class] = part.amount
     unclaimed = row is None or row.state == 'reported'
     if unclaimed and move is None and not allocated:
         raise errors.ClaimNotFound(f'{uuid} holds no claim', uuid=uuid)

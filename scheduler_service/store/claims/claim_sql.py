@@ -1,15 +1,16 @@
-"""The SQL that takes and gives back capacity, in each database's dialect.
+"""Claims, and the SQL that takes and gives back capacity, by dialect.
 
-Stateless: any thread may call it. ``pg_claim`` builds PostgreSQL's statement
+Stateless: any thread may call it. ``pg_claims`` builds PostgreSQL's statement
 for whole claims from the same parts.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from scheduler_service.store import rows
@@ -64,6 +65,94 @@ FITS = f"""
 """
 
 
+class ClaimLost(Exception):
+    """Another claim was faster; nothing of the batch is claimed."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What one consumer takes of one host.
+
+    :ivar amounts: resource class -> amount
+    :ivar ratios: resource class -> allocation ratio to check under instead
+        of the host's own
+    :ivar document: JSON, the instance's document without its place
+    :ivar placement: JSON, the placement that its caller gets
+    :ivar known: whether the store has the instance already, without a claim
+    :ivar group: uuid of the server group that the instance is to be in
+    :ivar group_owner: project of the group when the hosts were read, which
+        was checked; empty: it had none; None: there was no such group
+    :ivar move: whether this is a second claim, beside the instance's present
+        place
+    :ivar key: idempotency key of the request; None: it has none
+    :ivar redelivered: whether the request may be processed elsewhere, too:
+        its outcome is then recorded under its key, which only one can do
+    :ivar releases_seen: with *redelivered*: time of the last release of the
+        request's instances that concerns its project and does not cancel it,
+        by the database's clock
+    """
+
+    consumer: str
+    host_id: int
+    host: str
+    node: str
+    amounts: Mapping[str, int]
+    ratios: Mapping[str, float]
+    project_id: str | None
+    request_id: str | None
+    document: str
+    placement: str
+    known: bool = False
+    group: str | None = None
+    group_owner: str | None = ''
+    move: bool = False
+    key: str | None = None
+    redelivered: bool = False
+    releases_seen: float = 0.0
+
+
+def group_owners(claims: Sequence[Claim]) -> dict[str, str | None]:
+    """Return the projects of groups as they were read, by uuid."""
+    return {c.group: c.group_owner for c in claims if c.group}
+
+
+def ask_rows(
+    claims: Sequence[Claim], fallback: Mapping[str, float]
+) -> list[list[Any]]:
+    """Add up what the claims take of each host and class, in fixed order.
+
+    :return: rows in the order of :data:`ASK`
+    """
+    sums: dict[tuple[int, str], list[Any]] = {}
+    for claim in claims:
+        for name, amount in claim.amounts.items():
+            key = claim.host_id, name
+            row = sums.get(key)
+            if row is None:
+                ratio = claim.ratios.get(name)
+                sums[key] = [*key, amount, ratio, fallback.get(name, 1.0)]
+            else:
+                row[2] += amount
+    return [sums[key] for key in sorted(sums)]
+
+
+def instance_rows(claims: Sequence[Claim]) -> list[tuple[Any, ...]]:
+    """Return rows in the order of :data:`INSTANCE`."""
+    return [
+        (
+            claim.consumer,
+            claim.host,
+            claim.node,
+            'claimed',
+            claim.project_id,
+            claim.request_id,
+            claim.document,
+            claim.placement,
+            claim.key,
+        )
+        for claim in claims
+    ]
+
+
 def pg_limited(source: str) -> str:
     """Return SQL for the rows of *source*, limited to their own number.
 
@@ -74,21 +163,17 @@ def pg_limited(source: str) -> str:
     return f'(SELECT * FROM {source} LIMIT {limit}) AS a'  # noqa: S608
 
 
-def parameters(dialect: str, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the parameters of :func:`take_capacity` and :func:`change_use`.
+def parameters(
+    dialect: str, amounts: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
+    """Return the parameters of :func:`change_use`.
 
-    :param asked: rows in the order of :data:`ASK`
+    :param amounts: rows in the order of :data:`ASK`
     """
-    packed = rows.pack(dialect, ASK, asked)
+    packed = rows.pack(dialect, ASK, amounts)
     if dialect == 'postgresql':
-        packed['expected'] = len(asked)
+        packed['expected'] = len(amounts)
     return packed
-
-
-@functools.cache
-def take_capacity(dialect: str) -> Any:
-    """Return the statement that takes amounts where they still fit."""
-    return sa.text(_update(dialect, f'AND {FITS}'))
 
 
 @functools.cache
@@ -117,16 +202,17 @@ def delete_allocations(dialect: str) -> Any:
 
 
 @functools.cache
-def change_use(dialect: str) -> Any:
-    """Return the statement that changes use unchecked; negative: less use."""
-    return sa.text(_update(dialect, ''))
+def change_use(dialect: str, where_it_fits: bool) -> Any:
+    """Return the statement that adds amounts to use; negative: less use.
 
-
-def _update(dialect: str, fits: str) -> str:
-    source = rows.source(dialect, ASK)
+    :param where_it_fits: change only the rows with so much capacity left
+    """
+    source, fits = rows.source(dialect, ASK), ''
+    if where_it_fits:
+        fits = f'AND {FITS}'
     if dialect == 'mysql':
-        # The asked rows lead the join, so locks are taken in their order.
-        return (
+        # The amounts lead the join, so locks are taken in their order.
+        return sa.text(
             f'UPDATE {source} STRAIGHT_JOIN inventories AS i '  # noqa: S608
             f'ON {_SAME_ROW} {fits} SET i.used = i.used + a.amount, '
             'i.available_least = i.available_least - a.amount'
@@ -134,7 +220,7 @@ def _update(dialect: str, fits: str) -> str:
     same_row = _SAME_ROW
     if dialect == 'postgresql':
         source, same_row = pg_limited(source), PG_SAME_ROW_IN_ORDER
-    return (
+    return sa.text(
         f'UPDATE inventories AS i SET {TAKE} FROM {source} '  # noqa: S608
         f'WHERE {same_row} {fits}'
     )

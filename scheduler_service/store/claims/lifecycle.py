@@ -28,11 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service.store import rows, schema
-from scheduler_service.store.claims import (
-    claim_sql,
-    group_policies,
-    outcomes,
-)
+from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
 
 # Gets the project of each instance that is to be changed, None where it has
@@ -63,6 +59,13 @@ _CONFIRM = (
     .values(state='confirmed')
 )
 _DELETE_INSTANCES = sa.delete(_INSTANCES).where(rows.among(_INSTANCES.c.uuid))
+_MEMBERS = schema.server_group_members
+_GROUPS_OF = sa.select(_MEMBERS.c.group_uuid).where(
+    rows.among(_MEMBERS.c.instance_uuid)
+)
+_DELETE_MEMBERS = sa.delete(_MEMBERS).where(
+    rows.among(_MEMBERS.c.instance_uuid)
+)
 _MOVES_OF = sa.select(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 _DELETE_MOVES = sa.delete(_MOVES).where(rows.among(_MOVES.c.instance_uuid))
 _HELD = (
@@ -76,7 +79,7 @@ _HOST_IDS = sa.select(schema.hosts.c.id).where(rows.among(schema.hosts.c.host))
 
 def cancel(
     writer: Writer,
-    asked: Mapping[str, outcomes.Asked],
+    requests: Mapping[str, outcomes.ReleaseRequest],
     check: OwnerCheck | None = None,
 ) -> list[str]:
     """Release claims as callers asked; return the consumers that had some.
@@ -84,11 +87,11 @@ def cancel(
     Requests for these consumers that were sent before claim nothing more, if
     they are of the project that asked, or it asked for all.
 
-    :param asked: by consumer
+    :param requests: by consumer
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_releases(writer, asked, outcomes.ALL)
-    return release(writer, list(asked), check)
+    outcomes.record_releases(writer, requests, outcomes.ALL)
+    return release(writer, list(requests), check)
 
 
 def release(
@@ -157,16 +160,16 @@ def _remove_moves(
 
 def moves_of(conn: Connection, instances: Iterable[str]) -> dict[str, Any]:
     """Return the rows of ``moves`` of instances, by instance."""
-    found: dict[str, Any] = {}
+    moves: dict[str, Any] = {}
     for part in in_chunks(instances, _CHUNK):
-        moves = conn.execute(_MOVES_OF, {'keys': part})
-        found.update((row.instance_uuid, row) for row in moves)
-    return found
+        selected = conn.execute(_MOVES_OF, {'keys': part})
+        moves.update((row.instance_uuid, row) for row in selected)
+    return moves
 
 
 def confirm(
     writer: Writer,
-    seen: Mapping[str, str | None],
+    reported: Mapping[str, str | None],
     check: OwnerCheck | None = None,
 ) -> list[str]:
     """Confirm the claims of instances that hosts report to have.
@@ -174,18 +177,18 @@ def confirm(
     An instance that arrives where it was to move has moved: its allocations
     on the old host are released.
 
-    :param seen: instance -> service host that has it; None: the one that it
-        is expected on, which for an instance that moves is the new one
+    :param reported: instance -> service host that has it; None: the host that
+        it is expected on, which for an instance that moves is the new one
     :return: the instances whose claim this confirmed
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
     conn = writer.conn
-    locked = lock(conn, seen)
+    locked = lock(conn, reported)
     _check_owners(locked, check)
     arrived = {
         uuid: move
         for uuid, move in moves_of(conn, locked).items()
-        if seen[uuid] in (None, move.host)
+        if reported[uuid] in (None, move.host)
     }
     for uuid, move in arrived.items():
         _complete_move(writer, locked[uuid], move)
@@ -193,7 +196,7 @@ def confirm(
         uuid
         for uuid, row in locked.items()
         if (uuid in arrived and row.state != 'confirmed')
-        or (row.state == 'claimed' and seen[uuid] in (None, row.host))
+        or (row.state == 'claimed' and reported[uuid] in (None, row.host))
     ]
     if fresh:
         conn.execute(_CONFIRM, {'keys': fresh})
@@ -203,7 +206,7 @@ def confirm(
 
 def cancel_moves(
     writer: Writer,
-    asked: Mapping[str, outcomes.Asked],
+    requests: Mapping[str, outcomes.ReleaseRequest],
     check: OwnerCheck | None = None,
 ) -> list[str]:
     """Drop moves as callers asked; return the instances that had one.
@@ -211,11 +214,11 @@ def cancel_moves(
     Requests to move these instances that were sent before claim nothing more,
     as for :func:`cancel`.
 
-    :param asked: by instance
+    :param requests: by instance
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
-    outcomes.record_releases(writer, asked, outcomes.MOVE)
-    return drop_moves(writer, list(asked), check)
+    outcomes.record_releases(writer, requests, outcomes.MOVE)
+    return drop_moves(writer, list(requests), check)
 
 
 def drop_moves(
@@ -269,7 +272,7 @@ def remove_from_host(
     conn = writer.conn
     locked = lock(conn, instances)
     moves = moves_of(conn, locked)
-    dropped = {uuid: one for uuid, one in moves.items() if one.host == host}
+    dropped = {u: move for u, move in moves.items() if move.host == host}
     changed = set(release_moves(writer, dropped))
     for uuid, row in locked.items():
         if row.host != host or (starting_stay and row.state == 'claimed'):
@@ -300,10 +303,24 @@ def release_allocations(
     for part in in_chunks(consumers, _CHUNK):
         held += conn.execute(find, {'keys': part})
     if held:
-        _decrement_used(conn, held)
         dialect = rows.dialect_of(conn)
-        keys = [(one.consumer_uuid, one.host_id, one.resource_class)
-                for one in held]  # fmt: skip
+        # In the order in which every transaction takes inventory rows.
+        amounts: dict[tuple[int, str], int] = {}
+        for row in held:
+            key = row.host_id, row.resource_class
+            amounts[key] = amounts.get(key, 0) - row.amount
+        changes = [
+            (*key, amount, None, None)
+            for key, amount in sorted(amounts.items())
+        ]
+        conn.execute(
+            claim_sql.change_use(dialect, where_it_fits=False),
+            claim_sql.parameters(dialect, changes),
+        )
+        keys = [
+            (row.consumer_uuid, row.host_id, row.resource_class)
+            for row in held
+        ]
         conn.execute(
             claim_sql.delete_allocations(dialect),
             rows.pack(dialect, claim_sql.HELD, keys),
@@ -312,32 +329,13 @@ def release_allocations(
     return {row.consumer_uuid for row in held}
 
 
-def _decrement_used(conn: Connection, held: Sequence[Any]) -> None:
-    """Subtract allocations from the use of inventories, in fixed order.
-
-    :param held: rows of ``allocations``
-    """
-    amounts: dict[tuple[int, str], int] = {}
-    for row in held:
-        key = row.host_id, row.resource_class
-        amounts[key] = amounts.get(key, 0) - row.amount
-    asked = [
-        (host, name, amount, None, None)
-        for (host, name), amount in sorted(amounts.items())
-    ]
-    dialect = rows.dialect_of(conn)
-    conn.execute(
-        claim_sql.change_use(dialect), claim_sql.parameters(dialect, asked)
-    )
-
-
 def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
     """Lock rows of instances in the order of their uuids; return them."""
-    found: dict[str, Any] = {}
+    locked: dict[str, Any] = {}
     for part in in_chunks(sorted(set(uuids)), _CHUNK):
-        locked = conn.execute(_LOCK, {'keys': part})
-        found.update((row.uuid, row) for row in locked)
-    return found
+        selected = conn.execute(_LOCK, {'keys': part})
+        locked.update((row.uuid, row) for row in selected)
+    return locked
 
 
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
@@ -385,7 +383,11 @@ def _remove_instances(writer: Writer, uuids: Sequence[str]) -> None:
     """Delete instances and their memberships in server groups."""
     if not uuids:
         return
-    group_policies.remove_members(writer, uuids)
+    groups = writer.conn.execute(_GROUPS_OF, {'keys': uuids}).scalars()
+    touched = sorted(set(groups))
+    if touched:
+        writer.conn.execute(_DELETE_MEMBERS, {'keys': uuids})
+        writer.touched.groups += touched
     writer.conn.execute(_DELETE_INSTANCES, {'keys': uuids})
     writer.touched.instances_gone += uuids
 

@@ -61,7 +61,7 @@ _UPSERT = {
 }
 
 
-class Outcome(NamedTuple):
+class RecordedOutcome(NamedTuple):
     """What became of a request, or of one instance of it.
 
     :ivar instance: of a placement; empty: the whole request
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
     instance: str = ''
 
 
-class Asked(NamedTuple):
+class ReleaseRequest(NamedTuple):
     """When a caller asked for a release, and for whom.
 
     :ivar sent_at: seconds since the epoch, by the caller's clock; None: the
@@ -103,7 +103,7 @@ class Release(NamedTuple):
     sent_at: float | None
 
 
-def add(conn: Connection, outcomes: Sequence[Outcome]) -> None:
+def add(conn: Connection, outcomes: Sequence[RecordedOutcome]) -> None:
     """Record outcomes; none: no statement.
 
     :raises DBDuplicateEntry: a request has an outcome already
@@ -115,20 +115,20 @@ def add(conn: Connection, outcomes: Sequence[Outcome]) -> None:
         dialect,
         _OUTCOME,
         [
-            (one.key, one.instance, one.kind, one.document)
-            for one in sorted(outcomes)
+            (outcome.key, outcome.instance, outcome.kind, outcome.document)
+            for outcome in sorted(outcomes)
         ],
     )
     conn.execute(_adding(dialect), packed)
 
 
-def complete(conn: Connection, outcome: Outcome) -> bool:
+def complete(conn: Connection, outcome: RecordedOutcome) -> bool:
     """Give a request that claimed its whole result; return whether it had.
 
     For a result that is not in the rows of its claims alone.
     """
     table = schema.outcomes
-    found = conn.execute(
+    updated = conn.execute(
         sa.update(table)
         .where(
             table.c.idempotency_key == outcome.key,
@@ -137,7 +137,7 @@ def complete(conn: Connection, outcome: Outcome) -> bool:
         )
         .values(kind=outcome.kind, document=outcome.document)
     )
-    return bool(found.rowcount)
+    return bool(updated.rowcount)
 
 
 @functools.cache
@@ -150,7 +150,7 @@ def _adding(dialect: str) -> Any:
     )
 
 
-def find(conn: Connection, key: str) -> list[Outcome]:
+def find(conn: Connection, key: str) -> list[RecordedOutcome]:
     """Return what is recorded of a request."""
     table = schema.outcomes
     query = sa.select(
@@ -159,7 +159,7 @@ def find(conn: Connection, key: str) -> list[Outcome]:
         table.c.document,
         table.c.instance_uuid,
     ).where(table.c.idempotency_key == key)
-    return [Outcome(*row) for row in conn.execute(query)]
+    return [RecordedOutcome(*row) for row in conn.execute(query)]
 
 
 def withdraw(conn: Connection, key: str) -> None:
@@ -176,13 +176,10 @@ def withdraw(conn: Connection, key: str) -> None:
 
 def is_answered(conn: Connection, key: str) -> bool:
     """Whether a request has its whole result."""
-    table = schema.outcomes
-    query = sa.select(table.c.kind).where(
-        table.c.idempotency_key == key,
-        table.c.instance_uuid == '',
-        table.c.kind == RESULT,
+    return any(
+        outcome.kind == RESULT and not outcome.instance
+        for outcome in find(conn, key)
     )
-    return conn.execute(query).first() is not None
 
 
 def placements(
@@ -244,37 +241,32 @@ def _keeping(moving: bool) -> Any:
 
 
 def record_releases(
-    writer: Writer, asked: Mapping[str, Asked], kind: str
+    writer: Writer, requests: Mapping[str, ReleaseRequest], kind: str
 ) -> None:
     """Record that claims of instances are released now.
 
-    :param asked: by instance
+    :param requests: by instance
     :param kind: :data:`ALL` or :data:`MOVE`
     """
     dialect = rows.dialect_of(writer.conn)
-    writer.touched.released += sorted(asked)
-    for part in in_chunks(sorted(asked), _CHUNK):
-        values = {uuid: asked[uuid] for uuid in part}
+    writer.touched.released += sorted(requests)
+    for part in in_chunks(sorted(requests), _CHUNK):
+        values = {uuid: requests[uuid] for uuid in part}
         writer.conn.execute(
             releasing(dialect), release_values(dialect, values, kind)
         )
 
 
 def release_values(
-    dialect: str, asked: Mapping[str, Asked], kind: str
+    dialect: str, requests: Mapping[str, ReleaseRequest], kind: str
 ) -> dict[str, Any]:
     """Return the parameters of :func:`releasing`."""
     return rows.pack(
         dialect,
         _SENT_RELEASE,
         [
-            (
-                uuid,
-                _kind_key(kind, one.project_id),
-                one.project_id,
-                one.sent_at,
-            )
-            for uuid, one in sorted(asked.items())
+            (uuid, _kind_key(kind, project_id), project_id, sent_at)
+            for uuid, (sent_at, project_id) in sorted(requests.items())
         ],
     )
 
@@ -332,10 +324,8 @@ def lock_releases(
             table.c.instance_uuid.in_({uuid for uuid, _ in part}),
             table.c.kind.in_({kind for _, kind in part}),
         )
-        found = conn.execute(
-            sa.select(sa.func.max(table.c.released_at)).where(mine)
-        )
-        last = max(last, found.scalar() or 0.0)
+        query = sa.select(sa.func.max(table.c.released_at)).where(mine)
+        last = max(last, conn.execute(query).scalar() or 0.0)
         # Those that were added for their locks alone.
         conn.execute(sa.delete(table).where(mine, table.c.released_at == 0))
     return last
@@ -363,7 +353,7 @@ def releases(
         concern it
     """
     table = schema.releases
-    found: list[Release] = []
+    releases: list[Release] = []
     for part in in_chunks(instances, _CHUNK):
         query = sa.select(
             table.c.instance_uuid,
@@ -378,13 +368,13 @@ def releases(
                 table.c.project_id == project_id,
             ),
         )
-        found += (
+        releases += (
             Release(
                 uuid, kind.partition(':')[0], float(age), released_at, sent_at
             )
             for uuid, kind, age, released_at, sent_at in conn.execute(query)
         )
-    return found
+    return releases
 
 
 def prune(writer: Writer, retention: float) -> None:

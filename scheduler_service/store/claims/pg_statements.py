@@ -12,7 +12,7 @@ import functools
 import hashlib
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -23,9 +23,13 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
-from scheduler_service.store import faults, pg_arrays
-from scheduler_service.store.faults import first_line
-from scheduler_service.store.pg_sessions import PostgreSQLSession
+from scheduler_service.store import driver_errors
+from scheduler_service.store.connection import Store
+from scheduler_service.store.postgresql import (
+    Column,
+    PostgreSQLSession,
+    encode,
+)
 
 # Deadlocks and serialization failures: Store.run tries again.
 _RETRYABLE: dict[str, Any] = {
@@ -35,8 +39,6 @@ _RETRYABLE: dict[str, Any] = {
 # Classes of states that concern the server or the connection, not the
 # statement. Errors that libpq itself finds in a connection have no state.
 _UNAVAILABLE = ('08', '53', '57', '58')
-# A lock or the statement took too long; nothing was done.
-_TIMEOUTS = ('55P03', '57014')
 _NOT_PREPARED = '26000'
 _NOT_TEXT = '22021'
 _PREPARED = 'scheduler_prepared'
@@ -128,7 +130,7 @@ class PendingStatements:
         try:
             self._send()
         except psycopg.Error as fault:
-            raise _unavailable(fault) from fault
+            raise driver_errors.unavailable(fault) from fault
 
     def receive(self) -> Any:
         """Wait for the first value that the last statement returns.
@@ -146,7 +148,7 @@ class PendingStatements:
                 self._send()
                 result = self._receive()
         except psycopg.Error as fault:
-            raise _unavailable(fault) from fault
+            raise driver_errors.unavailable(fault) from fault
         self._session.aborted = False
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise _error(result)
@@ -227,12 +229,28 @@ class PendingStatements:
         return ready[0][1]
 
 
+def send(
+    store: Store, conn: Connection, statements: Sequence[BoundStatement]
+) -> Callable[[], Any]:
+    """Send statements as one transaction.
+
+    :return: waits for the value; after a deadlock it sends them again
+    """
+    sent = [PendingStatements(conn, statements)]
+
+    def receive() -> Any:
+        pending = sent.pop() if sent else PendingStatements(conn, statements)
+        return pending.receive()
+
+    return lambda: store.run(receive)
+
+
 def _encode(value: Any) -> tuple[bytes | None, int]:
     """Return a value as the server takes it, and 0 for text, 1 for binary."""
     if value is None:
         return None, pq.Format.TEXT
-    if isinstance(value, pg_arrays.Column):
-        return pg_arrays.encode(value), pq.Format.BINARY
+    if isinstance(value, Column):
+        return encode(value), pq.Format.BINARY
     text = str(value)
     if '\0' in text:
         # libpq would send only what is before the NUL.
@@ -249,21 +267,15 @@ def _error(result: pq.abc.PGresult) -> Exception:
     """Return the exception for a result that is an error."""
     state = _state(result)
     message = result.error_message.decode(errors='replace').strip()[:300]
-    if state in _TIMEOUTS:
+    if state in driver_errors.PG_TIMEOUTS:
         return errors.StoreTimeout(f'The database takes too long: {message}')
-    known = faults.meaning(state)
-    if known is not None:
-        return errors.StoreUnavailable(f'{known}: {message}')
+    meaning = driver_errors.meaning(state)
+    if meaning is not None:
+        return errors.StoreUnavailable(f'{meaning}: {message}')
     if state is None or state[:2] in _UNAVAILABLE:
-        return _unavailable(psycopg.OperationalError(message))
+        return driver_errors.unavailable(psycopg.OperationalError(message))
     refused = StatementError(state, message)
     error: Exception = (
         _RETRYABLE[state](refused) if state in _RETRYABLE else refused
     )
     return error
-
-
-def _unavailable(fault: Exception) -> errors.StoreUnavailable:
-    return errors.StoreUnavailable(
-        f'The database does not answer: {first_line(fault)}'
-    )

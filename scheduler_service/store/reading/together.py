@@ -32,7 +32,7 @@ def send(conn: Connection, queries: Sequence[Query]) -> Connection:
         return conn
     from psycopg.rows import namedtuple_row
 
-    from scheduler_service.store import pg_arrays
+    from scheduler_service.store.postgresql import ARRAY_TYPES
 
     raw: Any = conn.connection.dbapi_connection
     cursors = []
@@ -42,7 +42,7 @@ def send(conn: Connection, queries: Sequence[Query]) -> Connection:
             kind = 'int' if isinstance(keys[0], int) else 'text'
             cursor.execute(
                 _text(query, conn.dialect),
-                {'keys': pg_arrays.BY_TYPE[kind](keys)},
+                {'keys': ARRAY_TYPES[kind](keys)},
             )
             cursors.append(cursor)
     answers = {

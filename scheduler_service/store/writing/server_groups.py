@@ -1,7 +1,7 @@
 """Rows of server groups: added, changed and removed.
 
 Stateless: runs on the thread that owns the writing transaction. Claims add
-members in ``claims.group_policies``, where the policies are checked.
+members in ``claims.batch``, where the policies are checked.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic
 from tests.support.waiting import wait_until
 
-LOGGER = 'scheduler_service.engine.decision_log'
+LOGGER = 'scheduler_service.engine.decision_recorder'
 GLOBAL = 'req-99999999-0000-4000-8000-000000000001'
 CALLER = {
     **CONTEXT,
@@ -30,7 +30,7 @@ def lines(make_service, caplog):
     caplog.set_level(logging.INFO, LOGGER)
 
     def texts():
-        service.daemon.scheduler.decision_log.flush()
+        service.daemon.scheduler.recorder.flush()
         return [
             record.getMessage()
             for record in caplog.records
@@ -114,7 +114,7 @@ def test_there_are_no_lines_when_they_are_turned_off(make_service, caplog):
     caplog.set_level(logging.INFO, LOGGER)
     service = make_service(scheduler__log_decisions=False)
     service.select_hosts()
-    service.daemon.scheduler.decision_log.flush()
+    service.daemon.scheduler.recorder.flush()
     assert not [one for one in caplog.records if one.name == LOGGER]
 
 
@@ -194,4 +194,4 @@ def test_lines_are_written_by_themselves(make_service, caplog):
     (line,) = wait_until(
         lambda: [one for one in caplog.records if one.name == LOGGER], 20
     )
-    assert line.threadName == 'decision-log'
+    assert line.threadName == 'decision-recorder'

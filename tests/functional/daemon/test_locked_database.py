@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import ready_database
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.processes import on_topic

@@ -15,9 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from typing import Any
 
 import pytest
@@ -46,15 +44,7 @@ ANSWERS = 15
 @pytest.fixture(scope='module')
 def earlier(tmp_path_factory) -> pathlib.Path:
     """The folder of the programs of the earlier release."""
-    folder = tmp_path_factory.mktemp('earlier')
-    done = subprocess.run(
-        ['git', 'archive', EARLIER], cwd=ROOT, capture_output=True, check=True
-    )
-    source = folder / 'source'
-    with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        archive.extractall(source, filter='data')
-    wheel = wheels.build_once(source, EARLIER)
-    return wheels.install(wheel, source, folder / 'venv')
+    return wheels.install_commit(EARLIER, tmp_path_factory.mktemp('earlier'))
 
 
 @dataclasses.dataclass

@@ -31,7 +31,10 @@ DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
 # What is not called there.
 UNUSED = {
     'inproc': ('rpc.rabbit:', 'store.claims.pg_'),
-    'rabbit': ('store.claims.transaction:', 'store.claims.group_'),
+    'rabbit': (
+        'store.claims.batch:claim_all',
+        'store.claims.batch:join_groups',
+    ),
 }
 
 

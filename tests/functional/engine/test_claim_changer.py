@@ -21,7 +21,7 @@ from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import DATABASES
 from tests.support.stores import (
     audit_findings,

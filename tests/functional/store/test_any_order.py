@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from scheduler_service.model import Instance, documents
 from scheduler_service.store import claims, schema
-from scheduler_service.store.claims import expiry, lifecycle
+from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import (
     change_feed,
@@ -141,7 +141,7 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(timeout=st.sampled_from([-60, 60]))
     def expire(self, timeout):
-        self.store.write(lambda w: expiry.expire(w, timeout))
+        self.store.write(lambda w: released_claims.expire(w, timeout))
 
     @rule(host=st.sampled_from(HOSTS), use=st.integers(0, 2048),
           least=st.none() | st.integers(0, 40))  # fmt: skip

@@ -9,7 +9,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.columns.metadata import least_number
+from scheduler_service.columns.topology import least_number
 from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import (
     claim_queries,
@@ -67,7 +67,7 @@ def test_a_redelivered_request_claims_nothing_when_a_release_came(store, kind):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     consumer = str(uuid.uuid4())
-    asked = {consumer: outcomes.Asked()}
+    asked = {consumer: outcomes.ReleaseRequest()}
     store.write(lambda w: outcomes.record_releases(w, asked, kind))
     delivered = {'key': 'm/0', 'redelivered': True, 'consumer': consumer}
     with pytest.raises(claims.ClaimLost):

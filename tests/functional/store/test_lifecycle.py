@@ -8,8 +8,12 @@ import pytest
 
 from scheduler_service.model import Instance
 from scheduler_service.store import claims
-from scheduler_service.store.claims import claim_queries, expiry, lifecycle
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims import (
+    claim_queries,
+    lifecycle,
+    released_claims,
+)
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.reading import change_feed
 from scheduler_service.store.writing import instance_reports
 from tests.support.stores import (
@@ -68,7 +72,7 @@ def test_other_daemons_are_told_of_what_is_released(store, amounts):
     before = load_snapshot(store)
 
     def touched(writer):
-        lifecycle.cancel(writer, {one.consumer: Asked()})
+        lifecycle.cancel(writer, {one.consumer: ReleaseRequest()})
         return {*writer.touched.load}
 
     assert store.write(touched) == {one.host_id}
@@ -175,18 +179,17 @@ def test_claims_expire_when_nobody_confirmed_them(store):
     seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
     with store.reading() as conn:
-        assert not expiry.any_to_expire(conn, 60)
-        assert expiry.any_to_expire(conn, -60)
-    assert store.write(lambda w: expiry.expire(w, 60)) == {
+        assert not released_claims.any_to_expire(conn, 60)
+        assert released_claims.any_to_expire(conn, -60)
+    assert store.write(lambda w: released_claims.expire(w, 60)) == {
         'claims': 0, 'moves': 0,
     }  # fmt: skip
     # Others may say when a move ends.
-    assert store.write(lambda w: expiry.expire(w, -60, moves=False)) == {
-        'claims': 1, 'moves': 0,
-    }  # fmt: skip
+    expired = store.write(lambda w: released_claims.expire(w, -60, False))
+    assert expired == {'claims': 1, 'moves': 0}
     with store.reading() as conn:
-        assert not expiry.any_to_expire(conn, -60, moves=False)
-    assert store.write(lambda w: expiry.expire(w, -60)) == {
+        assert not released_claims.any_to_expire(conn, -60, moves=False)
+    assert store.write(lambda w: released_claims.expire(w, -60)) == {
         'claims': 0, 'moves': 1,
     }  # fmt: skip
     assert used_memory(store) == [2048, 0]

@@ -11,7 +11,7 @@ import pytest
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.store import pg_arrays, rows
+from scheduler_service.store import postgresql, rows
 from scheduler_service.store.claims import pg_statements
 from scheduler_service.store.connection import Store
 from tests.support.waiting import wait_until
@@ -135,8 +135,8 @@ def test_wait_is_broken_off_when_the_database_seems_to_be_away(store, single):
 
     waiter = threading.Thread(target=receive)
     waiter.start()
-    wait_until(lambda: store.waits(0.0))
-    store.abort_waits()
+    wait_until(lambda: store.sessions.waits(0.0))
+    store.sessions.abort()
     waiter.join(15)
     assert not waiter.is_alive()
     assert len(faults) == 1
@@ -154,7 +154,7 @@ def test_text_is_refused_when_it_holds_nul(single, kind):
     values: dict[str, Any] = {'a': value}
     if kind == 'packed':
         text = 'SELECT CAST(:a AS text[])'
-        values = {'a': pg_arrays.TextColumn([value])}
+        values = {'a': postgresql.TextColumn([value])}
     with pytest.raises(pg_statements.StatementError) as caught:
         scalar(single, text, values)
     assert caught.value.sqlstate == '22021'

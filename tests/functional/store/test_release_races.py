@@ -14,8 +14,12 @@ import sqlalchemy as sa
 
 from scheduler_service.model import Instance
 from scheduler_service.store import schema
-from scheduler_service.store.claims import claim_queries, expiry, lifecycle
-from scheduler_service.store.claims.outcomes import Asked
+from scheduler_service.store.claims import (
+    claim_queries,
+    lifecycle,
+    released_claims,
+)
+from scheduler_service.store.claims.outcomes import ReleaseRequest
 from scheduler_service.store.connection import Store
 from scheduler_service.store.writing import (
     admin,
@@ -84,7 +88,7 @@ def age(store: Store, table) -> None:
 
 
 def cancel(store: Store, *uuids: str, check=None) -> list[str]:
-    asked = dict.fromkeys(uuids, Asked())
+    asked = dict.fromkeys(uuids, ReleaseRequest())
     return store.write(lambda w: lifecycle.cancel(w, asked, check))
 
 
@@ -154,7 +158,7 @@ def test_new_move_stays_when_the_one_before_expires(store):
         write_claims(store, move)
 
     before_locking(store, anew)
-    expired = store.write(lambda w: expiry.expire(w, 60.0))
+    expired = store.write(lambda w: released_claims.expire(w, 60.0))
     assert expired == {'claims': 0, 'moves': 0}
     with store.reading() as conn:
         assert claim_queries.show(conn, one.consumer)['moves_to']
@@ -172,7 +176,7 @@ def test_new_claim_stays_when_the_one_before_expires(store):
         write_claims(store, one)
 
     before_locking(store, anew)
-    expired = store.write(lambda w: expiry.expire(w, 60.0))
+    expired = store.write(lambda w: released_claims.expire(w, 60.0))
     assert expired == {'claims': 0, 'moves': 0}
     assert claim_state(store, one.consumer) == 'claimed'
 

@@ -9,9 +9,9 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.store import claims
 from scheduler_service.store.claims import outcomes
-from scheduler_service.store.claims.outcomes import ALL, MOVE, Asked
+from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
 from scheduler_service.store.connection import Store
-from scheduler_service.store.timeouts import Timeouts
+from scheduler_service.store.sessions import Timeouts
 from tests.support.stores import import_two_hosts, new_claim, write_claims
 
 pytestmark = pytest.mark.db
@@ -23,7 +23,7 @@ def instance() -> str:
 
 
 def record(store, instance, kind=ALL, **asked):
-    sent = {instance: Asked(**asked)}
+    sent = {instance: ReleaseRequest(**asked)}
     store.write(lambda w: outcomes.record_releases(w, sent, kind))
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_service.columns import DictionaryColumn
+from scheduler_service.columns.dictionary import mask_of_combinations
 
 WORDS = st.sampled_from(['a', 'b', 'c', 'd', None])
 
@@ -68,3 +69,38 @@ def test_masks_of_any_number_of_values(count, accepted):
     column = DictionaryColumn.of(range(count))
     mask = column.mask_where(lambda value: value < accepted)
     assert mask.tolist() == [value < accepted for value in range(count)]
+
+
+values = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(values, values, values), min_size=1))
+def test_a_mask_of_combinations_is_the_predicate_of_each_row(rows):
+    seen = []
+
+    def is_odd(*combination):
+        seen.append(combination)
+        return sum(combination) % 2 == 1
+
+    columns = [
+        DictionaryColumn.of(column) for column in zip(*rows, strict=True)
+    ]
+    mask = mask_of_combinations(columns, is_odd)
+    assert mask.tolist() == [sum(row) % 2 == 1 for row in rows]
+    assert sorted(seen) == sorted(set(rows))
+
+
+@pytest.mark.parametrize('count', [1, 3, 1000])
+def test_many_distinct_values(count):
+    columns = [
+        DictionaryColumn.of(range(count)),
+        DictionaryColumn.of(range(count, 0, -1)),
+        DictionaryColumn.of(range(count)),
+    ]
+    mask = mask_of_combinations(columns, lambda a, b, c: a + b == count)
+    assert mask.all()
+
+
+def test_values_that_no_row_has_are_left_out():
+    column = DictionaryColumn.of(['a', 'b']).take([0])
+    assert mask_of_combinations([column], {'a': True}.__getitem__).all()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler_service.columns import Overlay
+from scheduler_service.columns import Overlay, load
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.columns.topology import Topology
 from scheduler_service.filters import hosts as host_filters
 from scheduler_service.filters.base import ComparisonFilter
-from scheduler_service.filters.hosts import TypeAffinityFilter
+from scheduler_service.filters.hosts.type_affinity_filter import (
+    TypeAffinityFilter,
+)
 from scheduler_service.model import documents
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN as WEIGHERS
@@ -173,3 +177,38 @@ def test_what_is_forgotten_leaves_no_trace(inventory, changes):
     overlay.forget()
     for name, column in load_columns(hosts).items():
         np.testing.assert_array_equal(column, before[name], str(name))
+
+
+@pytest.fixture
+def log():
+    with mock.patch.object(load, '_KEPT', 8):
+        yield load.ChangeLog()
+
+
+def test_changes_are_returned_in_order_from_a_position(log):
+    log.add(3)
+    log.add(np.array([1, 3]))
+    assert log.end == 3
+    assert log.since(0).tolist() == [3, 1, 3]
+    assert log.since(2).tolist() == [3]
+    assert log.since(3).tolist() == []
+
+
+def test_the_older_half_goes_when_the_log_is_full(log):
+    for row in range(9):
+        log.add(row)
+    assert log.since(3) is None
+    assert log.since(4).tolist() == [4, 5, 6, 7, 8]
+    log.add(np.array([9, 10, 11, 12]))
+    assert log.end == 13
+    assert log.since(9).tolist() == [9, 10, 11, 12]
+
+
+def test_nothing_is_kept_of_more_changes_than_fit(log):
+    log.add(1)
+    log.add(np.arange(5))
+    assert log.end == 6
+    assert log.since(5) is None
+    assert log.since(6).tolist() == []
+    log.add(7)
+    assert log.since(6).tolist() == [7]

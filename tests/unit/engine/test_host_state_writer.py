@@ -11,15 +11,13 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.engine import host_state_writer
-from scheduler_service.engine.events import (
-    DeleteAggregate,
-    DeleteInstances,
-    UpdateInstances,
-)
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_state_writer import (
+    DeleteAggregate,
+    DeleteInstances,
     HostStateWriter,
     HostStateWriterOptions,
+    UpdateInstances,
 )
 from scheduler_service.model import documents
 from scheduler_service.store import schema

@@ -386,7 +386,7 @@ def test_requests_gather_before_they_are_taken():
     queue = filled(jobs[0])
     asked: list[int] = []
 
-    def gather_s(count: int) -> float:
+    def batching_delay_s(count: int) -> float:
         asked.append(count)
         return 30.0 if count < 3 else 0.0
 
@@ -396,7 +396,7 @@ def test_requests_gather_before_they_are_taken():
 
     thread = threading.Thread(target=put_others)
     thread.start()
-    assert queue.take(9, 0, gather_s) == jobs
+    assert queue.take(9, 0, batching_delay_s) == jobs
     thread.join()
     assert asked[-1] == 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.hosts.compute_capabilities_filter import (
     ComputeCapabilitiesFilter,
 )

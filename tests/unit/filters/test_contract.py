@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.filters.base import ComparisonFilter
 from scheduler_service.filters.hosts import BUILT_IN
 from scheduler_service.model import documents

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.filters.hosts import json_filter
 from scheduler_service.filters.hosts.json_filter import JsonFilter
-from scheduler_service.filters.support import json_query
 from tests.support.plugins import has_opinion, inventory, passing, reason
 
 # 1024 MB free, no vCPU used, nothing else reported.
@@ -185,7 +185,7 @@ def test_the_reason_shortens_a_value_that_is_long(length, shown):
 
 def test_numbers_are_compared_without_a_look_at_single_hosts(monkeypatch):
     """Else a query would take as long as there are different numbers."""
-    monkeypatch.delattr(json_query.Query, 'matches')
+    monkeypatch.delattr(json_filter.Query, 'matches')
     document = inventory(
         **{f'h{size}': {'memory_mb': size} for size in (1, 2, 3)}
     )

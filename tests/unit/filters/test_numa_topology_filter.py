@@ -7,10 +7,10 @@ import json
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.filters import numa
 from scheduler_service.filters.hosts.numa_topology_filter import (
     NUMATopologyFilter,
 )
-from scheduler_service.filters.support import numa, numa_cells
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -67,8 +67,8 @@ def test_ratios_of_the_cells_go_before_those_of_the_host():
 def test_a_topology_with_an_odd_ratio_cannot_be_read(ratio):
     document = host(cell())
     document['hosts'][0]['numa_topology']['ram_allocation_ratio'] = ratio
-    assert not numa_cells.why_unreadable(text_of(host(cell())))
-    assert numa_cells.why_unreadable(text_of(document))
+    assert not numa.why_unreadable(text_of(host(cell())))
+    assert numa.why_unreadable(text_of(document))
 
 
 def text_of(document):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler_service.filters.hosts import BUILT_IN
-from scheduler_service.filters.support.unreadable import UNREADABLE
+from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Host, documents
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.pipeline.room_filter import Resources

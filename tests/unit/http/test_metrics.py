@@ -21,6 +21,8 @@ class Engine:
             'hosts_up': 4,
             'pools': 2,
             'waiting': 1,
+            'batches': 3,
+            'requests': 9,
             'revision': 7,
             'snapshot_age': None,
             'degraded': ['broker unreachable'],

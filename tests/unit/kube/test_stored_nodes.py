@@ -39,7 +39,7 @@ class World:
         asks = {'resources': {'requests': {'memory': memory}}}
         asked = self.requests.of({'spec': {'containers': [asks]}, **pod})
         self.stored.newest()
-        return self.stored.judgement(asked)
+        return self.stored.evaluation(asked)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def world() -> World:
     return made
 
 
-def test_pods_that_ask_the_same_share_a_judgement(world):
+def test_pods_that_ask_the_same_share_a_evaluation(world):
     first = world.ask(metadata={'name': 'a'})
     assert world.ask(metadata={'name': 'b'}) is first
     assert world.ask('700Mi') is not first

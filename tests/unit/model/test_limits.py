@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scheduler_service import weighers
 from scheduler_service.filters import hosts
-from scheduler_service.filters.support.aggregate_ratio import (
+from scheduler_service.filters.capacity import (
+    AggregateLimitMixin,
     AggregateRatioMixin,
 )
-from scheduler_service.filters.support.count import AggregateLimitMixin
 from scheduler_service.model.limits import MAX_RATIO, metadata_limit
 
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from scheduler_service import errors, turns
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import Overlay
 from scheduler_service.filters.hosts import all_filters
 from scheduler_service.model import documents
@@ -55,11 +55,11 @@ def one_turn(chain, found, asked, placed):
     """Select for one instance; return the result, None before the last."""
     overlay = Overlay(found)
     try:
-        with turns.begin(turns.Turn(0, lambda: True)):
+        with time_slice.begin(time_slice.TimeSlice(0, lambda: True)):
             return chain.select(
                 overlay, asked, random.Random(1), placed=placed
             )
-    except turns.TurnOver:
+    except time_slice.TimeSliceOver:
         return None
 
 

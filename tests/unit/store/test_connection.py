@@ -20,8 +20,8 @@ from scheduler_service.store.connection import (
     in_chunks,
     new_lineage,
     next_number,
-    translate_errors,
 )
+from scheduler_service.store.driver_errors import translate_errors
 from scheduler_service.store.reading import change_feed
 
 

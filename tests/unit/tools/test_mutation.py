@@ -11,18 +11,18 @@ sys.path.append(str(ROOT / 'tools'))
 import mutants
 import mutation
 
-GROUP_SQL = 'scheduler_service/store/claims/pg_group_sql.py'
-CLAIM = 'scheduler_service/store/claims/pg_claim.py'
+SQL = 'scheduler_service/store/claims/pg_claims.py'
+USER = 'scheduler_service/store/claims/batch.py'
 
 
 def test_what_a_module_only_names_is_tested_by_those_who_use_it():
     """Its own lines are executed by the test that imports it first."""
-    source = (ROOT / GROUP_SQL).read_text()
-    mutant = next(iter(mutants.of(GROUP_SQL, source)))
+    source = (ROOT / SQL).read_text()
+    mutant = next(iter(mutants.of(SQL, source)))
     tests = {
-        'user': {'lines': {CLAIM: [90]}, 'passed': True, 'seconds': 1.0},
+        'user': {'lines': {USER: [90]}, 'passed': True, 'seconds': 1.0},
         'other': {'lines': {'x.py': [1]}, 'passed': True, 'seconds': 1.0},
-        'failed': {'lines': {CLAIM: [90]}, 'passed': False, 'seconds': 1.0},
+        'failed': {'lines': {USER: [90]}, 'passed': False, 'seconds': 1.0},
     }
-    assert mutation.importers(GROUP_SQL) == [CLAIM]
+    assert mutation.importers(SQL) == [USER]
     assert mutation.covering(mutant, tests) == ['user']

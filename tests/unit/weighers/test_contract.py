@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler_service.dependence import EACH_TIME
+from scheduler_service.columns.topology import EACH_TIME
 from scheduler_service.model import documents
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN

@@ -162,7 +162,7 @@ def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
     fourth = queue.take(0.0)
     begun = waiting(fourth)
     assert not begun.done()
-    assert queue.gather_s(15) > 0
+    assert queue.batching_delay_s(15) > 0
     queue.done(call)
     assert begun.result(30) == []
 
@@ -178,7 +178,7 @@ def test_a_full_call_waits_for_no_other(queue):
 def test_one_that_waited_long_waits_for_no_other(queue):
     put(queue, [Task('a')])
     begin(queue)
-    old = Task('b', age=2 * placement_queue._PATIENCE_S)
+    old = Task('b', age=2 * placement_queue._MAX_WAIT_S)
     put(queue, [old])
     assert begin(queue).tasks == [old]
 
@@ -187,7 +187,7 @@ def test_none_of_a_batch_goes_before_all_are_there(queue):
     some = tasks(4)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(queue.take, None)
-        with queue.together():
+        with queue.hold():
             put(queue, some)
             assert queue.take(0.0) is None
         assert waiting.result(30).tasks == some
@@ -197,7 +197,7 @@ def test_a_batch_that_fails_holds_nothing_up(queue):
     task = Task('a')
 
     def fail():
-        with queue.together():
+        with queue.hold():
             queue.put(task)
             raise KeyError
 
@@ -224,29 +224,29 @@ def clock(monkeypatch):
 
 
 def test_requests_gather_only_beside_a_call(queue, clock):
-    assert queue.gather_s(1) == 0
+    assert queue.batching_delay_s(1) == 0
     put(queue, [Task('a')])
     call = begin(queue)
     # It is not known how long calls take.
-    assert queue.gather_s(1) == 0
+    assert queue.batching_delay_s(1) == 0
     clock.now += 1
     queue.done(call)
-    assert queue.gather_s(1) == 0
+    assert queue.batching_delay_s(1) == 0
     put(queue, [Task('a')])
     call = begin(queue)
-    assert 0 < queue.gather_s(1) < 1
-    assert queue.gather_s(placement_queue._ENOUGH) == 0
+    assert 0 < queue.batching_delay_s(1) < 1
+    assert queue.batching_delay_s(placement_queue._MIN_BATCH) == 0
     # Those after it would go in a later call than this one.
-    alone = queue.gather_s(1)
+    alone = queue.batching_delay_s(1)
     put(queue, [Task('b')])
-    assert queue.gather_s(1) > alone
+    assert queue.batching_delay_s(1) > alone
     # Also where that one is being prepared.
     following = queue.take(0.0)
-    assert queue.gather_s(1) > alone
+    assert queue.batching_delay_s(1) > alone
     queue.done(call)
     assert queue.begin(following) == []
     queue.done(following)
-    assert queue.gather_s(1) == 0
+    assert queue.batching_delay_s(1) == 0
 
 
 def test_a_call_that_hung_is_not_usual(queue, clock):
@@ -256,7 +256,7 @@ def test_a_call_that_hung_is_not_usual(queue, clock):
     queue.done(call)
     put(queue, [Task('a')])
     begin(queue)
-    assert 0 < queue.gather_s(1) <= 1
+    assert 0 < queue.batching_delay_s(1) <= 1
 
 
 def test_the_end_of_a_call_is_said_once_the_next_began(queue):
@@ -287,7 +287,7 @@ def test_threads_end(queue):
     wait_until(lambda: ended == [[], [], []], 30)
     for thread in threads:
         thread.join()
-    assert queue.gather_s(1) == 0
+    assert queue.batching_delay_s(1) == 0
 
 
 def test_every_task_is_done_once_with_many_threads(queue):
@@ -310,7 +310,7 @@ def test_every_task_is_done_once_with_many_threads(queue):
     for thread in threads:
         thread.start()
     for start in range(0, 300, 30):
-        with queue.together():
+        with queue.hold():
             put(queue, some[start : start + 30])
     wait_until(lambda: not queue.has_pending, 60)
     queue.stop()

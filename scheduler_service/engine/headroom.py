@@ -1,0 +1,294 @@
+"""How full zones are, what fits where, and where instances could go.
+
+Nothing is claimed, and no extender is asked. Any thread may ask how full zones
+are: that reads arrays that the engine's thread writes to, so that sums may be
+a claim behind. The rest is called by one thread, on a snapshot that it loaded
+itself, for operators who ask before they act.
+
+A host may be in several zones: by several aggregates, or by one whose metadata
+names them with commas between. Such hosts are a place of their own, named
+after all of its zones, so that no host is counted twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_service import errors
+from scheduler_service.columns import HostTable, Overlay
+from scheduler_service.columns.dictionary import Floats, Ints
+from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.columns.table import ResourceColumns
+from scheduler_service.model import Request
+from scheduler_service.pipeline import HostPipeline
+from scheduler_service.settings import Settings
+
+_BETWEEN = ', '
+# Metrics have so many zones and classes, those with most hosts; the others
+# are summed up.
+MOST_ZONES = 50
+MOST_CLASSES = 30
+OTHERS = 'others'
+
+
+class ZoneUsage(NamedTuple):
+    """Sums over the hosts of a zone, in the unit of the resource class.
+
+    :ivar capacity: (total - reserved) x allocation ratio
+    :ivar used: by claims, and by what hosts reported
+    :ivar free: what is left of the capacity of hosts that are up and enabled
+    """
+
+    zone: str
+    resource_class: str
+    capacity: float
+    used: float
+    free: float
+
+
+def by_zone(
+    snapshot: Snapshot | None, settings: Settings, whole: bool = False
+) -> list[ZoneUsage]:
+    """Return how full each zone is, for each resource class.
+
+    :param whole: tell all zones and classes apart, however many there are
+    """
+    if snapshot is None or not len(snapshot.hosts):
+        return []
+    table = snapshot.hosts
+    names, codes = _zones(table, settings.default_availability_zone)
+    labels = {name: name for name in table.resources}
+    if not whole:
+        names, codes = _largest_zones(names, codes)
+        labels = _largest_classes(table.resources)
+    available = table.numbers['enabled'] & table.numbers['up']
+    sums: dict[str, npt.NDArray[np.float64]] = {}
+    for name, label in labels.items():
+        of_zones = _sums(
+            table.resources[name],
+            settings.default_ratio(name),
+            available,
+            codes,
+            len(names),
+        )
+        sums[label] = sums.get(label, 0) + of_zones
+    return [
+        ZoneUsage(zone, label, float(capacity), float(used), float(free))
+        for label, of_zones in sums.items()
+        for zone, (capacity, used, free) in zip(names, of_zones.T, strict=True)
+        if capacity or used
+    ]
+
+
+def _zones(
+    table: HostTable, default: str
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Return the names of places, sorted, and the place of each host, int[n].
+
+    :param default: zone of hosts whose aggregates name none
+    """
+    sets = table.coded['aggregate_set']
+    aggregates = table.topology.aggregates
+    by_set = [
+        _BETWEEN.join(
+            sorted({zone for key in ids for zone in aggregates[key].zones})
+        )
+        or default
+        for ids in sets.values
+    ]
+    names = sorted(set(by_set))
+    index = {name: n for n, name in enumerate(names)}
+    of_set = np.array([index[name] for name in by_set], np.intp)
+    return names, of_set[sets.codes]
+
+
+def is_in(place: str, zone: str) -> bool:
+    """Whether the hosts of a place are in a zone."""
+    return zone in place.split(_BETWEEN)
+
+
+def _largest_zones(
+    names: list[str], codes: npt.NDArray[np.intp]
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Return the same with small zones as one, if there are too many."""
+    if len(names) <= MOST_ZONES:
+        return names, codes
+    hosts = np.bincount(codes, minlength=len(names))
+    largest = np.argsort(-hosts, kind='stable')[:MOST_ZONES]
+    place = np.full(len(names), MOST_ZONES, np.intp)
+    place[largest] = np.arange(MOST_ZONES)
+    return [*(names[n] for n in largest), OTHERS], place[codes]
+
+
+def _largest_classes(
+    resources: Mapping[str, ResourceColumns],
+) -> dict[str, str]:
+    """Return the label of each resource class.
+
+    If there are too many, those that few hosts have get the same label.
+    """
+    if len(resources) <= MOST_CLASSES:
+        return {name: name for name in resources}
+    hosts = {
+        name: np.count_nonzero(columns.total >= 0)
+        for name, columns in resources.items()
+    }
+    largest = sorted(resources, key=lambda name: (-hosts[name], name))
+    return {
+        name: name if place < MOST_CLASSES else OTHERS
+        for place, name in enumerate(largest)
+    }
+
+
+def _sums(
+    columns: ResourceColumns,
+    default_ratio: float,
+    available: npt.NDArray[np.bool_],
+    codes: npt.NDArray[np.intp],
+    zones: int,
+) -> npt.NDArray[np.float64]:
+    """Return capacity, use and what is free of each zone, float64[3, n]."""
+    stated = np.nan_to_num(columns.ratio, nan=0.0)
+    ratio = np.where(stated == 0.0, default_ratio, stated)
+    offered = columns.total >= 0
+    capacity = np.where(offered, columns.total - columns.reserved, 0) * ratio
+    used = np.where(offered, columns.used, 0) * 1.0
+    free = np.maximum(capacity - used, 0) * available
+    return np.array(
+        [np.bincount(codes, sums, zones) for sums in (capacity, used, free)]
+    )
+
+
+class Fit(NamedTuple):
+    """How many more instances of a request a zone or a host takes.
+
+    :ivar hosts: how many hosts pass the filters
+    :ivar instances: what these have room for, each host by itself; None: any
+        number, since the request asks for no resource
+    :ivar ends: the resource class that is used up first; empty: the request
+        asks for none
+    """
+
+    place: str
+    hosts: int
+    instances: int | None
+    ends: str
+
+
+class Move(NamedTuple):
+    """Where an instance of a host could go.
+
+    :ivar host: the service host; None: nowhere
+    :ivar reason: why it can go nowhere
+    """
+
+    request: Request
+    host: str | None
+    node: str | None
+    zone: str | None
+    reason: str
+
+
+def fits(
+    pipeline: HostPipeline,
+    table: HostTable,
+    request: Request,
+    default_zone: str,
+    by_host: bool = False,
+) -> list[Fit]:
+    """Return how much of a request fits where, by zone or by host.
+
+    :raises FilterFault: a filter failed
+    """
+    rows = np.flatnonzero(pipeline.filter_hosts(table, request).mask)
+    room = _room(table, request, pipeline.settings, rows)
+    whole = (
+        np.minimum.reduce(list(room.values()))
+        if room
+        else np.zeros(len(rows), np.int64)
+    )
+    fits = []
+    for place, picked in _places(table, rows, default_zone, by_host):
+        sums = {name: int(free[picked].sum()) for name, free in room.items()}
+        ends = min(sums, key=lambda name: (sums[name], name), default='')
+        instances = int(whole[picked].sum()) if request.resources else None
+        fits.append(Fit(place, len(picked), instances, ends))
+    return fits
+
+
+def _room(
+    table: HostTable, request: Request, settings: Settings, rows: Ints
+) -> dict[str, Ints]:
+    """Return for each class how many instances each of some hosts takes."""
+    instances = {}
+    for name, amount in request.resources.items():
+        if name not in table.resources:
+            continue
+        columns = table.resources[name]
+        total = np.maximum(columns.total[rows], 1)
+        free: Floats = (
+            table.capacity(name, settings)[rows]
+            * ((total - columns.reserved[rows]) / total)
+            - columns.used[rows]
+        )
+        instances[name] = np.maximum(free // amount, 0).astype(np.int64)
+    return instances
+
+
+def _places(
+    table: HostTable, rows: Ints, default_zone: str, by_host: bool
+) -> Iterator[tuple[str, Ints]]:
+    """Yield zones or hosts with the indexes of their rows."""
+    if by_host:
+        places = [table.host_at(row) for row in rows]
+    else:
+        zones, codes = _zones(table, default_zone)
+        places = [zones[code] for code in codes[rows]]
+    names = np.array(places, dtype=object)
+    for name in sorted(set(places)):
+        yield name, np.flatnonzero(names == name)
+
+
+def drain(
+    pipeline: HostPipeline,
+    table: HostTable,
+    requests: Iterable[Request],
+    default_zone: str,
+) -> Iterator[Move]:
+    """Yield where instances could go, one after the other.
+
+    The plan counts itself: what one instance takes is not there for those
+    after it. The largest go first, since they have the fewest places.
+
+    :param table: is changed by what the plan assumes
+    :param requests: one for each instance, with the host to leave among its
+        ``ignore_hosts``
+    """
+    rng = random.Random(0)  # noqa: S311 - hosts of equal weight, not secrets
+    overlay = Overlay(table)
+    for request in sorted(requests, key=_size, reverse=True):
+        try:
+            result = pipeline.select(overlay, request, rng, 1)
+        except errors.NoValidHost as refused:
+            yield Move(request, None, None, None, str(refused.args[0]))
+            continue
+        row = result.assignments[0].row
+        yield Move(
+            request,
+            table.host_at(row),
+            table.node_at(row),
+            table.zone_at(row, default_zone),
+            '',
+        )
+
+
+def _size(request: Request) -> tuple[int, ...]:
+    taken = request.resources
+    return tuple(
+        taken.get(name, 0) for name in ('MEMORY_MB', 'VCPU', 'DISK_GB')
+    )

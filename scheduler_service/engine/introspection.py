@@ -1,0 +1,256 @@
+"""What the daemon does: for ``ping``, metrics, the state report, the watchdog.
+
+Any thread may ask. What is the engine's own goes on to change: what others see
+may be torn, and nothing they do may wait for the engine. Claims are counted in
+the database by a thread that runs for that moment: a database that does not
+answer keeps nobody waiting who asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from scheduler_service import errors
+from scheduler_service.engine import headroom
+from scheduler_service.engine.health import DATABASE, Health
+from scheduler_service.engine.host_scheduler import HostScheduler
+from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
+from scheduler_service.engine.loop import EngineLoop
+from scheduler_service.engine.queue import RequestQueue
+from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.store import schema
+from scheduler_service.store.reading import claim_counts
+
+LOG = logging.getLogger(__name__)
+BROKER = 'broker'
+_JOBS_SHOWN = 50
+_LANES_SHOWN = 20
+# Claims are counted at most so often, in seconds, and so seldom that it takes
+# at most this share of the time.
+_INTERVAL_S = 30.0
+_SHARE = 0.01
+_LIBRARIES = ('oslo.messaging', 'SQLAlchemy', 'numpy')
+
+
+class Introspection:
+    """A look into a running engine, as plain values."""
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        loop: EngineLoop,
+        hosts: HostScheduler,
+        snapshots: SnapshotCache,
+        health: Health,
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._hosts = hosts
+        self._snapshots = snapshots
+        self._health = health
+        self._turns_before = -1
+        self._moved_at = time.monotonic()
+        self._counting = threading.Lock()
+        self._claims: dict[tuple[str, str], int] = {}
+        self._count_at = 0.0
+
+    # ``ping``, readiness and metrics.
+
+    def status(self) -> dict[str, Any]:
+        """Return how the engine is: what it holds, what waits, counters."""
+        snapshot = self._snapshots.snapshot
+        age = time.monotonic() - self._snapshots.refreshed_at
+        up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
+        degraded = self._health.degraded
+        return {
+            'hosts': len(snapshot.hosts) if snapshot else 0,
+            'hosts_up': up,
+            'pools': len(snapshot.pools) if snapshot else 0,
+            'revision': snapshot.revision if snapshot else 0,
+            'snapshot_age': round(age, 3) if snapshot else None,
+            'waiting': len(self._queue),
+            'database': 'up' if self._health.database_reachable else 'away',
+            'batches': self._loop.batches,
+            'requests': self._loop.requests,
+            'degraded': degraded,
+            'counters': self._health.counters(),
+        }
+
+    # Metrics that are measured at the moment when they are read.
+
+    def usage(self) -> list[headroom.ZoneUsage]:
+        """Return how full the zones are, by resource class."""
+        return headroom.by_zone(
+            self._snapshots.snapshot, self._hosts.pipeline.settings
+        )
+
+    def claims(self) -> dict[tuple[str, str], int]:
+        """Return the last counts of claims by (state, age).
+
+        They may be a minute old; empty before the first count. Asking has
+        them counted again, for the next time, if it is due.
+        """
+        if time.monotonic() >= self._count_at and self._counting.acquire(
+            blocking=False
+        ):
+            threading.Thread(
+                target=self._count, name='claim-counts', daemon=True
+            ).start()
+        return dict(self._claims)
+
+    def _count(self) -> None:
+        started = time.monotonic()
+        # What was counted before is not true any more where this fails.
+        counts: dict[tuple[str, str], int] = {}
+        try:
+            with self._snapshots.store.reading() as conn:
+                counts = claim_counts.count(conn)
+        except errors.SchedulerError:
+            # The engine's thread logs that the database does not answer.
+            LOG.debug('Claims are not counted')
+        except Exception:
+            LOG.exception('Claims could not be counted')
+        finally:
+            self._claims = counts
+            took = time.monotonic() - started
+            self._count_at = time.monotonic() + max(_INTERVAL_S, took / _SHARE)
+            self._counting.release()
+
+    def rankings(self) -> dict[str, int]:
+        """Return how many rankings the search cache made, and did not."""
+        cache = self._hosts.pipeline.cache
+        if cache is None:
+            return {}
+        return {'hit': cache.hits, 'miss': cache.misses}
+
+    def connected(self) -> dict[str, bool]:
+        """Return whether database and broker can be reached."""
+        return {
+            name: not self._health.is_degraded(name)
+            for name in (DATABASE, BROKER)
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Return versions by the names of what they are of."""
+        return {
+            'version': metadata.version('scheduler-service'),
+            'tables': schema.VERSION,
+            'database': self._snapshots.store.dialect,
+            'python': platform.python_version(),
+            **{
+                name.lower().replace('.', '_'): metadata.version(name)
+                for name in _LIBRARIES
+            },
+        }
+
+    # The watchdog.
+
+    def stalled_for(self) -> float:
+        """Return for how many seconds the engine has not moved.
+
+        It moves while its loop turns, while it selects, while it waits for
+        an answer of the database, and while it loads. One thread calls this,
+        often enough to see each of these.
+        """
+        turns = self._loop.turns + self._hosts.selections
+        if (
+            turns != self._turns_before
+            or self._snapshots.loading
+            or self._snapshots.is_waiting()
+        ):
+            self._turns_before = turns
+            self._moved_at = time.monotonic()
+        return time.monotonic() - self._moved_at
+
+    # The state report.
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return what is known of the hosts, and since when."""
+        snapshot = self._snapshots.snapshot
+        if snapshot is None:
+            return {'loaded': False, 'loading': self._snapshots.loading}
+        return {
+            'loaded': True,
+            'loading': self._snapshots.loading,
+            'hosts': len(snapshot.hosts),
+            'pools': len(snapshot.pools),
+            'instances': len(snapshot.hosts.instances),
+            'revision': snapshot.revision,
+            'age': _seconds(self._snapshots.refreshed_at),
+        }
+
+    def queue(self) -> Mapping[str, Any]:
+        """Return what waits, by lane, the longest lanes first."""
+        with _suppressed():
+            lanes = self._queue.lanes()
+            return {
+                'waiting': len(self._queue),
+                'at_most': self._queue.size,
+                'closed': self._queue.closed,
+                'lanes': [
+                    {'lane': str(lane)[:100], 'waiting': count}
+                    for lane, count in lanes[:_LANES_SHOWN]
+                ],
+            }
+        return {'waiting': len(self._queue)}
+
+    def under_way(self) -> Mapping[str, Any]:
+        """Return what was taken from the queue and has no result yet."""
+        jobs: list[Job] = []
+        with _suppressed():
+            jobs = [job for job in self._queue.taken() if not job.done()]
+        return {
+            'loop_turns': self._loop.turns,
+            'last_turn': f'{_seconds(self._loop.turned_at)} ago',
+            'claim_is_sent': self._snapshots.pending is not None,
+            'waits_for_the_database': self._snapshots.is_waiting(),
+            'requests': len(jobs),
+            'first': [_described(job) for job in jobs[:_JOBS_SHOWN]],
+        }
+
+    def extenders(self) -> Mapping[str, Any]:
+        """Return which extenders are asked, and about how many requests."""
+        extenders = self._hosts.replies.extenders
+        if extenders is None:
+            return {'configured': 0}
+        return {
+            'configured': len(extenders.urls),
+            'requests_with_them': extenders.pending,
+            'urls': list(extenders.urls),
+        }
+
+
+def _suppressed() -> contextlib.suppress:
+    """Suppress what reading goes wrong with while another thread writes."""
+    return contextlib.suppress(RuntimeError, IndexError, KeyError)
+
+
+def _described(job: Job) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        'kind': type(job).__name__,
+        'since': _seconds(job.queued_at),
+        'attempts': job.attempts,
+    }
+    if isinstance(job, HostJob):
+        facts['request_id'] = job.request.request_id
+        facts['project_id'] = job.request.project_id
+        facts['instances'] = job.request.num_instances
+        facts['placed'] = len(job.placed)
+        facts['with_extenders'] = job.extender_rounds
+    elif isinstance(job, ZoneJob):
+        facts['request_id'] = job.zone.request_id
+        facts['project_id'] = job.zone.project_id
+    elif isinstance(job, ClaimsJob):
+        facts['instances'] = len(job.instances)
+    return facts
+
+
+def _seconds(since: float) -> str:
+    return f'{time.monotonic() - since:.1f} s'

@@ -1,0 +1,317 @@
+"""Base classes of filters on free capacity, and on counts."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scheduler_service.columns.dictionary import Floats, Mask
+from scheduler_service.columns.load import Formula
+from scheduler_service.columns.table import HostTable
+from scheduler_service.columns.topology import least_number
+from scheduler_service.filters.base import (
+    Comparison,
+    ComparisonFilter,
+    figure,
+)
+from scheduler_service.model import Request
+from scheduler_service.settings import Settings
+
+
+class CapacityFilter(ComparisonFilter, abc.ABC):
+    """Passes hosts where ``limit - used`` is at least what is requested.
+
+    The limit is the host's total times its allocation ratio. Without
+    ``allow_self_overcommit`` the total, too, has to be at least what is
+    requested. A subclass names the resource class and the amounts.
+
+    :cvar resource: resource class that is compared, such as ``VCPU``
+    :cvar limit_name: key under which :meth:`limits` reports the limit
+    :cvar unit: unit of all amounts, as reasons show it
+    """
+
+    resource: ClassVar[str] = ''
+    limit_name: ClassVar[str] = ''
+    unit: ClassVar[str] = ''
+
+    @abc.abstractmethod
+    def requested(self, request: Request) -> int:
+        """Return the requested amount, in the filter's unit."""
+
+    def total(self, table: HostTable) -> Any:
+        """Return the size of each host, int64[n], in the filter's unit."""
+        return table.resources[self.resource].total
+
+    def used(self, table: HostTable) -> Any:
+        """Return the used amount of each host, [n], in the filter's unit."""
+        return table.resources[self.resource].used
+
+    def limit(self, table: HostTable, settings: Settings) -> Floats:
+        """Return how much of each host may be used in all, float64[n]."""
+        return table.capacity(self.resource, settings)
+
+    def remaining_formula(
+        self, table: HostTable, settings: Settings
+    ) -> Formula:
+        """Return the formula of ``limit - used`` of some rows, float64."""
+        limit, used = self.limit(table, settings), self.used(table)
+        return lambda rows: limit[rows] - used[rows]
+
+    def remaining(self, table: HostTable, settings: Settings) -> Floats:
+        """Return ``limit - used`` of each host, float64[n].
+
+        Negative where more is used than the limit allows.
+        """
+        formula = self.remaining_formula(table, settings)
+        remaining: Floats = formula(slice(None))
+        return remaining
+
+    def exempt(self, table: HostTable, settings: Settings) -> Mask | None:
+        """Return hosts that pass any request, bool[n]; None: no host."""
+        return None
+
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        """Compare what remains of each host with the requested amount."""
+        requested = self.requested(request)
+        ratio = settings.default_ratio(self.resource)
+        remaining = table.load_column(
+            (self.name, 'remaining', ratio),
+            self.resource,
+            lambda: self._exempting(
+                table, settings, self.remaining_formula(table, settings)
+            ),
+        )
+        has_room = Comparison(remaining, np.greater_equal, requested)
+        if settings.allow_self_overcommit:
+            return (has_room,)
+        total = table.load_column(
+            (self.name, 'total', ratio),
+            self.resource,
+            lambda: self._exempting(
+                table, settings, lambda rows: self.total(table)[rows] * 1.0
+            ),
+        )
+        return has_room, Comparison(total, np.greater_equal, requested)
+
+    def _exempting(
+        self, table: HostTable, settings: Settings, formula: Formula
+    ) -> Formula:
+        """Return the formula, infinite for hosts that are exempt."""
+        exempt = self.exempt(table, settings)
+        if exempt is None or not exempt.any():
+            return formula
+        return lambda rows: np.where(exempt[rows], np.inf, formula(rows))
+
+    def miss(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> tuple[np.ndarray[Any, Any], str] | None:
+        """Return what each host lacks, float64[n], and the unit."""
+        requested = self.requested(request)
+        lacks = requested - self.remaining(table, settings)
+        if not settings.allow_self_overcommit:
+            lacks = np.maximum(lacks, requested - self.total(table))
+        return lacks, self.unit
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Give the requested amount, and the host's limit and use."""
+        requested = self.requested(request)
+        total = self.total(table)[row]
+        if not settings.allow_self_overcommit and requested > total:
+            return (
+                f'{requested} {self.unit} requested, more than the '
+                f'{figure(total)} that the host has in all'
+            )
+        limit = self.limit(table, settings)[row]
+        used = self.used(table)[row]
+        return (
+            f'{requested} {self.unit} requested, {figure(limit - used)} free '
+            f'(limit {figure(limit)}, {figure(used)} used)'
+        )
+
+    def checks(self, request: Request, amount: int) -> bool:
+        """Say whether the filter compares the amount that a claim takes.
+
+        :param amount: what the claim takes of the resource class, in the
+            unit of the class
+        """
+        return self.requested(request) == amount
+
+    def limits(
+        self, table: HostTable, row: int, settings: Settings
+    ) -> dict[str, float]:
+        """Report the limit, so that the host itself can check it again."""
+        return {self.limit_name: float(self.limit(table, settings)[row])}
+
+
+class AggregateRatioMixin(CapacityFilter):
+    """Comes before a capacity filter in the bases of a class.
+
+    The allocation ratio of a host is then the least that its aggregates
+    state in their metadata. The host's own ratio counts where they state
+    none, and where one of several values is not a number.
+
+    :cvar ratio_key: metadata key of the ratio
+    """
+
+    ratio_key: ClassVar[str] = ''
+
+    def limit(self, table: HostTable, settings: Settings) -> Floats:
+        """Return the limit under the ratio of the aggregates, float64[n]."""
+        own_limit = super().limit(table, settings)
+        stated = self._stated(table)
+        if stated is None:
+            return own_limit
+
+        def limits() -> Floats:
+            total = np.asarray(self.total(table), np.float64)
+            unstated = np.isneginf(stated)
+            ratio = np.where(unstated, 1.0, stated)
+            return np.where(unstated, own_limit, total * ratio)
+
+        default = settings.default_ratio(self.resource)
+        limit: Floats = table.topology.memoize(
+            ('aggregate limit', self.name, default), limits
+        )
+        return limit
+
+    def ratios(
+        self, table: HostTable, settings: Settings
+    ) -> tuple[str, Floats] | None:
+        """Return (resource class, float64[n]): the ratios for claims."""
+        stated = self._stated(table)
+        if stated is None:
+            return None
+        default = settings.default_ratio(self.resource)
+
+        def claim_ratios() -> Floats:
+            own = np.nan_to_num(table.resources[self.resource].ratio, nan=0.0)
+            own = np.where(own == 0.0, default, own)
+            return np.where(np.isneginf(stated), own, stated)
+
+        ratios: Floats = table.topology.memoize(
+            ('claim ratio', self.name, default), claim_ratios
+        )
+        return self.resource, ratios
+
+    def _stated(self, table: HostTable) -> Floats | None:
+        """Return the ratio that aggregates set for each host, float64[n].
+
+        -inf where they set none, or where one of several is not a number;
+        None where no aggregate at all has the key.
+        """
+        key = self.ratio_key
+        if not table.any_aggregate_has(key):
+            return None
+
+        def ratio_of(ids: frozenset[int]) -> float:
+            return least_number(table.values_of(ids, key), -np.inf, float)
+
+        ratios: Floats = table.topology.memoize(
+            ('ratio', key), lambda: table.by_aggregates(ratio_of)
+        )
+        return ratios
+
+
+class CountFilter(ComparisonFilter):
+    """Passes hosts where a count is below a limit.
+
+    :cvar column: name of the column of counts in the host table
+    :cvar option: name of the limit in the settings, and the metadata key
+        that aggregates use for it
+    :cvar unit: what is counted, as reasons show it
+    """
+
+    column: ClassVar[str] = ''
+    option: ClassVar[str] = ''
+    unit: ClassVar[str] = ''
+
+    def limit(self, table: HostTable, settings: Settings) -> Any:
+        """Return the limit: one number for all hosts, or one for each."""
+        return getattr(settings, self.option)
+
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        """Compare the column with the limit."""
+        count = table.count_column(self.column)
+        return (Comparison(count, np.less, self.limit(table, settings)),)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Give the host's count and its limit."""
+        limit = self.limit(table, settings)
+        host_limit = limit if isinstance(limit, int | float) else limit[row]
+        count = table.number(self.column)[row]
+        return (
+            f'the host has {count} {self.unit}, and must have fewer than '
+            f'{figure(host_limit)}'
+        )
+
+
+class AggregateLimitMixin(CountFilter):
+    """Comes before a count filter in the bases of a class.
+
+    The limit of a host is then the least that its aggregates state in their
+    metadata. The option counts where they state none, and where one of
+    several values is not a whole number.
+    """
+
+    def limit(self, table: HostTable, settings: Settings) -> Any:
+        """Return the least limit of a host's aggregates, or the option."""
+        key, default = self.option, getattr(settings, self.option)
+        if not table.any_aggregate_has(key):
+            return default
+
+        def limit_of(ids: frozenset[int]) -> float:
+            return least_number(table.values_of(ids, key), default, int)
+
+        return table.topology.memoize(
+            ('limit', key, default), lambda: table.by_aggregates(limit_of)
+        )
+
+
+class ExactCapacityFilter(ComparisonFilter, abc.ABC):
+    """Passes hosts where exactly the requested amount is free.
+
+    Allocation ratios do not count: free is the total less what is used.
+
+    :cvar unit: unit of the amounts, as reasons show it
+    """
+
+    unit: ClassVar[str] = ''
+
+    @abc.abstractmethod
+    def requested(self, request: Request) -> int:
+        """Return the requested amount, in the filter's unit."""
+
+    @abc.abstractmethod
+    def free(self, table: HostTable) -> Any:
+        """Return the free amount of each host, [n], in the filter's unit.
+
+        A column that is kept up to date with the load.
+        """
+
+    def comparisons(
+        self, table: HostTable, request: Request, settings: Settings
+    ) -> Sequence[Comparison]:
+        """Compare for equality."""
+        requested = self.requested(request)
+        return (Comparison(self.free(table), np.equal, requested),)
+
+    def reason(
+        self, table: HostTable, row: int, request: Request, settings: Settings
+    ) -> str:
+        """Give the requested and the free amount."""
+        free = figure(self.free(table)[row])
+        return (
+            f'exactly {self.requested(request)} {self.unit} must be free, '
+            f'{free} are'
+        )

@@ -1,0 +1,594 @@
+"""NUMA cells of instances and of hosts, and whether they fit each other.
+
+A guest cell is a part of an instance that has to lie on one NUMA cell of the
+host, with its CPUs, memory and pages. A host's ``numa_topology`` is read once
+for each distinct text; what cannot be read has no cells, and passes no
+request for any. Each guest cell needs a host cell of its own. That is a
+matching in a graph, which is found in polynomial time: guest cells of one
+kind count together, a few kinds by the condition of Hall, more by augmenting
+paths.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_service import time_slice
+from scheduler_service.columns.dictionary import Floats, Ints, Mask
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters import unreadable
+from scheduler_service.filters.unreadable import (
+    reading,
+    setting_path,
+)
+from scheduler_service.model import Request, numa_limits
+from scheduler_service.model.devices import GuestNuma
+from scheduler_service.model.limits import MAX_RATIO
+
+_PAGE_SIZE = re.compile(
+    r'^\s*(\d+)\s*(k|kb|kib|m|mb|mib|g|gb|gib)?\s*$', re.IGNORECASE
+)
+# The extra spec and the image property of the same meaning.
+_NODES = 'hw:numa_nodes', 'hw_numa_nodes'
+_PAGES = 'hw:mem_page_size', 'hw_mem_page_size'
+_KIB = {'k': 1, 'm': 1024, 'g': 1024 * 1024}
+_DEDICATED = frozenset(('dedicated', 'mixed'))
+
+
+class GuestCell(NamedTuple):
+    """One NUMA cell of an instance; memory in MB."""
+
+    cpus: int
+    memory: int
+
+
+class GuestTopology(NamedTuple):
+    """What an instance requires of a host's NUMA topology.
+
+    :ivar pinned: whether its CPUs are dedicated to it
+    :ivar thread_policy: prefer, require, isolate, or ''
+    :ivar isolated_emulator: whether emulator threads get a CPU of their own
+    :ivar page_size: small, large, any, a size in KiB as text, or ''
+    """
+
+    cells: tuple[GuestCell, ...]
+    pinned: bool
+    thread_policy: str
+    isolated_emulator: bool
+    page_size: str
+
+
+def guest_topology(request: Request) -> GuestTopology | None:
+    """Return the topology that a request requires, None for none.
+
+    :raises InvalidRequest: a figure is not a number, or the cells do not add
+        up to the flavor
+    """
+    if request.numa_topology is not None:
+        return _explicit(request.numa_topology)
+    policy = str(_setting(request, 'hw:cpu_policy', 'hw_cpu_policy') or '')
+    page = str(_setting(request, *_PAGES) or '')
+    nodes = _setting(request, *_NODES)
+    pinned = policy in _DEDICATED
+    if nodes is None and not pinned and not page:
+        return None
+    place = setting_path(request, *_NODES)
+    with reading(place, f'a number from 1 to {numa_limits.MAX_NODES}', nodes):
+        count = int(nodes or 1)
+        if not 1 <= count <= numa_limits.MAX_NODES:
+            raise ValueError('out of bounds')
+    with reading(place, 'cells that add up to the flavor', count):
+        cells = _guest_cells(request, count)
+    with reading(
+        setting_path(request, *_PAGES),
+        'small, large, any, or a size such as 2MB',
+        page,
+    ):
+        page = _page_size(page)
+    emulator = request.flavor.extra_specs.get('hw:emulator_threads_policy')
+    return GuestTopology(
+        cells, pinned, thread_policy(request), emulator == 'isolate', page
+    )
+
+
+def _explicit(stated: GuestNuma) -> GuestTopology:
+    """Return a topology that the request states itself."""
+    return GuestTopology(
+        tuple(GuestCell(cell.cpus, cell.memory_mb) for cell in stated.cells),
+        stated.pinned,
+        stated.thread_policy,
+        stated.isolated_emulator,
+        stated.page_size,
+    )
+
+
+def thread_policy(request: Request) -> str:
+    """Return the CPU thread policy of a request, '' where it has none."""
+    if request.numa_topology is not None:
+        return request.numa_topology.thread_policy
+    policy = _setting(request, 'hw:cpu_thread_policy', 'hw_cpu_thread_policy')
+    return str(policy or '')
+
+
+def _setting(request: Request, spec: str, image_property: str) -> Any:
+    """Return an extra spec of the flavor, else the image property."""
+    value = request.flavor.extra_specs.get(spec)
+    if value is None:
+        return request.image_properties.get(image_property)
+    return value
+
+
+def _guest_cells(request: Request, count: int) -> tuple[GuestCell, ...]:
+    """Return the guest cells: as the extra specs divide them, or even.
+
+    :raises ValueError: the flavor cannot be divided so
+    """
+    flavor = request.flavor
+    specs = flavor.extra_specs
+    if any(f'hw:numa_cpus.{number}' in specs for number in range(count)):
+        cells = tuple(
+            GuestCell(
+                _cpu_count(specs[f'hw:numa_cpus.{number}']),
+                int(specs[f'hw:numa_mem.{number}']),
+            )
+            for number in range(count)
+        )
+        memory = sum(cell.memory for cell in cells)
+        if memory != flavor.memory_mb:
+            raise ValueError(
+                f'the cells of hw:numa_mem have {memory} MB in all, the '
+                f'flavor has {flavor.memory_mb} MB'
+            )
+        return cells
+    if flavor.vcpus % count or flavor.memory_mb % count:
+        raise ValueError(
+            f'{flavor.vcpus} vCPUs and {flavor.memory_mb} MB cannot be '
+            f'divided evenly among {count} NUMA cells'
+        )
+    even = GuestCell(flavor.vcpus // count, flavor.memory_mb // count)
+    return (even,) * count
+
+
+def _cpu_count(text: str) -> int:
+    """Return how many CPUs a list such as ``0-2,4,^1`` names."""
+    included = excluded = 0
+    for item in text.split(','):
+        part = item.strip()
+        first, _, last = part.removeprefix('^').partition('-')
+        # A bit for each CPU; what a request may name is bounded.
+        cpus = (1 << (int(last or first) + 1)) - (1 << int(first))
+        if part.startswith('^'):
+            excluded |= max(cpus, 0)
+        else:
+            included |= max(cpus, 0)
+    return (included & ~excluded).bit_count()
+
+
+def _page_size(text: str) -> str:
+    """Return a page size in KiB, or the word as it is.
+
+    :raises ValueError: it is neither a size nor a known word
+    """
+    match = _PAGE_SIZE.match(text)
+    if match is None:
+        if text not in ('', 'small', 'large', 'any'):
+            raise ValueError('neither a size nor a word')
+        return text
+    unit = (match[2] or 'k')[0].lower()
+    return str(int(match[1]) * _KIB[unit])
+
+
+# Topologies that stay read when hosts change, of about 1 KiB each.
+_KEPT = 32_768
+# So many topologies are read before others may have their turn.
+_STEP = 16
+# The largest number of which float64 holds each one.
+_LARGEST = 2**53
+# Columns of cells, and of the pages of cells.
+CPUS, CPU_USAGE, MEMORY, MEMORY_USED, FREE, WHOLE_CORES, PAIRED = range(7)
+CELL, SIZE_KB, FREE_KB, SMALL, LARGE = range(5)
+_NO_RATIOS = (np.nan, np.nan)
+Numbers = npt.NDArray[np.float64]
+
+
+class _Topology(NamedTuple):
+    """One topology.
+
+    :ivar cells: float64[c, 7]; whole cores are -1 where none are reported
+    :ivar pages: float64[p, 5], each with the number of its cell
+    :ivar threads: whether any core has more than one thread
+    :ivar ratios: (CPU, RAM) that hold for the cells; NaN: those of the host
+    """
+
+    cells: Numbers
+    pages: Numbers
+    threads: bool
+    ratios: tuple[float, float]
+
+
+class CellColumns(NamedTuple):
+    """The cells of the distinct topologies of a table, in their order.
+
+    :ivar starts: int64[t + 1], first cell of each topology
+    :ivar cells: float64[c, 7]
+    :ivar pages: float64[p, 5], each with the row of its cell
+    :ivar threads: bool[t]
+    :ivar ratios: float64[t, 2]: CPU, RAM; NaN: those of the host hold
+    """
+
+    starts: Ints
+    cells: Numbers
+    pages: Numbers
+    threads: Mask
+    ratios: Numbers
+
+
+def cell_columns(table: HostTable) -> CellColumns:
+    """Return the cells of the values of the column ``numa_topology``.
+
+    :raises TimeSliceOver: others have their turn first; what was read is kept
+    """
+    topology, texts = table.topology, table.coded['numa_topology'].values
+    done: list[_Topology] = topology.memoize('topologies read', list)
+    while len(done) < len(texts):
+        some = texts[len(done) : len(done) + _STEP]
+        done += [_read(text) for text in some]
+        time_slice.check()
+
+    def work() -> CellColumns:
+        joined.append(_joined(done))
+        return joined[0]
+
+    joined: list[CellColumns] = []
+    columns: CellColumns = topology.memoize('cells', work)
+    if joined:
+        time_slice.check()
+    return columns
+
+
+def _joined(topologies: Sequence[_Topology]) -> CellColumns:
+    counts = np.array([len(one.cells) for one in topologies], np.int64)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    pages = np.concatenate([one.pages for one in topologies])
+    owners = np.array([len(one.pages) for one in topologies])
+    pages[:, CELL] += np.repeat(starts[:-1], owners)
+    return CellColumns(
+        starts,
+        np.concatenate([one.cells for one in topologies]),
+        pages,
+        np.array([one.threads for one in topologies], np.bool_),
+        np.array([one.ratios for one in topologies], np.float64),
+    )
+
+
+def forget_topologies() -> None:
+    """Read every topology anew, as a benchmark of first requests needs it."""
+    _read.cache_clear()
+
+
+def why_unreadable(text: bytes | None) -> str:
+    """Return the reason where a topology cannot be read, '' where it can."""
+    return unreadable.why_unreadable(_parse, 'numa_topology', text)
+
+
+@functools.lru_cache(_KEPT)
+def _read(text: bytes | None) -> _Topology:
+    """Read one topology; what cannot be read has no cells."""
+    try:
+        return _parse(text)
+    except unreadable.FAULTS:
+        return _Topology(_array([], 7), _array([], 5), False, _NO_RATIOS)
+
+
+def _parse(text: bytes | None) -> _Topology:
+    """Read one topology.
+
+    :raises Exception: one of ``unreadable.FAULTS``: it has another form
+    """
+    host = msgspec.json.decode(text) if text else None
+    cells = (host or {}).get('cells') or []
+    rows = [_cell(cell) for cell in cells]
+    pages = [row for at, one in enumerate(cells) for row in _pages(at, one)]
+    threads = any(
+        len(core) > 1 for one in cells for core in one.get('siblings') or []
+    )
+    ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
+    return _Topology(_array(rows, 7), _array(pages, 5), threads, ratios)
+
+
+def _ratio(host: dict[str, Any] | None, kind: str) -> float:
+    """Return a ratio that a topology states itself; NaN: none.
+
+    :raises ValueError: it is no ratio
+    """
+    stated = float((host or {}).get(f'{kind}_allocation_ratio') or 0.0)
+    if not 0 <= stated <= MAX_RATIO:
+        raise ValueError(f'no {kind} ratio')
+    return stated or np.nan
+
+
+def _array(rows: list[tuple[float, ...]], width: int) -> Numbers:
+    """Return rows as an array.
+
+    :raises ValueError: a number is too large, or not one
+    """
+    array = np.array(rows, np.float64).reshape(len(rows), width)
+    if not (np.abs(array) <= _LARGEST).all():
+        raise ValueError('a figure is too large')
+    return array
+
+
+def _cell(cell: dict[str, Any]) -> tuple[float, ...]:
+    """Return the columns of a host cell."""
+    cpus = cell.get('cpuset') or ()
+    pcpus = cell.get('pcpuset')
+    usable = set(cpus if pcpus is None else pcpus)
+    free = usable - set(cell.get('pinned_cpus') or ())
+    cores = [set(core) & usable for core in cell.get('siblings') or []]
+    # A CPU takes a whole core, whose other threads stay idle.
+    whole = sum(bool(core) and core <= free for core in cores)
+    # Only pairs of threads of one core may be used.
+    paired = sum(len(core & free) // 2 * 2 for core in cores if len(core) > 1)
+    return (
+        len(cpus),
+        float(cell.get('cpu_usage') or 0),
+        int(cell.get('memory') or 0),
+        int(cell.get('memory_usage') or 0),
+        len(free),
+        whole if cores else -1,
+        paired,
+    )
+
+
+def _pages(number: int, cell: dict[str, Any]) -> list[tuple[float, ...]]:
+    """Return the columns of the pages of a host cell."""
+    pages = cell.get('mempages') or []
+    sizes = sorted(int(page['size_kb']) for page in pages)
+    rows: list[tuple[float, ...]] = []
+    for page in pages:
+        size = int(page['size_kb'])
+        free = int(page['total']) - int(page.get('used') or 0)
+        if size < 1:
+            raise ValueError('a page has no size')
+        rows.append(
+            (number, size, free * size, size == sizes[0], size in sizes[1:])
+        )
+    return rows
+
+
+def has_pages(columns: CellColumns, page_size: str, memory: int) -> Mask:
+    """Return bool[c]: cells with pages of a size that hold the memory.
+
+    :param page_size: small, large, any, or a size in KiB as text
+    :param memory: in MB; all of it lies in pages of one size
+    """
+    pages, needed = columns.pages, float(memory * 1024)
+    size: Floats = pages[:, SIZE_KB]
+    if page_size == 'small':
+        allowed = pages[:, SMALL] > 0
+    elif page_size == 'large':
+        allowed = pages[:, LARGE] > 0
+    elif page_size == 'any':
+        allowed = np.ones(len(pages), np.bool_)
+    else:
+        allowed = size == float(page_size)
+    good = allowed & (needed % size == 0) & (pages[:, FREE_KB] >= needed)
+    mask = np.zeros(len(columns.cells), np.bool_)
+    mask[pages[good, CELL].astype(np.int64)] = True
+    return mask
+
+
+# The condition of Hall has a line for each set of kinds.
+_FEW_KINDS = 6
+# How many pairs of a kind and a host cell are compared, and how many hosts
+# are matched by augmenting paths, before others may have their turn.
+_STEP_PAIRS = 50_000
+_STEP_MATCHINGS = 4
+UNKNOWN, NO, YES = -1, 0, 1
+Results = npt.NDArray[np.int8]
+
+
+class Hosts(NamedTuple):
+    """Distinct hosts, as far as topologies and ratios are concerned.
+
+    :ivar topology: int64[n], which topology each has
+    """
+
+    topology: Ints
+    cpu_ratio: Floats
+    ram_ratio: Floats
+
+
+class _Kind(NamedTuple):
+    """Guest cells that fit the same host cells.
+
+    :ivar emulator_cpus: CPUs that it takes for emulator threads
+    """
+
+    cell: GuestCell
+    emulator_cpus: int
+
+
+def evaluate(
+    guest: GuestTopology, columns: CellColumns, hosts: Hosts, results: Results
+) -> None:
+    """Say for each host whether every guest cell has a host cell of its own.
+
+    :param results: int8[n], gets YES or NO; others than UNKNOWN stay
+    :raises TimeSliceOver: others have their turn first; go on with the results
+    """
+    kinds = _kinds(guest)
+    counts = np.diff(columns.starts)[hosts.topology]
+    possible = counts >= len(guest.cells)
+    if guest.thread_policy == 'require':
+        possible &= columns.threads[hosts.topology]
+    results[~possible] = NO
+    left = np.flatnonzero(results == UNKNOWN)
+    done = 0
+    while done < len(left):
+        step = _step(counts[left[done:]], len(kinds))
+        some = left[done : done + step]
+        taken = Hosts(
+            hosts.topology[some], hosts.cpu_ratio[some], hosts.ram_ratio[some]
+        )
+        fit = _fitting(guest, list(kinds), columns, taken, counts[some])
+        results[some] = _assignable(fit, counts[some], list(kinds.values()))
+        done += step
+        time_slice.check()
+
+
+def _step(counts: Ints, kinds: int) -> int:
+    """Return how many hosts are judged at once, at least one."""
+    if kinds > _FEW_KINDS:
+        return _STEP_MATCHINGS
+    pairs = np.cumsum(counts) * kinds
+    return max(1, int(np.searchsorted(pairs, _STEP_PAIRS)))
+
+
+def _kinds(guest: GuestTopology) -> Counter[_Kind]:
+    """Return the kinds of guest cells, and how many there are of each."""
+    emulator = guest.pinned and guest.isolated_emulator
+    return Counter(
+        _Kind(cell, int(emulator and not number))
+        for number, cell in enumerate(guest.cells)
+    )
+
+
+def _fitting(
+    guest: GuestTopology,
+    kinds: Sequence[_Kind],
+    columns: CellColumns,
+    hosts: Hosts,
+    counts: Ints,
+) -> Mask:
+    """Return bool[k, c]: which kinds fit which cells of the hosts, in turn.
+
+    :param counts: int64[n], how many cells each host has
+    """
+    first = columns.starts[hosts.topology] - np.cumsum(counts) + counts
+    at = np.repeat(first, counts) + np.arange(counts.sum())
+    cells = columns.cells[at].T
+    cpu_ratio = np.repeat(hosts.cpu_ratio, counts)
+    ram_ratio = np.repeat(hosts.ram_ratio, counts)
+    fit = np.empty((len(kinds), len(at)), np.bool_)
+    for number, kind in enumerate(kinds):
+        memory = kind.cell.memory
+        fit[number] = _has_cpus(guest, kind, cells, cpu_ratio)
+        fit[number] &= _has_memory(guest, memory, cells, ram_ratio)
+        if guest.page_size:
+            pages = has_pages(columns, guest.page_size, memory)
+            fit[number] &= pages[at]
+    return fit
+
+
+def _has_memory(
+    guest: GuestTopology, memory: int, cells: Floats, ratio: Floats
+) -> Mask:
+    """Return where the memory is there; pinned guests do not overcommit."""
+    total, used = cells[MEMORY], cells[MEMORY_USED]
+    mask: Mask
+    if guest.pinned:
+        mask = memory <= total - used
+    else:
+        mask = (memory <= total) & (used + memory <= total * ratio)
+    return mask
+
+
+def _has_cpus(
+    guest: GuestTopology, kind: _Kind, cells: Floats, ratio: Floats
+) -> Mask:
+    """Return where the CPUs are there, placed as the policy requires."""
+    needed = kind.cell.cpus
+    mask: Mask
+    if not guest.pinned:
+        cpus, used = cells[CPUS], cells[CPU_USAGE]
+        mask = (needed <= cpus) & (used + needed <= cpus * ratio)
+        return mask
+    mask = cells[FREE] >= needed + kind.emulator_cpus
+    if guest.thread_policy == 'isolate':
+        whole = cells[WHOLE_CORES]
+        mask &= (whole < 0) | (whole >= needed)
+    elif guest.thread_policy == 'require':
+        mask &= cells[PAIRED] >= needed
+    return mask
+
+
+def _assignable(fit: Mask, counts: Ints, amounts: Sequence[int]) -> Mask:
+    """Return bool[n]: the hosts on which all guest cells find their cells.
+
+    :param fit: bool[k, c], which kinds fit which cells
+    :param counts: int64[n], how many cells each host has, at least 1
+    :param amounts: how many guest cells there are of each kind
+    """
+    starts = np.cumsum(counts) - counts
+    if len(amounts) <= _FEW_KINDS:
+        sets = [
+            some
+            for size in range(1, len(amounts) + 1)
+            for some in itertools.combinations(range(len(amounts)), size)
+        ]
+        return _have_enough(fit, starts, amounts, sets)
+    sets = [(number,) for number in range(len(amounts))]
+    passed = _have_enough(
+        fit, starts, amounts, [*sets, tuple(range(len(fit)))]
+    )
+    for at in np.flatnonzero(passed).tolist():
+        cells = fit[:, starts[at] : starts[at] + counts[at]]
+        passed[at] = _matches(cells, amounts)
+    return passed
+
+
+def _have_enough(
+    fit: Mask,
+    starts: Ints,
+    amounts: Sequence[int],
+    sets: Sequence[Sequence[int]],
+) -> Mask:
+    """Return bool[n]: hosts with as many cells for each set as it needs.
+
+    For all sets of kinds that is the condition of Hall: then, and only then,
+    there is a matching.
+    """
+    passed = np.ones(len(starts), np.bool_)
+    for some in sets:
+        usable = fit[list(some)].any(axis=0)
+        needed = sum(amounts[number] for number in some)
+        passed &= np.add.reduceat(usable, starts, dtype=np.int64) >= needed
+    return passed
+
+
+def _matches(fit: Mask, amounts: Sequence[int]) -> bool:
+    """Say whether one host has a cell for each guest cell.
+
+    Each guest cell in turn takes a cell, and those before it give way along
+    an augmenting path where they can.
+
+    :param fit: bool[k, c], which kinds fit which of its cells
+    """
+    owners: dict[int, int] = {}
+    guests = [
+        np.flatnonzero(row).tolist()
+        for row, count in zip(fit, amounts, strict=True)
+        for _ in range(count)
+    ]
+
+    def finds(guest: int, seen: set[int]) -> bool:
+        for cell in guests[guest]:
+            if cell in seen:
+                continue
+            seen.add(cell)
+            if cell not in owners or finds(owners[cell], seen):
+                owners[cell] = guest
+                return True
+        return False
+
+    return all(finds(guest, set()) for guest in range(len(guests)))

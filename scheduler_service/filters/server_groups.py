@@ -1,0 +1,81 @@
+"""Server groups: which a request names, and where their members are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from scheduler_service.columns.table import HostTable
+from scheduler_service.filters.unreadable import refusal
+from scheduler_service.model import Request, ServerGroup
+
+
+def group_of(table: HostTable, request: Request) -> ServerGroup | None:
+    """Return the server group of the request, None where it has none."""
+    if request.instance_group is None:
+        return None
+    return table.groups.get(request.instance_group)
+
+
+def members_by_host(
+    table: HostTable, group: ServerGroup, request: Request
+) -> Counter[str]:
+    """Return how many members of a group each service host has.
+
+    An instance that moves counts on both of its hosts. On a host that the
+    request names for the group, and of which nothing else is known, there is
+    one.
+    """
+    members = (table.instances.get(uuid) for uuid in group.members)
+    counts = Counter(
+        host
+        for member in members
+        if member is not None
+        for host in member.hosts
+    )
+    for host in request.group_hosts:
+        counts.setdefault(host, 1)
+    return counts
+
+
+def hosts_of_hinted_group(table: HostTable, request: Request) -> set[str]:
+    """Return the hosts of the members of the group that the hint names.
+
+    The hint ``group`` holds the uuid or the name of a server group; where
+    several groups have the name, the members of all of them count.
+    """
+    hint = request.hint('group')
+    if not isinstance(hint, str):
+        return set()
+    groups = [
+        group
+        for group in table.groups.values()
+        if hint in (group.uuid, group.name)
+    ]
+    members = [uuid for group in groups for uuid in group.members]
+    return hosts_of(table, members)
+
+
+def instances_of_hint(request: Request, hint: str) -> list[str]:
+    """Return the uuids under a hint, which may be one uuid or a list.
+
+    :raises InvalidRequest: it is neither
+    """
+    value = request.hint(hint)
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise refusal(
+            f'scheduler_hints.{hint}',
+            'the uuid of an instance, or a list of them',
+            value,
+        )
+    return [uuid for uuid in value if isinstance(uuid, str)]
+
+
+def hosts_of(table: HostTable, uuids: Iterable[str]) -> set[str]:
+    """Return the service hosts of those instances that are known."""
+    instances = (table.instances.get(uuid) for uuid in uuids)
+    return {instance.host for instance in instances if instance is not None}

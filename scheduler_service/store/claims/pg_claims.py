@@ -1,0 +1,650 @@
+"""Claims or releases of a batch in one round trip, for PostgreSQL alone.
+
+Stateless: any thread may build the statements.
+
+Claims do what ``batch.claim_all`` does and what ends a writing transaction:
+take capacity, check and join server groups, insert instances and allocations,
+take the next revision, append the change record. That is one statement, and
+one before it that locks server groups. Both are one transaction. Under READ
+COMMITTED the second sees everything that was committed before it started, so
+also the members that another daemon added while the first waited for the
+lock.
+
+Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
+record the outcomes of the requests. Three statements travel together, each on
+a snapshot of its own: the first records the releases, the second locks the
+instances and keeps their uuids as a setting of the transaction, the third
+gives back what these hold. They assume whose the instances are, since owners
+are checked by code of this process. Where one is another's, or a consumer
+that was not locked holds allocations (it was claimed in between, or its
+instance is not known), the third statement divides by zero: nothing is done,
+and ``lifecycle`` does it in several round trips.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from scheduler_service.store import clock, postgresql, rows
+from scheduler_service.store.claims import (
+    claim_sql,
+    outcomes,
+    pg_statements,
+)
+from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
+from scheduler_service.store.claims.pg_statements import (
+    BoundStatement,
+    StatementError,
+)
+from scheduler_service.store.connection import (
+    REVISION,
+    ChangeRecord,
+    Store,
+    new_lineage,
+)
+
+# States of a statement that does nothing: a division by zero, where a
+# condition of the whole statement does not hold; and a key that is there
+# already, where a consumer holds a claim or a request has an outcome.
+_NOTHING_DONE = ('22012', '23505')
+# As a query of its own it is evaluated once, not for each row.
+_NOW = f'(SELECT {clock.sql("postgresql")})'
+# The place of one instance. What it takes there is in the rows of its kind.
+_PLACE = {
+    'uuid': 'text',
+    'host_id': 'int',
+    'kind': 'int',
+    'host': 'text',
+    'node': 'text',
+    'project_id': 'text',
+    'request_id': 'text',
+    'document': 'text',
+    'placement': 'text',
+    'idempotency_key': 'text',
+}
+_GROUPED_PLACE = {**_PLACE, 'group_uuid': 'text'}
+# What each instance of a kind takes of one resource class.
+_KIND = {
+    'kind': 'int',
+    'resource_class': 'text',
+    'amount': 'int',
+    'ratio': 'float',
+    'fallback': 'float',
+}
+# Locked in the order of the uuids, as in every transaction.
+_LOCK_GROUPS = """
+    SELECT 1 FROM server_groups WHERE uuid = ANY(CAST(:groups AS text[]))
+    ORDER BY uuid FOR UPDATE
+"""
+
+# Common table expressions over ``places``, with the columns group_uuid, uuid
+# and host: ``joining`` are the instances that are to be members, ``strict``
+# the groups of which the policy must hold, and ``seats`` the hosts on which
+# these groups' members count. As in ``batch.join_groups``, an instance that
+# moves counts on both its hosts under anti-affinity, and otherwise only on
+# the host that it is claimed for. Lookups are written so that PostgreSQL uses
+# the keys instead of reading whole tables.
+_SEATS = """
+    joining AS MATERIALIZED (
+        SELECT group_uuid, uuid, host FROM places
+        WHERE group_uuid IS NOT NULL
+    ), strict AS MATERIALIZED (
+        SELECT uuid, policy = 'anti-affinity' AS apart,
+            COALESCE(NULLIF(max_server_per_host, 0), 1) AS most
+        FROM server_groups
+        WHERE uuid = ANY(CAST(:groups AS text[]))
+            AND policy = ANY(CAST(:policies AS text[]))
+    ), seats AS (
+        SELECT group_uuid, uuid, host FROM joining
+        UNION
+        SELECT m.group_uuid, m.instance_uuid, present.host
+        FROM strict AS g
+        CROSS JOIN LATERAL (
+            SELECT * FROM server_group_members
+            WHERE group_uuid = ANY(ARRAY[g.uuid]) OFFSET 0
+        ) AS m
+        CROSS JOIN LATERAL (
+            SELECT i.host FROM instances AS i
+            WHERE i.uuid = ANY(ARRAY[m.instance_uuid])
+            UNION ALL
+            SELECT v.host FROM moves AS v
+            WHERE v.instance_uuid = ANY(ARRAY[m.instance_uuid])
+        ) AS present
+        WHERE g.apart OR NOT EXISTS (
+            SELECT 1 FROM joining AS j
+            WHERE j.group_uuid = m.group_uuid AND j.uuid = m.instance_uuid
+        )
+    ),
+"""
+
+# Whether every strict policy holds once all are members. A group that came or
+# changed hands since the hosts were read is not joined: nobody checked whose
+# it is.
+_MAY_JOIN = """
+    NOT EXISTS (
+        SELECT 1 FROM server_groups AS g JOIN unnest(
+            CAST(:groups AS text[]), CAST(:owners AS text[])
+        ) AS o(uuid, owner) ON g.uuid = o.uuid
+        WHERE COALESCE(g.project_id, '') IS DISTINCT FROM o.owner
+    ) AND NOT EXISTS (
+        SELECT 1 FROM seats AS s JOIN strict AS g ON g.uuid = s.group_uuid
+        WHERE g.apart GROUP BY s.group_uuid, s.host, g.most
+        HAVING count(*) > g.most
+    ) AND NOT EXISTS (
+        SELECT 1 FROM seats AS s JOIN strict AS g ON g.uuid = s.group_uuid
+        WHERE NOT g.apart GROUP BY s.group_uuid
+        HAVING count(DISTINCT s.host) > 1
+    )
+"""
+
+# Adds instances to groups that exist and that they are not members of.
+_JOINED = """
+    joined AS (
+        INSERT INTO server_group_members (group_uuid, instance_uuid)
+        SELECT j.group_uuid, j.uuid FROM joining AS j
+        WHERE (SELECT yes FROM enough) = 1
+            AND EXISTS (
+                SELECT 1 FROM server_groups AS g
+                WHERE g.uuid = ANY(ARRAY[j.group_uuid])
+            )
+        ON CONFLICT DO NOTHING
+        RETURNING group_uuid
+    ),
+"""
+
+# The change record, with the groups that got members.
+_TOUCHED = """
+    CASE WHEN EXISTS (SELECT 1 FROM joined) THEN CAST(
+        CAST(CAST(:touched AS text) AS jsonb) || jsonb_build_object(
+            'groups', (SELECT jsonb_agg(DISTINCT group_uuid) FROM joined)
+        ) AS text) ELSE CAST(:touched AS text) END
+"""
+
+
+def statements(
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    policies: Collection[str],
+    lineage: str,
+) -> list[BoundStatement]:
+    """Return the statements that make all claims, or fail with all.
+
+    :param claims: for instances that the store does not know yet
+    :param fallback: resource class -> allocation ratio of hosts without one
+    :param policies: server group policies that a claim must not break
+    :param lineage: the token of the change
+    """
+    touched = ChangeRecord(
+        load=sorted({claim.host_id for claim in claims}),
+        instances=[claim.consumer for claim in claims],
+    )
+    values: dict[str, Any] = {
+        'touched': touched.to_json(),
+        'lineage': lineage,
+    }
+    groups = sorted({claim.group for claim in claims if claim.group})
+    if groups:
+        values.update(_values_of_many(claims, fallback, _GROUPED_PLACE))
+        values['groups'] = postgresql.TextColumn(groups)
+        owners = claim_sql.group_owners(claims)
+        values['owners'] = postgresql.TextColumn(map(owners.get, groups))
+        values['policies'] = postgresql.TextColumn(policies)
+        return [
+            BoundStatement.of(_LOCK_GROUPS, values),
+            BoundStatement.of(_claim_many(grouped=True), values),
+        ]
+    if len(claims) == 1 and claims[0].amounts:
+        amounts = claim_sql.ask_rows(claims, fallback)
+        instance = claim_sql.instance_rows(claims)[0]
+        values.update(zip(claim_sql.INSTANCE, instance, strict=True))
+        values['expected'] = len(amounts)
+        for at, row in enumerate(amounts):
+            values.update(zip(_names_in_row(at), row, strict=True))
+        return [BoundStatement.of(_claim_one(len(amounts)), values)]
+    values.update(_values_of_many(claims, fallback, _PLACE))
+    return [BoundStatement.of(_claim_many(grouped=False), values)]
+
+
+def send(
+    store: Store, conn: Connection, statements: Sequence[BoundStatement]
+) -> Callable[[], int]:
+    """Send the claims of a batch; return what waits for their revision."""
+    wait = pg_statements.send(store, conn, statements)
+
+    def receive() -> int:
+        try:
+            return int(wait())
+        except StatementError as fault:
+            if fault.sqlstate in _NOTHING_DONE:
+                raise ClaimLost from None
+            raise
+
+    return receive
+
+
+def _values_of_many(
+    claims: Sequence[Claim],
+    fallback: Mapping[str, float],
+    columns: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the parameters of :func:`_claim_many`.
+
+    Instances that take the same amounts are of one kind: most of a batch
+    have one of a few flavors.
+
+    :param columns: of ``places``
+    """
+    kinds: dict[Any, int] = {}
+    places = []
+    for claim in claims:
+        what = (*claim.amounts.items(),), (*claim.ratios.items(),)
+        kind = kinds.setdefault(what, len(kinds))
+        places.append(
+            (
+                claim.consumer,
+                claim.host_id,
+                kind,
+                claim.host,
+                claim.node,
+                claim.project_id,
+                claim.request_id,
+                claim.document,
+                claim.placement,
+                claim.key,
+                claim.group,
+            )[: len(columns)]
+        )
+    kind_rows = [
+        (kind, name, amount, dict(ratios).get(name), fallback.get(name, 1.0))
+        for (amounts, ratios), kind in kinds.items()
+        for name, amount in amounts
+    ]
+    return {
+        **rows.pack('postgresql', columns, places, 'places'),
+        **rows.pack('postgresql', _KIND, kind_rows, 'kinds'),
+        'expected': len(places) * len(kind_rows),
+    }
+
+
+@functools.cache
+def _claim_one(classes: int) -> str:
+    """Return the statement for one instance, with scalar parameters.
+
+    :param classes: how many resource classes it takes
+    """
+    instance = ', '.join(claim_sql.INSTANCE)
+    allocation = ', '.join(claim_sql.ALLOCATION)
+    return _claim(
+        asked=_values(classes, claim_sql.ASK, _name_in_row),
+        instances=f'SELECT {instance}, {_NOW} FROM '  # noqa: S608
+        + _values(1, claim_sql.INSTANCE, lambda name, _: name),
+        allocations=f'SELECT {allocation} FROM '  # noqa: S608
+        + _values(classes, claim_sql.ALLOCATION, _allocation_name),
+        count=':expected',
+    )
+
+
+@functools.cache
+def _claim_many(grouped: bool) -> str:
+    """Return the statement for many instances, with array parameters.
+
+    :param grouped: whether some are of server groups
+    """
+    parts = {'unpacked': _unpacked(_PLACE)}
+    if grouped:
+        parts = {
+            'unpacked': _unpacked(_GROUPED_PLACE) + _SEATS,
+            'allowed': _MAY_JOIN,
+            'joined': _JOINED,
+            'touched': _TOUCHED,
+        }
+    return _claim(
+        asked='asked',
+        instances=f"""
+            SELECT uuid, host, node, 'claimed', project_id, request_id,
+                document, placement, idempotency_key, {_NOW}
+            FROM places
+        """,  # noqa: S608
+        allocations="""
+            SELECT uuid, host_id, resource_class, amount
+            FROM places JOIN kinds USING (kind)
+        """,
+        count='(SELECT count(*) FROM asked)',
+        **parts,
+    )
+
+
+def _unpacked(columns: Mapping[str, str]) -> str:
+    """Return common table expressions for array parameters.
+
+    ``asked`` adds up what the instances take of each host, in the order in
+    which every transaction takes inventory rows.
+
+    :param columns: of ``places``
+    """
+    return f"""
+        places AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', columns, 'places')}
+        ), kinds AS MATERIALIZED (
+            SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
+        ), asked AS MATERIALIZED (
+            SELECT host_id, resource_class,
+                CAST(sum(amount) AS bigint) AS amount,
+                min(ratio) AS ratio, min(fallback) AS fallback
+            FROM places JOIN kinds USING (kind)
+            GROUP BY host_id, resource_class
+            ORDER BY host_id, resource_class COLLATE "C"
+        ),
+    """  # noqa: S608
+
+
+def _claim(
+    asked: str,
+    instances: str,
+    allocations: str,
+    count: str,
+    unpacked: str = '',
+    allowed: str = 'true',
+    joined: str = '',
+    touched: str = ':touched',
+) -> str:
+    """Return a statement that makes all claims or fails.
+
+    The counter comes after the inventories, as in every transaction. Where
+    not every row could be taken the division by zero fails, and with it the
+    whole statement.
+
+    :param asked: SQL for rows of ``claim_sql.ASK``
+    :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
+    :param allocations: a query for rows of ``claim_sql.ALLOCATION``
+    :param count: SQL for the number of rows that are asked for
+    :param unpacked: common table expressions that the others use
+    :param allowed: a condition on which all claims depend
+    :param joined: a common table expression that joins server groups
+    :param touched: SQL for the change record
+    """
+    return f"""
+        WITH {unpacked} took AS (
+            UPDATE inventories AS i SET {claim_sql.TAKE}
+            FROM {claim_sql.pg_limited(asked)}
+            WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} AND {claim_sql.FITS}
+            RETURNING 1
+        ), enough AS MATERIALIZED (
+            SELECT 1 / (CASE WHEN count(*) = {count} AND {allowed}
+                THEN 1 ELSE 0 END) AS yes
+            FROM took
+        ), {joined} placed AS (
+            INSERT INTO instances
+                ({', '.join(claim_sql.INSTANCE)}, created_at) {instances}
+            WHERE (SELECT yes FROM enough) = 1
+        ), held AS (
+            INSERT INTO allocations ({', '.join(claim_sql.ALLOCATION)})
+            {allocations} WHERE (SELECT yes FROM enough) = 1
+        ), counted AS (
+            UPDATE counters SET value = value + (SELECT yes FROM enough)
+            WHERE name = '{REVISION}' RETURNING value
+        )
+        INSERT INTO changes (revision, touched, lineage, created_at)
+        SELECT value, {touched}, :lineage, {_NOW} FROM counted
+        RETURNING revision
+    """  # noqa: S608
+
+
+@functools.cache
+def _names_in_row(at: int) -> list[str]:
+    """Return the parameters of one row of ``claim_sql.ASK``."""
+    return [_name_in_row(name, at) for name in claim_sql.ASK]
+
+
+def _name_in_row(name: str, at: int) -> str:
+    return f'{name}_{at}'
+
+
+def _allocation_name(name: str, at: int) -> str:
+    """Return the parameter of one column of an allocation."""
+    return 'uuid' if name == 'consumer_uuid' else _name_in_row(name, at)
+
+
+def _values(
+    count: int,
+    columns: Mapping[str, str],
+    parameter: Callable[[str, int], str],
+) -> str:
+    """Return SQL for a table ``a`` of scalar parameters.
+
+    :param count: how many rows
+    :param parameter: returns the parameter of a column in a row
+    """
+    listed = ', '.join(
+        '('
+        + ', '.join(
+            f'CAST(:{parameter(name, at)} AS {rows.POSTGRESQL[kind]})'
+            for name, kind in columns.items()
+        )
+        + ')'
+        for at in range(count)
+    )
+    return f'(VALUES {listed}) AS a({", ".join(columns)})'
+
+
+_SETTING = 'scheduler_service.locked'
+_LOCK_INSTANCES = f"""
+    SELECT set_config('{_SETTING}',
+        CAST(COALESCE(array_agg(uuid), '{{}}') AS text), true)
+    FROM (
+        SELECT uuid FROM instances
+        WHERE uuid = ANY(CAST(:uuids AS text[])) ORDER BY uuid FOR UPDATE
+    ) AS l
+"""  # noqa: S608
+_LOCKED = f"CAST(current_setting('{_SETTING}') AS text[])"
+_EXPECTED = {'uuid': 'text', 'project_id': 'text'}
+_ITEM = {'idempotency_key': 'text', 'uuid': 'text'}
+# So many rows of inventories at most are given back at once.
+_MOST = 1_000_000
+_RELEASE = f"""
+    WITH expected AS MATERIALIZED (
+        SELECT * FROM {rows.source('postgresql', _EXPECTED, 'expected')}
+    ), possible AS MATERIALIZED (
+        SELECT 1 / (CASE WHEN EXISTS (
+            SELECT 1 FROM instances AS i JOIN expected AS e ON i.uuid = e.uuid
+            WHERE i.uuid = ANY({_LOCKED}) AND e.project_id IS NOT NULL
+                AND i.project_id IS DISTINCT FROM e.project_id
+        ) OR EXISTS (
+            SELECT 1 FROM allocations
+            WHERE consumer_uuid = ANY(CAST(:uuids AS text[]))
+                AND consumer_uuid <> ALL({_LOCKED})
+        ) THEN 0 ELSE 1 END) AS yes
+    ), held AS (
+        DELETE FROM allocations WHERE consumer_uuid = ANY({_LOCKED})
+        RETURNING consumer_uuid, host_id, resource_class, amount
+    ), moved AS (
+        DELETE FROM moves WHERE instance_uuid = ANY({_LOCKED})
+        RETURNING instance_uuid AS uuid, host, node, idempotency_key, placement
+    ), placed AS (
+        DELETE FROM instances
+        WHERE uuid = ANY({_LOCKED}) AND state <> 'reported'
+        RETURNING uuid, host, node, idempotency_key, placement
+    ), members AS (
+        DELETE FROM server_group_members WHERE instance_uuid IN (
+            SELECT uuid FROM instances
+            WHERE uuid = ANY({_LOCKED}) AND state <> 'reported'
+        ) RETURNING group_uuid, instance_uuid
+    ), gone AS (
+        SELECT * FROM placed UNION ALL SELECT * FROM moved
+    ), released AS (
+        SELECT uuid FROM placed UNION SELECT consumer_uuid FROM held
+    ), asked AS MATERIALIZED (
+        SELECT host_id, resource_class,
+            CAST(-sum(amount) AS bigint) AS amount
+        FROM held GROUP BY host_id, resource_class
+        ORDER BY host_id, resource_class COLLATE "C"
+    ), given AS (
+        UPDATE inventories AS i SET {claim_sql.TAKE}
+        FROM (SELECT * FROM asked LIMIT {_MOST}) AS a
+        WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} RETURNING 1
+    ), kept AS (
+        INSERT INTO outcomes
+            (idempotency_key, instance_uuid, kind, document, created_at)
+        SELECT idempotency_key, uuid, '{outcomes.PLACEMENT}', placement, {_NOW}
+        FROM gone
+        WHERE idempotency_key IS NOT NULL AND placement IS NOT NULL
+    ), results AS (
+        INSERT INTO outcomes
+            (idempotency_key, instance_uuid, kind, document, created_at)
+        SELECT a.idempotency_key, '', '{outcomes.RESULT}', CAST(COALESCE(
+            jsonb_agg(r.uuid ORDER BY r.uuid) FILTER (WHERE r.uuid IS NOT NULL)
+            , '[]') AS text), {_NOW}
+        FROM {rows.source('postgresql', _ITEM, 'items')}
+        LEFT JOIN released AS r ON r.uuid = a.uuid
+        GROUP BY a.idempotency_key
+    ), counted AS (
+        UPDATE counters SET value = value + (SELECT yes FROM possible)
+            + 0 * (SELECT count(*) FROM given)
+        WHERE name = '{REVISION}' RETURNING value
+    ), changed AS (
+        INSERT INTO changes (revision, touched, lineage, created_at)
+        SELECT value, CAST(CAST(CAST(:touched AS text) AS jsonb)
+            || jsonb_build_object(
+                'load', (SELECT COALESCE(jsonb_agg(id), '[]') FROM (
+                    SELECT host_id AS id FROM held
+                    UNION SELECT h.id FROM hosts AS h
+                    WHERE h.host IN (SELECT host FROM gone)) AS l),
+                'groups', (SELECT COALESCE(
+                    jsonb_agg(DISTINCT group_uuid), '[]') FROM members),
+                'instances', (SELECT COALESCE(jsonb_agg(uuid), '[]')
+                    FROM moved),
+                'instances_gone', (SELECT COALESCE(jsonb_agg(uuid), '[]')
+                    FROM placed)
+            ) AS text), :lineage, {_NOW}
+        FROM counted RETURNING revision
+    )
+    SELECT CAST(json_build_object(
+        'revision', (SELECT revision FROM changed),
+        'placed', (SELECT COALESCE(json_agg(
+            json_build_array(uuid, host, node)), '[]') FROM placed),
+        'moved', (SELECT COALESCE(json_agg(uuid), '[]') FROM moved),
+        'held', (SELECT COALESCE(json_agg(json_build_array(
+            consumer_uuid, host_id, resource_class, amount)), '[]')
+            FROM held),
+        'members', (SELECT COALESCE(json_agg(json_build_array(
+            group_uuid, instance_uuid)), '[]') FROM members)
+    ) AS text)
+"""  # noqa: S608
+
+
+class Released(msgspec.Struct):
+    """What releases gave back.
+
+    :ivar revision: of their change
+    :ivar placed: (instance, service host, node) of each claim
+    :ivar moved: instances of which a move was released
+    :ivar held: (consumer, host id, resource class, amount) of each allocation
+    :ivar members: (group, instance) of each that left its server group
+    """
+
+    revision: int
+    placed: list[tuple[str, str, str]]
+    moved: list[str]
+    held: list[tuple[str, int, str, int]]
+    members: list[tuple[str, str]]
+
+    @property
+    def consumers(self) -> list[str]:
+        """The instances that held something."""
+        return [row[0] for row in self.placed] + [row[0] for row in self.held]
+
+
+_decode = msgspec.json.Decoder(Released).decode
+
+
+class PendingRelease:
+    """Releases of a batch that are under way, in one round trip.
+
+    They are sent when this is made. *conn* must not be used until they are
+    finished.
+
+    :param conn: an open connection with no transaction
+    :param requests: by instance
+    :param expected: instance -> the project that it has to be of; None: any
+    :param items: (idempotency key of a request, instance of it)
+    :ivar instances: those that callers released
+    :ivar lineage: the token of their change
+    :ivar sent_at: monotonic time at which they were sent
+    :raises StoreUnavailable: it is not known whether anything is released
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        conn: Connection,
+        requests: Mapping[str, outcomes.ReleaseRequest],
+        expected: Mapping[str, str | None],
+        items: Sequence[tuple[str, str]],
+    ) -> None:
+        self.instances = list(requests)
+        self.lineage = new_lineage()
+        self.sent_at = time.monotonic()
+        self._receive = pg_statements.send(
+            store,
+            conn,
+            _release_statements(requests, expected, items, self.lineage),
+        )
+        self._fault: Exception | None = None
+        self._released: Released | None = None
+
+    def finish(self) -> Released | None:
+        """Wait for the database's answer; raises nothing.
+
+        :return: what was released; None: nothing, or it is not known
+        """
+        try:
+            self._released = _decode(self._receive())
+        except StatementError as fault:
+            if fault.sqlstate not in _NOTHING_DONE:
+                self._fault = fault
+        except Exception as fault:
+            self._fault = fault
+        return self._released
+
+    def wait(self) -> Released | None:
+        """Return what was released, once it is finished.
+
+        :return: None: they cannot be done so, and nothing is done
+        :raises StoreTimeout: one waits for a lock; nothing is done
+        :raises StoreUnavailable: it is not known whether anything is released
+        """
+        if self._fault is not None:
+            raise self._fault
+        return self._released
+
+
+def _release_statements(
+    requests: Mapping[str, outcomes.ReleaseRequest],
+    expected: Mapping[str, str | None],
+    items: Sequence[tuple[str, str]],
+    lineage: str,
+) -> list[BoundStatement]:
+    """Return the statements that release claims, or fail and do nothing."""
+    uuids = postgresql.TextColumn(sorted(requests))
+    touched = ChangeRecord(released=sorted(requests))
+    values: dict[str, Any] = {
+        'uuids': uuids,
+        'touched': touched.to_json(),
+        'lineage': lineage,
+        **rows.pack(
+            'postgresql', _EXPECTED, sorted(expected.items()), 'expected'
+        ),
+        **rows.pack('postgresql', _ITEM, items, 'items'),
+        **outcomes.release_values('postgresql', requests, outcomes.ALL),
+    }
+    record = outcomes.releasing('postgresql').text + ' RETURNING 1'
+    return [
+        BoundStatement.of(text, values)
+        for text in (record, _LOCK_INSTANCES, _RELEASE)
+    ]

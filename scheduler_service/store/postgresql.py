@@ -1,0 +1,269 @@
+"""PostgreSQL's driver: sessions with limits, and columns sent as arrays.
+
+A connection belongs to one thread at a time; any thread may abort its wait.
+Arrays are of any thread. psycopg can send Python lists as well, but takes
+about a microsecond for each element; a claim in a batch has some thirty.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import pq
+from psycopg.adapt import Dumper
+from sqlalchemy.engine import Engine
+
+from scheduler_service.store.driver_errors import translate_connect_errors
+from scheduler_service.store.sessions import (
+    APPLICATION,
+    KEEPALIVES,
+    SERVER,
+    Timeouts,
+)
+
+_header = struct.Struct('>5i').pack
+_length = struct.Struct('>i').pack
+_NULL = _length(-1)
+_SHORT = 1024
+_LENGTHS = [_length(size) for size in range(_SHORT)]
+
+
+class PostgreSQLSession(psycopg.Connection[Any]):
+    """A connection whose waits end.
+
+    :ivar read_timeout: seconds that one wait may take; None: no limit
+    :ivar statement_timeout: seconds that one statement may take; 0: no limit
+    :ivar whole_tables: whether statements may read whole tables
+    :ivar aborted: whether the next wait that is not over at once fails; an
+        answer of the server shows that the connection works
+    :ivar server_id: the server's number of the session; None: not known
+    :ivar server: which server that is, as ``SERVER`` says
+    :ivar waits_since: monotonic time since when it waits; None: it does not
+    """
+
+    read_timeout: float | None = None
+    statement_timeout = 0.0
+    whole_tables = False
+    aborted = False
+    server_id: int | None = None
+    server: str | None = None
+    waits_since: float | None = None
+
+    def limit_statements(self, seconds: float, whole_tables: bool) -> None:
+        """Have the server end statements that take longer; 0: no limit.
+
+        :param whole_tables: whether they may read whole tables
+        """
+        self.execute(
+            f'SET statement_timeout = {_ms(seconds)}; '
+            f'SET enable_seqscan = {_switch(whole_tables)}'
+        )
+
+    def abort(self) -> None:
+        """Make a wait fail soon: the one that is under way, or the next."""
+        self.aborted = True
+
+    def check_wait(self, since: float) -> None:
+        """Close the connection if a wait was broken off or takes too long.
+
+        :param since: monotonic time at which the wait began
+        :raises OperationalError: it was closed
+        """
+        limit = self.read_timeout
+        waited = time.monotonic() - since
+        if self.aborted or (limit and waited > limit):
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f'no response for {waited:.1f} s')
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a generator of psycopg's to its end, within the limits."""
+        return super().wait(self._checked(gen), *args, **kwargs)
+
+    def _checked(self, gen: Any) -> Generator[Any, Any, Any]:
+        since = self.waits_since = time.monotonic()
+        try:
+            awaited = next(gen)
+            while True:
+                ready = yield awaited
+                if not ready:
+                    self.check_wait(since)
+                awaited = gen.send(ready)
+        except StopIteration as end:
+            self.aborted = False
+            return end.value
+        finally:
+            self.waits_since = None
+
+
+def prepare(engine: Engine, limits: Callable[[], Timeouts]) -> None:
+    """Set up each new connection for statements that are planned once.
+
+    :param limits: gives those of a connection that is made now
+    """
+
+    @sa.event.listens_for(engine, 'do_connect')
+    def _connect(dialect: Any, record: Any, args: Any, kwargs: Any) -> Any:
+        timeouts = limits()
+        limit_s = max(1, int(timeouts.response))
+        defaults = {
+            'application_name': APPLICATION,
+            'connect_timeout': timeouts.connect,
+            'keepalives_idle': limit_s,
+            'keepalives_interval': 1,
+            'keepalives_count': KEEPALIVES,
+            'tcp_user_timeout': _ms(timeouts.response),
+        }
+        with translate_connect_errors(dialect):
+            session = PostgreSQLSession.connect(
+                *args, **{**defaults, **kwargs}
+            )
+        # Of the statements that set it up, too.
+        session.read_timeout = timeouts.connect
+        return session
+
+    @sa.event.listens_for(engine, 'connect')
+    def _settings(dbapi_conn: Any, record: Any) -> None:
+        timeouts = limits()
+        dbapi_conn.statement_timeout = timeouts.statement
+        dbapi_conn.whole_tables = timeouts.whole_tables
+        before, dbapi_conn.autocommit = dbapi_conn.autocommit, True
+        dbapi_conn.execute(_script(timeouts))
+        query = f'SELECT pg_backend_pid(), {SERVER["postgresql"]}'
+        pid, dbapi_conn.server = dbapi_conn.execute(query).fetchone()
+        if pid == dbapi_conn.info.backend_pid:
+            # Else there is a connection pooler in between.
+            dbapi_conn.server_id = pid
+        dbapi_conn.autocommit = before
+        for kind, dumper in _DUMPERS.items():
+            dbapi_conn.adapters.register_dumper(kind, dumper)
+
+
+def _script(timeouts: Timeouts) -> str:
+    """Return the statements that a new connection begins with."""
+    settings = {
+        'plan_cache_mode': 'force_generic_plan',
+        'jit': 'off',
+        # What a transaction reads after it waited for a lock has to include
+        # what the holder of the lock committed.
+        'default_transaction_isolation': "'read committed'",
+        'statement_timeout': str(_ms(timeouts.statement)),
+        # A plan is kept. One of a time when a table was small, and nobody had
+        # analyzed it, would read all of the table ever after.
+        'enable_seqscan': _switch(timeouts.whole_tables),
+    }
+    if timeouts.lock:
+        settings['lock_timeout'] = str(_ms(timeouts.lock))
+    if timeouts.idle_transaction:
+        limit = str(_ms(timeouts.idle_transaction))
+        settings['idle_in_transaction_session_timeout'] = limit
+    return '; '.join(f'SET {name} = {settings[name]}' for name in settings)
+
+
+def _switch(on: bool) -> str:
+    return 'on' if on else 'off'
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+class Column(list[Any]):
+    """The values of one column, all of one type or None."""
+
+
+class TextColumn(Column):
+    """A column of ``text``."""
+
+
+class IntegerColumn(Column):
+    """A column of ``bigint``."""
+
+
+class FloatColumn(Column):
+    """A column of ``double precision``."""
+
+
+class _ColumnDumper(Dumper):
+    """Encodes a column: a header, then each value after its length.
+
+    :cvar element: the type of the values, as the server numbers it
+    """
+
+    format = pq.Format.BINARY
+    element = 0
+
+    def dump(self, obj: Any) -> bytes:
+        """Return the array."""
+        if not obj:
+            return _header(0, 0, self.element, 0, 1)[:12]
+        has_null = int(None in obj)
+        head = _header(1, has_null, self.element, len(obj), 1)
+        return head + self._body(obj)
+
+    def _body(self, column: Column) -> bytes:
+        """Return each value after its length."""
+        raise NotImplementedError
+
+
+class _TextDumper(_ColumnDumper):
+    oid = 1009
+    element = 25
+
+    def _body(self, column: Column) -> bytes:
+        parts: list[bytes] = []
+        add = parts.append
+        for value in column:
+            if value is None:
+                add(_NULL)
+            else:
+                encoded = value.encode()
+                size = len(encoded)
+                add(_LENGTHS[size] if size < _SHORT else _length(size))
+                add(encoded)
+        return b''.join(parts)
+
+
+class _IntegerDumper(_ColumnDumper):
+    oid = 1016
+    element = 20
+    form = 'q'
+
+    def _body(self, column: Column) -> bytes:
+        """Return values of 8 bytes each, each after its length."""
+        if None in column:
+            pack = struct.Struct(f'>i{self.form}').pack
+            return b''.join(
+                _NULL if value is None else pack(8, value) for value in column
+            )
+        count = len(column)
+        with_lengths = [8] * (2 * count)
+        with_lengths[1::2] = column
+        return struct.pack('>' + f'i{self.form}' * count, *with_lengths)
+
+
+class _FloatDumper(_IntegerDumper):
+    oid = 1022
+    element = 701
+    form = 'd'
+
+
+_DUMPERS: dict[type[Column], Any] = {
+    TextColumn: _TextDumper,
+    IntegerColumn: _IntegerDumper,
+    FloatColumn: _FloatDumper,
+}
+
+
+def encode(column: Column) -> bytes:
+    """Return a column as the server takes it in binary format."""
+    kind = type(column)
+    encoded: bytes = _DUMPERS[kind](kind).dump(column)
+    return encoded
+
+
+ARRAY_TYPES = {'text': TextColumn, 'int': IntegerColumn, 'float': FloatColumn}

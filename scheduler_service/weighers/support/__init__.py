@@ -1,1 +1,0 @@
-"""Base classes that several weighers share; none of them is a plug-in."""

@@ -1,0 +1,330 @@
+"""The assignment of guest cells to host cells: as the rule says, and fast."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_service import time_slice
+from scheduler_service.filters import numa
+from scheduler_service.filters.hosts.numa_topology_filter import (
+    NUMATopologyFilter,
+)
+from scheduler_service.filters.unreadable import UNREADABLE
+from scheduler_service.model import Host, documents
+from scheduler_service.settings import Settings
+from scheduler_service.testing import table
+from tests.support import numa_rule
+from tests.support.odd_hosts import ODD, unchecked_table
+from tests.support.plugins import inventory, passing
+
+RATIOS = Settings(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.5)
+
+
+def some(most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, most), max_size=6, unique=True)
+
+
+CELLS = st.fixed_dictionaries(
+    {
+        'cpuset': some(7),
+        'memory': st.integers(0, 1024),
+    },
+    optional={
+        'pcpuset': st.none() | some(7),
+        'pinned_cpus': some(7),
+        'siblings': st.lists(some(7), max_size=4),
+        'cpu_usage': st.integers(0, 8),
+        'memory_usage': st.integers(0, 1024),
+        'mempages': st.lists(
+            st.fixed_dictionaries(
+                {
+                    'size_kb': st.sampled_from([4, 2048]),
+                    'total': st.integers(0, 131072),
+                },
+                optional={'used': st.integers(0, 1024)},
+            ),
+            max_size=3,
+        ),
+    },
+)
+HOSTS = st.none() | st.fixed_dictionaries(
+    {'cells': st.lists(CELLS, max_size=5)}
+)
+GUESTS = st.builds(
+    numa.GuestTopology,
+    cells=st.lists(
+        st.builds(
+            numa.GuestCell,
+            st.integers(0, 4),
+            st.sampled_from([0, 2, 256, 512]),
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(tuple),
+    pinned=st.booleans(),
+    thread_policy=st.sampled_from(['', 'prefer', 'require', 'isolate']),
+    isolated_emulator=st.booleans(),
+    page_size=st.sampled_from(['', 'small', 'large', 'any', '4', '2048']),
+)
+
+
+def verdicts(hosts, guest, monkeypatch):
+    names = {f'h{at}': host for at, host in enumerate(hosts)}
+    document = inventory(
+        **{
+            name: {} if host is None else {'numa_topology': host}
+            for name, host in names.items()
+        }
+    )
+    monkeypatch.setattr(numa, 'guest_topology', lambda _: guest)
+    return passing(
+        NUMATopologyFilter(),
+        document,
+        {},
+        cpu_allocation_ratio=2.0,
+        ram_allocation_ratio=1.5,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(hosts=st.lists(HOSTS, min_size=1, max_size=6), guest=GUESTS)
+def test_every_host_is_judged_as_the_rule_says(hosts, guest):
+    expected = [
+        f'h{at}'
+        for at, host in enumerate(hosts)
+        if numa_rule.passes(guest, host, 2.0, 1.5)
+    ]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert verdicts(hosts, guest, monkeypatch) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    memories=st.lists(st.integers(1, 9), min_size=7, max_size=8, unique=True),
+    hosts=st.lists(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=9),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_guest_cells_of_many_kinds_are_matched_as_the_rule_says(
+    memories, hosts
+):
+    """Cells that ask for much memory ask for few CPUs, so none is best."""
+    cells = tuple(numa.GuestCell(10 - one, one) for one in memories)
+    guest = numa.GuestTopology(cells, False, '', False, '')
+    topologies = [
+        {
+            'cells': [
+                {'cpuset': list(range(cpus)), 'memory': memory}
+                for cpus, memory in some
+            ]
+        }
+        for some in hosts
+    ]
+    expected = [
+        f'h{at}'
+        for at, host in enumerate(topologies)
+        if numa_rule.passes(guest, host, 2.0, 1.5)
+    ]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert verdicts(topologies, guest, monkeypatch) == expected
+
+
+def host(cells: int, **fields) -> dict[str, object]:
+    cell = {'cpuset': [0, 1, 2, 3], 'memory': 1024, **fields}
+    return {'numa_topology': {'cells': [cell] * cells}}
+
+
+def test_more_guest_cells_than_host_cells_are_refused_at_once():
+    """Nine on eight used to be tried in every order."""
+    request = {
+        'flavor': {
+            'vcpus': 9,
+            'memory_mb': 9,
+            'extra_specs': {'hw:numa_nodes': '9'},
+        }
+    }
+    document = inventory(a=host(8), b=host(9))
+    start = time.monotonic()
+    assert passing(NUMATopologyFilter(), document, request) == ['b']
+    assert time.monotonic() - start < 0.5
+
+
+def test_a_pair_of_cells_for_the_same_host_cell_is_refused_at_once():
+    """Every kind fits several cells, and all of them fit too few."""
+    cells = 16
+    specs = {'hw:numa_nodes': str(cells)}
+    for number in range(cells):
+        specs[f'hw:numa_cpus.{number}'] = '0-1'
+        specs[f'hw:numa_mem.{number}'] = str(10 + number)
+    memory = sum(10 + number for number in range(cells))
+    request = {
+        'flavor': {
+            'vcpus': 2 * cells,
+            'memory_mb': memory,
+            'extra_specs': specs,
+        }
+    }
+    big = {'cpuset': [0, 1], 'memory': 1024}
+    small = {'cpuset': [0, 1], 'memory': 12}
+    topology = {'cells': [big] * (cells - 4) + [small] * 4}
+    document = inventory(a={'numa_topology': topology})
+    start = time.monotonic()
+    assert passing(NUMATopologyFilter(), document, request) == []
+    assert time.monotonic() - start < 0.5
+
+
+def test_work_goes_on_where_it_stopped_when_the_turn_was_over():
+    """However short the turns are, the verdicts get finished."""
+    document = inventory(
+        **{f'h{at}': host(2, memory=100 + at) for at in range(200)}
+    )
+    hosts = table(document)
+    request = documents.request(
+        {
+            'flavor': {
+                'vcpus': 2,
+                'memory_mb': 400,
+                'extra_specs': {'hw:numa_nodes': '2'},
+            }
+        }
+    )
+    stops = 0
+    while True:
+        try:
+            with time_slice.begin(time_slice.TimeSlice(0, lambda: True)):
+                mask = NUMATopologyFilter().mask(hosts, request, RATIOS)
+            break
+        except time_slice.TimeSliceOver:
+            stops += 1
+            assert stops < 20
+    assert stops > 3
+    assert mask.sum() == 100
+
+
+@pytest.mark.parametrize(
+    'topology',
+    [
+        {'cells': 5},
+        {'cells': [5]},
+        {'cells': [{'cpuset': 5}]},
+        {'cells': [{'cpuset': [0], 'memory': 'much'}]},
+        {'cells': [{'cpuset': [0], 'memory': 10**30}]},
+        {'cells': [{'siblings': [5]}]},
+        {'cells': [{'mempages': [{'size_kb': 0, 'total': 1}]}]},
+        {'cells': [{'mempages': [{'size_kb': 4}]}]},
+        {'cells': [{'cpuset': [[0]]}]},
+    ],
+)
+def test_a_topology_that_cannot_be_read_fits_nothing(topology):
+    odd = Host(host=ODD, numa_topology=topology)
+    found = unchecked_table({'hosts': [{'host': 'good', **host(1)}]}, odd, {})
+    request = documents.request(
+        {'flavor': {'memory_mb': 1, 'extra_specs': {'hw:numa_nodes': '1'}}}
+    ).with_ids()
+    one = NUMATopologyFilter()
+    mask = one.mask(found, request, RATIOS)
+    assert mask is not None
+    assert mask.tolist() == [True, False]
+    assert one.reason(found, 1, request, RATIOS).startswith(UNREADABLE)
+
+
+PAIRS = [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ('policy', 'vcpus', 'fields', 'passes'),
+    [
+        # Each dedicated CPU takes a core of which no thread is in use.
+        ('isolate', 1, {'siblings': PAIRS, 'pinned_cpus': [0]}, True),
+        ('isolate', 2, {'siblings': PAIRS, 'pinned_cpus': [0]}, False),
+        ('isolate', 1, {'siblings': PAIRS, 'pinned_cpus': [0, 2]}, False),
+        ('isolate', 2, {'siblings': PAIRS, 'pinned_cpus': []}, True),
+        ('isolate', 3, {'siblings': PAIRS, 'pinned_cpus': []}, False),
+        # Without cores every free CPU stands for itself.
+        ('isolate', 3, {'pinned_cpus': [0]}, True),
+        # Threads that instances may not use do not keep a core from them.
+        ('isolate', 1, {'siblings': [[0, 8], [1, 9]], 'pcpuset': [0]}, True),
+        # A core without a usable thread is none.
+        ('isolate', 2, {'siblings': [[0], [8]], 'pcpuset': [0, 1]}, False),
+        # Both threads of a core have to be free.
+        ('require', 2, {'siblings': PAIRS, 'pinned_cpus': [0]}, True),
+        ('require', 2, {'siblings': PAIRS, 'pinned_cpus': [0, 2]}, False),
+        ('require', 4, {'siblings': PAIRS, 'pinned_cpus': []}, True),
+        ('require', 2, {'siblings': [[0, 1], [2]], 'pcpuset': [1, 2]}, False),
+        ('require', 2, {'siblings': [[0], [1], [2, 3]]}, True),
+        ('require', 3, {'siblings': [[0], [1], [2, 3]]}, False),
+    ],
+)
+def test_dedicated_cpus_fit_when_enough_threads_of_cores_are_free(
+    policy, vcpus, fields, passes
+):
+    cell = {'cpuset': [0, 1, 2, 3], 'memory': 1024, **fields}
+    request = {
+        'flavor': {
+            'vcpus': vcpus,
+            'memory_mb': 512,
+            'extra_specs': {
+                'hw:cpu_policy': 'dedicated',
+                'hw:cpu_thread_policy': policy,
+            },
+        }
+    }
+    document = inventory(a={'numa_topology': {'cells': [cell]}})
+    hosts = passing(NUMATopologyFilter(), document, request)
+    assert hosts == (['a'] if passes else [])
+
+
+@pytest.mark.parametrize(
+    ('used', 'asked', 'passes'),
+    [
+        (None, '2048', True),
+        (0, '2048', True),
+        (128, '2048', True),
+        (129, '2048', False),
+        (256, '2048', False),
+        (129, 'large', False),
+        (128, 'large', True),
+        (256, 'any', True),
+        (256, 'small', True),
+    ],
+)
+def test_pages_hold_the_memory_when_enough_are_not_used(used, asked, passes):
+    """256 MB are 128 pages of 2 MiB."""
+    large = {'size_kb': 2048, 'total': 256}
+    if used is not None:
+        large['used'] = used
+    small = {'size_kb': 4, 'total': 65536, 'used': 0}
+    cell = {'cpuset': [0, 1], 'memory': 1024, 'mempages': [small, large]}
+    request = {
+        'flavor': {
+            'vcpus': 1,
+            'memory_mb': 256,
+            'extra_specs': {'hw:mem_page_size': asked},
+        }
+    }
+    document = inventory(a={'numa_topology': {'cells': [cell]}})
+    hosts = passing(NUMATopologyFilter(), document, request)
+    assert hosts == (['a'] if passes else [])
+
+
+def test_pages_of_one_kilobyte_are_pages():
+    cell = {
+        'cpuset': [0],
+        'memory': 64,
+        'mempages': [{'size_kb': 1, 'total': 65536}],
+    }
+    request = {
+        'flavor': {
+            'vcpus': 1,
+            'memory_mb': 64,
+            'extra_specs': {'hw:mem_page_size': '1'},
+        }
+    }
+    document = inventory(a={'numa_topology': {'cells': [cell]}})
+    assert passing(NUMATopologyFilter(), document, request) == ['a']

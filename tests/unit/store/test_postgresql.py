@@ -1,0 +1,35 @@
+"""Columns in the binary format of PostgreSQL's arrays."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.types.array import ArrayBinaryLoader
+
+from scheduler_service.store import postgresql
+
+COLUMNS = {
+    postgresql.IntegerColumn: st.integers(-(2**63), 2**63 - 1),
+    postgresql.FloatColumn: st.floats(allow_nan=False),
+    # Beside short texts some whose length is not in the table of lengths.
+    postgresql.TextColumn: st.one_of(
+        st.text(st.characters(codec='utf-8')),
+        st.integers(1020, 1030).map(lambda size: '\u00f6' * size),
+    ),
+}
+
+
+@pytest.mark.parametrize('kind', COLUMNS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_values_are_read_back_when_encoded(kind, data):
+    values = data.draw(st.lists(st.none() | COLUMNS[kind]))
+    encoded = postgresql.encode(kind(values))
+    assert ArrayBinaryLoader(0).load(encoded) == values
+
+
+def test_integer_is_refused_when_it_has_more_than_64_bits():
+    with pytest.raises((OverflowError, struct.error)):
+        postgresql.encode(postgresql.IntegerColumn([2**63]))
