@@ -76,7 +76,7 @@ class Daemon:
         self._monitor = CallMonitor(self.scheduler.health)
         self._servers: list[LateAckServer] = []
         self._transports: list[Any] = []
-        self._parser = ArgumentParser(conf.scheduler.request_max_bytes)
+        self._parser = ArgumentParser()
         self._register: DaemonRegister | None = None
         self.adapters = adapters.enabled(conf, self.store, self.scheduler)
         self.http = HttpServing(
@@ -182,7 +182,6 @@ class Daemon:
         def take() -> None:
             decide().result()
             self._enforcer.adopt(policy)
-            self._parser.max_bytes = conf.scheduler.request_max_bytes
             serve()
             for take_options in checked:
                 take_options()

@@ -61,7 +61,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
         try:
-            found = run_within(
+            run_within(
                 _BROKER_S,
                 lambda: queues.look(bus, group.exchange, group.topic),
                 'look',
@@ -73,15 +73,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         finally:
             with contextlib.suppress(futures.TimeoutError):
                 run_within(_CLOSE_S, bus.cleanup, 'close')
-        if found and not self._is_set('scheduler', 'topic'):
-            return Result(
-                Code.WARNING,
-                f'The queue {queues.OLD_TOPIC} of the topic that was the '
-                f'default is there, with {found.messages} messages and '
-                f'{found.consumers} consumers. The default is {group.topic} '
-                f'now: set [scheduler] topic = {queues.OLD_TOPIC} to '
-                'keep it, unless another service owns that queue',
-            )
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
@@ -202,21 +193,20 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         with contextlib.suppress(errors.ConfigurationError):
             transport.for_notifications(self._conf)
         renamed = _renamed()
-        for group, name in self._set_options():
+        names = self._set_options()
+        for group, name in names:
             if (group, name) in renamed:
                 now = renamed[group, name]
                 yield f'[{group}] {name} is named {now} now'
         yield from option_names.unknown(self._conf)
         exchange = self._conf.scheduler.exchange
         control = self._conf.control_exchange
-        if self._is_set('DEFAULT', 'control_exchange') and control != exchange:
+        by_file = ('DEFAULT', 'control_exchange') in names
+        if by_file and control != exchange:
             yield (
                 f'[DEFAULT] control_exchange = {control} does not count for '
                 f'requests any more; [scheduler] exchange is {exchange}'
             )
-
-    def _is_set(self, group: str, name: str) -> bool:
-        return (group, name) in self._set_options()
 
     def _set_options(self) -> list[tuple[str, str]]:
         """Return (group, name) of all options in the configuration files."""

@@ -74,9 +74,6 @@ class DictionaryColumn:
         )
         return self.expand(verdicts)
 
-    # The name before the rename, kept for one release.
-    where = mask_where
-
     def expand(self, by_value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return an array by distinct value as an array by row."""
         if not len(by_value):

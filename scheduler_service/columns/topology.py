@@ -122,7 +122,7 @@ def least_number(
 
     One value that is no number makes the whole thing fall back to the
     default, whatever the others say. A number too large to calculate with
-    counts as the largest one: an older release stored any.
+    counts as the largest one.
     """
     try:
         numbers = [cast(value) for value in values]

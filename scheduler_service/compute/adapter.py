@@ -163,7 +163,6 @@ class Adapter(base.Adapter):
             self._scheduler,
             self.changes,
             group.reason == 'full',
-            conf.scheduler.request_max_bytes,
             group.use_placement,
         )
         target = transport.target(
@@ -236,7 +235,6 @@ class Adapter(base.Adapter):
                 self._orderer.use(*ordering)
             if self._endpoint is not None:
                 self._endpoint.full_reasons = conf.compute.reason == 'full'
-                self._endpoint.limit(conf.scheduler.request_max_bytes)
             if self.mirror is not None:
                 self.mirror.use(self._mirror_options(conf))
             if self.providers is not None:

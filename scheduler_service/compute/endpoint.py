@@ -24,6 +24,7 @@ from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
 from scheduler_service.pipeline.mandatory_filters import has_node
 from scheduler_service.rpc.incoming import (
+    REQUEST_MAX_BYTES,
     ArgumentParser,
     deadline,
     delivered,
@@ -77,7 +78,6 @@ class ComputeEndpoint:
 
     :param changes: those who mirror the compute service's databases
     :ivar full_reasons: callers get every reason why there is no host
-    :param max_bytes: the most that a request of ours may take
     :param with_groups: whether groups of resources can be claimed
     """
 
@@ -97,19 +97,14 @@ class ComputeEndpoint:
         scheduler: Scheduler,
         changes: Changes,
         full_reasons: bool,
-        max_bytes: int,
         with_groups: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._with_groups = with_groups
         self._changes = changes
         self.full_reasons = full_reasons
-        self._parser = ArgumentParser(_SIZE_FACTOR * max_bytes)
+        self._parser = ArgumentParser(_SIZE_FACTOR * REQUEST_MAX_BYTES)
         self._parse = self._parser.parse
-
-    def limit(self, max_bytes: int) -> None:
-        """Take requests of other sizes from now on."""
-        self._parser.max_bytes = _SIZE_FACTOR * max_bytes
 
     def dispatcher(self) -> Dispatcher:
         """Return what finds the method of a message."""

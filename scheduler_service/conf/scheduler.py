@@ -121,7 +121,6 @@ daemons can run on one machine.
         mutable=True,
         default=1000,
         min=1,
-        deprecated_name='inbox_size',
         help="""
 How many requests may wait in the daemon.
 
@@ -161,13 +160,6 @@ claim checks the database itself in any case. Where the database is so far away
 that this takes long, it is refreshed after four times as long as it takes, and
 after 5 seconds at the latest. With 0 it is refreshed before each decision.
 """,
-    ),
-    cfg.IntOpt(
-        'request_max_bytes',
-        mutable=True,
-        default=1024 * 1024,
-        min=1024,
-        help='Requests of more bytes fail with PayloadTooLarge.',
     ),
     cfg.IntOpt(
         'decisions_kept',
@@ -254,19 +246,6 @@ and only by a daemon that has just read all databases.
 Related options:
 
 * ``[compute] api_database``
-""",
-    ),
-    cfg.IntOpt(
-        'max_deliveries',
-        mutable=True,
-        default=5,
-        min=0,
-        help="""
-How often a message is redelivered before it is quarantined.
-
-A message whose processing ends a daemon is delivered to the next one. After
-this many deliveries its caller gets RequestPutAside, and it is stored for
-``scheduler-manage message``. 0: it is redelivered without a limit.
 """,
     ),
     cfg.FloatOpt(

@@ -35,14 +35,6 @@ BUCKETS = (
 )  # fmt: skip
 # Upper ends of the buckets of sizes.
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1000.0)
-# Counter -> its name before the rename; both are reported for one release.
-RENAMED_COUNTERS = {
-    'host_reports_rejected': 'reports_refused',
-    'hosts_marked_down': 'hosts_silent',
-    'hosts_marked_up': 'hosts_risen',
-    'requests_expired': 'requests_late',
-    'requests_quarantined': 'requests_put_aside',
-}
 
 
 class Distribution:
@@ -140,10 +132,7 @@ class Health:
         distribution.add(value)
 
     def counters(self) -> dict[str, Any]:
-        """Return counts by name; those with labels as a dict of them.
-
-        Renamed counters are there under their old names too.
-        """
+        """Return counts by name; those with labels as a dict of them."""
         counts: dict[str, Any] = {}
         with self._lock:
             for (name, label), count in sorted(self._counts.items()):
@@ -151,9 +140,6 @@ class Health:
                     counts.setdefault(name, {})[label] = count
                 else:
                     counts[name] = count
-        for name, old_name in RENAMED_COUNTERS.items():
-            if name in counts:
-                counts[old_name] = counts[name]
         return counts
 
     def distributions(

@@ -80,8 +80,6 @@ class Introspection:
             'batches': self._loop.batches,
             'requests': self._loop.requests,
             'degraded': degraded,
-            # The name before the rename, kept for one release.
-            'suffering': degraded,
             'counters': self._health.counters(),
         }
 

@@ -30,7 +30,6 @@ class EngineOptions:
     decisions_kept: int = 100_000
     log_decisions: bool = True
     decisions_max_age: float = 0.0
-    max_deliveries: int = 5
     service_down_time: float = 60.0
     claim_timeout: float = 0.0
     outcome_retention: float = 86_400.0

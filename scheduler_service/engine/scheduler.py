@@ -57,6 +57,9 @@ from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import decisions
 
+# How often a message is delivered again before it is quarantined.
+_MAX_DELIVERIES = 5
+
 
 class Scheduler:
     """The scheduler: jobs in, one thread that decides, futures out.
@@ -133,9 +136,7 @@ class Scheduler:
             self.health,
         )
         self._snapshots.on_history_changed = self._on_history_changed
-        self.quarantine = Quarantine(
-            store, options.max_deliveries, self.health
-        )
+        self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
         self._stopping = threading.Event()
 
     def extend(self, plan: Plan) -> None:
@@ -188,7 +189,6 @@ class Scheduler:
         self.host_state_writer.options = HostStateWriterOptions(
             options.service_down_time, options.claim_timeout
         )
-        self.quarantine.limit = options.max_deliveries
         if plan.timeouts != self._store.timeouts:
             self._store.timeouts = plan.timeouts
             self._snapshots.drop()

@@ -81,59 +81,6 @@ itself before the call.
         help='Weighers that run for pods when we are called as an extender.',
     ),
     cfg.StrOpt(
-        'load_weighers',
-        mutable=True,
-        default='counted',
-        choices=[
-            ('counted', 'where the use of pods is counted'),
-            ('always', 'even if only the use in the store is known'),
-            ('never', 'not at all'),
-        ],
-        help="""
-When the weighers that look at the load of hosts count for pods.
-
-Without the use of pods, the emptiest host would stay the emptiest for ever,
-and all pods would go there.
-
-Related options:
-
-* ``[kubernetes] enabled``
-* ``count_interval``
-""",
-    ),
-    cfg.StrOpt(
-        'score_scale',
-        mutable=True,
-        default='distance',
-        choices=[
-            ('distance', 'a point is a difference that matters'),
-            ('range', 'the best node of a call has 10, the worst 0'),
-        ],
-        help="""
-What the scores of 0 to 10 say.
-
-A kube-scheduler makes 100 points of its own of 10 points, however small the
-difference was. With ``distance``, where pods are counted, one node has 10: the
-first of the least loaded. Others as good as it have 9, a node with one such
-pod more has 8, with three more 7, with seven more 6. The whole range of a
-weigher with the multiplier 1 is 10 points.
-""",
-    ),
-    cfg.StrOpt(
-        'unknown_nodes',
-        default='refuse',
-        choices=[
-            ('refuse', 'with a reason that says what to do'),
-            ('pass', 'without having been evaluated'),
-        ],
-        help="""
-What becomes of a node of which nothing but the name is known.
-
-Only its name was sent, the store lacks it, and no API server is followed that
-has it.
-""",
-    ),
-    cfg.StrOpt(
         'api_server',
         mutable=True,
         default=None,
@@ -166,7 +113,6 @@ nodes say which are gone, and what others placed: the daemon needs the verb
 Related options:
 
 * ``api_server``
-* ``load_weighers``
 * ``[kubernetes] enabled``
 * ``[kubernetes] assume_seconds``
 """,

@@ -125,8 +125,6 @@ class Ready:
             **{name: 'ok' if good else 'bad' for name, good in checks.items()},
             'snapshot_age': age,
             'degraded': status['degraded'],
-            # The name before the rename, kept for one release.
-            'suffering': status['degraded'],
         }
         if not all(checks.values()):
             resp.status = falcon.HTTP_503

@@ -1,7 +1,6 @@
 """``/metrics`` for Prometheus, made from the engine's own counts.
 
-Each family has two names for one release: ``scheduler_service_NAME``, and the
-one before. A thread of ``http.routes`` collects; the counts have a lock.
+A thread of ``http.routes`` collects; the counts have a lock.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from typing import Any
 import prometheus_client
 from prometheus_client import core
 
-from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.engine.introspection import Introspection
 from scheduler_service.engine.scheduler import Scheduler
 
 PREFIX = 'scheduler_service_'
-OLD_PREFIX = 'scheduler_'
 # The route of a verb that a kube-scheduler calls is this and its name.
 VERB_ROUTE = '/extender/'
 VERB_CALLS = 'extender_verb_calls'
@@ -43,20 +40,6 @@ _LABELS = {
     'kubernetes_watch_errors': ('kind',),
     'pods_assumed': ('outcome',),
 }
-_OLD_LABELS = {
-    'requests': 'outcome',
-    'filter_rejections': 'filter',
-    'extender_calls': 'call',
-}
-# Counters that are newer than the rename.
-_WITHOUT_OLD_NAME = (
-    'http_requests', VERB_CALLS, VERB_NODES, VERB_ERRORS,
-    'call_heartbeats', 'answers_undone', 'compute_changes',
-    'placement_claims', 'placement_claims_lost', 'placement_claims_undone',
-    'placement_claims_forgotten', 'placement_failures', 'refusals',
-    'kubernetes_events', 'kubernetes_relists', 'kubernetes_watch_errors',
-    'pods_assumed',
-)  # fmt: skip
 _HELP = {
     'requests': 'Requests with a reply, by outcome',
     'requests_expired': 'Requests dropped after the timeout of their caller',
@@ -176,23 +159,22 @@ class _MeasuredCollector:
 
 
 def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
-    for name, old_name, text, value in (
-        ('hosts', 'hosts', 'Hosts', status['hosts']),
-        ('hosts_up', 'hosts_up', 'Hosts that are up', status['hosts_up']),
-        ('hosts_down', 'hosts_down', 'Hosts that are down',
+    for name, text, value in (
+        ('hosts', 'Hosts', status['hosts']),
+        ('hosts_up', 'Hosts that are up', status['hosts_up']),
+        ('hosts_down', 'Hosts that are down',
          status['hosts'] - status['hosts_up']),
-        ('pools', 'pools', 'DNS pools', status['pools']),
-        ('requests_waiting', 'waiting', 'Requests in the request queue',
+        ('pools', 'DNS pools', status['pools']),
+        ('requests_waiting', 'Requests in the request queue',
          status['waiting']),
-        ('snapshot_revision', 'revision', 'Revision of the snapshot',
+        ('snapshot_revision', 'Revision of the snapshot',
          status['revision']),
-        ('snapshot_age_seconds', 'snapshot_age_seconds',
+        ('snapshot_age_seconds',
          'Age of the snapshot', status['snapshot_age'] or 0.0),
-        ('degradations', 'sufferings', 'Things that do not work right now',
+        ('degradations', 'Things that do not work right now',
          len(status['degraded'])),
     ):  # fmt: skip
-        for full_name in (PREFIX + name, OLD_PREFIX + old_name):
-            yield core.GaugeMetricFamily(full_name, text, value=value)
+        yield core.GaugeMetricFamily(PREFIX + name, text, value=value)
     for name, text, key in (
         ('batches', 'Batches that were decided', 'batches'),
         ('batched_requests', 'Requests in them', 'requests'),
@@ -201,19 +183,13 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
-    old_names = RENAMED_COUNTERS.values()
     # Those without labels are there from the start: the first increase of one
     # that appears with it would not be seen.
     for name in _HELP.keys() - _LABELS.keys() - counters.keys():
         yield _counter(PREFIX + name, _help(name), (), 0)
     for name, counts in counters.items():
         labels = _LABELS.get(name, ('label',))
-        if name not in old_names:
-            yield _counter(PREFIX + name, _help(name), labels, counts)
-        if name in _WITHOUT_OLD_NAME:
-            continue
-        old_label = (_OLD_LABELS.get(name, 'what'),)
-        yield _counter(OLD_PREFIX + name, _help(name), old_label, counts)
+        yield _counter(PREFIX + name, _help(name), labels, counts)
 
 
 def _help(name: str) -> str:
@@ -263,15 +239,10 @@ def _histograms(
     distributions: Mapping[tuple[str, str], Any],
 ) -> Iterable[Any]:
     """Return families of durations by stage, and of sizes."""
-    stages = [
-        core.HistogramMetricFamily(name, text, labels=['stage'])
-        for name, text in (
-            (f'{PREFIX}stage_duration_seconds', 'Duration of a stage'),
-            (f'{OLD_PREFIX}stage_seconds', 'Duration of a stage'),
-        )
-    ]
-    sizes = core.HistogramMetricFamily(
-        f'{OLD_PREFIX}size', 'Sizes, of batches and so on', labels=['what']
+    stages = core.HistogramMetricFamily(
+        f'{PREFIX}stage_duration_seconds',
+        'Duration of a stage',
+        labels=['stage'],
     )
     requests = core.HistogramMetricFamily(
         f'{PREFIX}http_request_duration_seconds',
@@ -283,12 +254,11 @@ def _histograms(
         'Duration of calls by a kube-scheduler, by verb',
         labels=['verb'],
     )
-    families = [*stages, sizes, requests, calls]
+    families = [stages, requests, calls]
     for (kind, label), distribution in sorted(distributions.items()):
         buckets, total = _buckets(distribution)
         if kind == 'stage':
-            for family in stages:
-                family.add_metric([label], buckets, total)
+            stages.add_metric([label], buckets, total)
             continue
         if kind == 'http':
             requests.add_metric([label], buckets, total)
@@ -296,7 +266,6 @@ def _histograms(
             if verb is not None:
                 calls.add_metric([verb], buckets, total)
             continue
-        sizes.add_metric([label], buckets, total)
         families.append(
             core.HistogramMetricFamily(
                 f'{PREFIX}{label}_size',

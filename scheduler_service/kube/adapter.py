@@ -91,9 +91,8 @@ class Adapter(base.Adapter):
 
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
         group = conf.extender
-        passing = group.unknown_nodes == 'pass'
         unknown = UnknownNodes(
-            self._reader, self._nodes.find, passing, self._are_nodes_known
+            self._reader, self._nodes.find, self._are_nodes_known
         )
         return PodEvaluator(
             _pod_pipeline(conf),
@@ -193,9 +192,6 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
     :raises ConfigurationError: a filter or weigher does not load
     """
     group = conf.extender
-    by_load = group.load_weighers == 'always' or (
-        _counts_pods(conf) and group.load_weighers == 'counted'
-    )
     enabled = factory.host_filters(conf, group.enabled_filters, 'extender')
     filters = [
         PodComputeFilter() if type(plugin) is ComputeFilter else plugin
@@ -216,8 +212,6 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
     multipliers = {
         _CLASS_OF_WEIGHER[each.name]: each.sign * each.multiplier(settings)
         for each in weighers
-        if by_load and each.name in _CLASS_OF_WEIGHER
+        if _counts_pods(conf) and each.name in _CLASS_OF_WEIGHER
     }
-    return PodPipeline(
-        pipeline, LoadScoring(multipliers, group.score_scale == 'range')
-    )
+    return PodPipeline(pipeline, LoadScoring(multipliers))

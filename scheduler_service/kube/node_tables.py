@@ -41,8 +41,7 @@ _MAX_CELLS = 2_000_000
 # The same for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
     'the node is not known here: import it with scheduler-manage inventory '
-    'import --from-nodes, or set [kubernetes] enabled to have nodes followed, '
-    'or [extender] unknown_nodes to let it pass'
+    'import --from-nodes, or set [kubernetes] enabled to have nodes followed'
 )
 
 
@@ -133,14 +132,12 @@ class UnknownNodes(NamedTuple):
     :ivar reader: makes hosts of their objects
     :ivar find: gives what an API server says of a node of which only the name
         was sent; None: nothing
-    :ivar passing: whether a node of which only the name is known passes
     :ivar are_known: whether the nodes of the cluster are known; until then
         none is evaluated
     """
 
     reader: NodeReader
     find: Callable[[str], NodeHost | None] = lambda _: None
-    passing: bool = False
     are_known: Callable[[], bool] = lambda: True
 
 
@@ -181,7 +178,7 @@ class SentNodes:
                 continue
             if node is not None:
                 nodes[name] = node
-            elif not self._unknown.passing:
+            else:
                 rejected[name] = _UNKNOWN
         hosts = [node.host for node in nodes.values()]
         offered = {name for host in hosts for name in host.resources}

@@ -49,12 +49,9 @@ class LoadScoring:
 
     :ivar multipliers: of VCPU, MEMORY_MB and DISK_GB; above 0 the least
         loaded node is the best, below 0 the most loaded
-    :ivar stretched: whether the best node of a call always has 10 and the
-        worst always 0
     """
 
     multipliers: dict[str, float]
-    stretched: bool = False
 
     def distances(
         self,
@@ -139,8 +136,6 @@ class LoadScoring:
             lost = MAX_SCORE * (weights.max() - weights)
             points = lost if points is None else points + lost
         assert points is not None
-        if self.stretched:
-            return _stretched(points)
         first = int(points.argmin())
         least = float(points[first])
         if distances is not None and lead:
@@ -182,16 +177,6 @@ def _points(lost: Floats, best: float) -> Ints:
     """Return what is left of *best*, from 0 on, rounded down."""
     scores = (best + _ROUNDING) - lost
     np.maximum(scores, 0.0, out=scores)
-    whole: Ints = scores.astype(np.int64)
-    return whole
-
-
-def _stretched(lost: Floats) -> Ints:
-    """Return scores from 10 down to 0, rounded half up."""
-    low, high = lost.min(), lost.max()
-    if high <= low:
-        return np.zeros(len(lost), np.int64)
-    scores = MAX_SCORE * (high - lost) / (high - low) + 0.5
     whole: Ints = scores.astype(np.int64)
     return whole
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -257,16 +256,6 @@ class SchedulerClient:
         client = self._client.prepare(version=_REPORTS)
         return self._wait(client, context, method, **args)
 
-    def tell(self, context: Any, method: str, **args: Any) -> None:
-        """Cast: the deprecated name of :meth:`cast`."""
-        _warn('tell', 'cast')
-        self.cast(context, method, **args)
-
-    def ask(self, context: Any, method: str, **args: Any) -> Any:
-        """Call: the deprecated name of :meth:`call`."""
-        _warn('ask', 'call')
-        return self.call(context, method, **args)
-
     def ping(self, context: Any) -> dict[str, Any]:
         """Return the state of one scheduler on the topic."""
         return self._call(context, 'ping')
@@ -296,14 +285,6 @@ class SchedulerClient:
     def _cast(self, context: Any, method: str, **args: Any) -> None:
         """Cast a method of version 1.0."""
         self._client.cast(context, method, **args)
-
-
-def _warn(old: str, new: str) -> None:
-    warnings.warn(
-        f'SchedulerClient.{old}() is deprecated, use {new}()',
-        DeprecationWarning,
-        stacklevel=3,
-    )
 
 
 def _register_version_cap(conf: Any) -> None:

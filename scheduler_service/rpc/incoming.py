@@ -17,6 +17,9 @@ from scheduler_service.engine.delivered_message import DeliveredMessage, never
 from scheduler_service.model import documents, limits
 from scheduler_service.rpc.context import sent_at
 
+# Larger requests fail with PayloadTooLarge.
+REQUEST_MAX_BYTES = 1024 * 1024
+
 
 def stored_id(unique_id: Any) -> str:
     """Return the id of a message as it is stored: a digest of a long one.
@@ -96,11 +99,11 @@ def _lane(ctxt: Any, incoming: Any) -> tuple[str, str]:
 class ArgumentParser:
     """Turns arguments into typed documents.
 
-    :ivar max_bytes: the most that arguments may take, encoded as JSON
+    :param max_bytes: the most that arguments may take, encoded as JSON
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self, max_bytes: int = REQUEST_MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
 
     def parse(self, args: Any, kind: type[Any]) -> Any:
         """Return the arguments as an object of *kind*.
@@ -116,10 +119,10 @@ class ArgumentParser:
         if text.count(b'{') + text.count(b'[') > documents.MAX_DEPTH:
             documents.check_depth(args)
         size = len(text)
-        if size > self.max_bytes:
+        if size > self._max_bytes:
             raise errors.PayloadTooLarge(
-                f'{size} bytes, at most {self.max_bytes} are allowed',
+                f'{size} bytes, at most {self._max_bytes} are allowed',
                 size=size,
-                limit=self.max_bytes,
+                limit=self._max_bytes,
             )
         return documents.arguments(args, kind)

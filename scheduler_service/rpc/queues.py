@@ -18,7 +18,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import kombu
@@ -161,7 +161,6 @@ def _kinds_checked() -> Iterator[None]:
         raise of_another_kind(refusal) from None
 
 
-OLD_TOPIC = 'scheduler'
 # The port of the broker's management interface is higher by so much, as a
 # rule, than that for messages.
 _PORT, _HIGHER = 5672, 10_000
@@ -169,24 +168,15 @@ _MANAGEMENT_S = 5.0
 _FOUND, _NOT_FOUND = 200, 404
 
 
-class QueueState(NamedTuple):
-    """How many messages wait in a queue, and how many consume from it."""
-
-    messages: int
-    consumers: int
-
-
-def look(bus: Any, exchange: str, topic: str) -> QueueState | None:
+def look(bus: Any, exchange: str, topic: str) -> None:
     """Compare what exists with what a daemon would declare.
 
-    :return: the queue of the topic that was the default; None: it is not
-        there, or it is *topic*, or the bus has no queues of this kind
     :raises ConfigurationError: something is of another kind
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
     driver = bus._driver
     if not isinstance(driver, stock.RabbitDriver):
-        return None
+        return
     transport.connect(bus)
     with driver._get_connection(common.PURPOSE_SEND) as used:
         wanted = shared_consumer(used.connection, exchange, topic)
@@ -197,7 +187,6 @@ def look(bus: Any, exchange: str, topic: str) -> QueueState | None:
             _compare(conn, wanted)
         except PreconditionFailed as refusal:
             raise of_another_kind(refusal) from None
-        return None if topic == OLD_TOPIC else _state(conn, OLD_TOPIC)
 
 
 def _compare(conn: Any, wanted: Any) -> None:
@@ -210,7 +199,9 @@ def _compare(conn: Any, wanted: Any) -> None:
     if _exists(conn, lambda channel: declared(channel).declare(passive=True)):
         with conn.channel() as channel:
             declared(channel).declare()
-    if _state(conn, topic) is None:
+    if not _exists(
+        conn, lambda channel: channel.queue_declare(topic, passive=True)
+    ):
         return
     queue = kombu.Queue(
         topic,
@@ -220,17 +211,6 @@ def _compare(conn: Any, wanted: Any) -> None:
     )
     with conn.channel() as channel:
         queue(channel).queue_declare()
-
-
-def _state(conn: Any, queue: str) -> QueueState | None:
-    """Return the state of a queue; None: there is no such queue."""
-    found: list[QueueState] = []
-
-    def ask(channel: Any) -> None:
-        state = channel.queue_declare(queue, passive=True)
-        found.append(QueueState(state.message_count, state.consumer_count))
-
-    return found[0] if _exists(conn, ask) else None
 
 
 def _exists(conn: Any, ask: Any) -> bool:

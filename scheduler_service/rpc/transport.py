@@ -68,8 +68,7 @@ def _bounded(unpacker: Callable[[], Any]) -> Callable[[bytes], bytes]:
 EXCEPTIONS = ['scheduler_service.errors']
 _RABBIT = 'oslo_messaging_rabbit'
 _LATE_ACK = 'rabbit_late_ack'
-# With the name before, for one release.
-_RABBIT_URLS = ('rabbit', _LATE_ACK, 'latrabbit')
+_RABBIT_URLS = 'rabbit', _LATE_ACK
 # oslo.messaging registers these on cfg.CONF alone, and reads them from
 # whatever object it is given. Not every release has both.
 _GLOBAL_OPTIONS = {

@@ -13,7 +13,7 @@ from scheduler_service.store import clock
 _TABLE: dict[str, Any] = {
     'mysql_engine': 'InnoDB',
     'mysql_charset': 'utf8mb4',
-    # Compares with case, as the other databases do. Migration 0013 gives names
+    # Compares with case, as the other databases do. The migration gives names
     # another one, which compares blanks at their end, too.
     'mysql_collate': 'utf8mb4_bin',
 }
@@ -41,7 +41,7 @@ metadata = sa.MetaData(
 )
 
 # The migration that makes these tables.
-VERSION = '0013'
+VERSION = '0001'
 
 # Versions of which the releases may use the tables as they are now: this one,
 # and those before it for which the migrations are declared safe.
@@ -66,9 +66,8 @@ changes = sa.Table(
     sa.Column('revision', _BIG, primary_key=True, autoincrement=False),
     sa.Column('touched', _DOCUMENT, nullable=False),
     # A random token by which readers know the change again: after the
-    # database went back in time, another change has the revision. Empty where
-    # an earlier release wrote it.
-    sa.Column('lineage', sa.String(16), nullable=False, server_default=''),
+    # database went back in time, another change has the revision.
+    sa.Column('lineage', sa.String(16), nullable=False),
     _created_at(),
     **_TABLE,
 )
@@ -236,7 +235,7 @@ releases = sa.Table(
     sa.Column('released_at', sa.Double(), nullable=False),
     # By the caller's clock; NULL: it did not say.
     sa.Column('sent_at', sa.Double()),
-    # NULL: for all projects, or by an earlier release of this package.
+    # NULL: for all projects.
     sa.Column('project_id', _NAME),
     sa.Index(None, 'released_at'),
     **_TABLE,

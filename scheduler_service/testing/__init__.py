@@ -10,7 +10,4 @@ from scheduler_service.testing.builders import (
 )
 from scheduler_service.testing.keys import check_keys
 
-# The name before the rename, kept for one release.
-verdicts = filter_results
-
-__all__ = ['check_keys', 'filter_results', 'raw_weights', 'table', 'verdicts']
+__all__ = ['check_keys', 'filter_results', 'raw_weights', 'table']

@@ -16,7 +16,6 @@ from sqlalchemy.engine import make_url
 
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.compute.follower import mirror
-from scheduler_service.store import schema
 from tests.support import processes
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.http_client import HttpClient
@@ -190,19 +189,6 @@ def test_a_store_that_was_filled_is_used_at_once(nova, store, start, proxy):
     second = start(compute__api_database=through(proxy, nova.api))
     second.wait()
     assert second.ask().result(LIMIT_S) == ['c1']
-
-
-def test_a_store_that_an_earlier_release_filled_is_used_at_once(
-    nova, store, start, proxy
-):
-    nova.add_host('c1')
-    first = start()
-    first.wait()
-    first.stop()
-    table = schema.counters
-    with store.engine.begin() as conn:
-        conn.execute(sa.delete(table).where(table.c.name == 'mirror_progress'))
-    start(compute__api_database=through(proxy, nova.api)).wait()
 
 
 def test_a_cloud_without_hosts_does_not_hold_up_the_start(start):

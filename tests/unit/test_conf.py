@@ -35,8 +35,6 @@ cpu_allocation_ratio = 1.0
 scheduler_host_subset_size = 3
 scheduler_max_attempts = 5
 ram_weight_multiplier = -2
-[scheduler]
-inbox_size = 7
 [service:central]
 scheduler_filters = attribute, random
 default_pool_id = 11111111-0000-4000-8000-000000000001
@@ -51,7 +49,6 @@ default_pool_id = 11111111-0000-4000-8000-000000000001
         'RamFilter',
         'ComputeFilter',
     ]
-    assert conf.scheduler.request_queue_size == 7
     settings = options.settings(conf)
     assert settings.cpu_allocation_ratio == 1.0
     assert settings.host_subset_size == 3

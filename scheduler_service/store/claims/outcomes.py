@@ -275,8 +275,8 @@ def _kind_key(kind: str, project_id: str | None) -> str:
     """Return what the column ``kind`` has for a release of a project.
 
     It keeps the rows of projects, and that of releases for all, apart: none
-    replaces another. Earlier releases of this package name the primary key in
-    their statements, so it cannot get one more column.
+    replaces another. A digest is compared as it is on every database, where a
+    column of project ids would not tell some apart.
     """
     if project_id is None:
         return kind

@@ -100,13 +100,12 @@ def test_tables_that_are_not_there_are_a_failure(check, tmp_path):
 def test_options_with_other_names_are_a_warning(check):
     code, found = check(
         '[DEFAULT]\nscheduler_max_attempts = 3\ncontrol_exchange = nova\n'
-        '[scheduler]\ninbox_size = 10\nbatch-size = 4\nspeed = 5\n'
+        '[scheduler]\nbatch-size = 4\nspeed = 5\n'
         '[service:central]\nworkers = 1\n'
     )
     assert code == 1
     for text in (
         '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
-        '[scheduler] inbox_size is named [scheduler] request_queue_size now',
         'a.conf: [scheduler] speed: there is no such option',
         '[DEFAULT] control_exchange = nova does not count',
     ):
@@ -194,18 +193,6 @@ def test_queues_of_the_same_kind_are_well(check, vhost, launch, ready_sqlite):
     code, found = check(QUORUM, vhost[0])
     assert code == 0, found
     assert daemon.end() == 0
-
-
-@pytest.mark.broker
-def test_the_queue_of_the_topic_before_is_a_warning(check, vhost):
-    with kombu.Connection(vhost[1]) as conn, conn.channel() as channel:
-        channel.queue_declare('scheduler', auto_delete=False)
-    code, found = check(bus=vhost[0])
-    assert code == 1
-    assert 'with 0 messages and 0 consumers' in found[QUEUES][1]
-    for topic in ('scheduler', TOPIC):
-        code, _ = check(f'[scheduler]\ntopic = {topic}\n', vhost[0])
-        assert code == 0
 
 
 @pytest.mark.broker

@@ -1,7 +1,8 @@
 """Daemons of an earlier release and of this one, on one topic and one store.
 
 The earlier one is a commit of this repository, built as a wheel and installed
-into an environment of its own.
+into an environment of its own. This one has a migration more, which only this
+test has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pytest
 
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
-from tests.support import processes, servers, wheels
+from tests.support import next_release, processes, servers, wheels
 from tests.support.databases import new_database
 from tests.support.paths import ROOT
 from tests.support.processes import Process
@@ -32,7 +33,7 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.broker, pytest.mark.db,
     pytest.mark.timeout(900),
 ]  # fmt: skip
-EARLIER = '1324410'
+EARLIER = 'ff2606b'
 TOPIC = 'rolling'
 CALLER = ROOT / 'tests/support/rolling_caller.py'
 HOSTS = 40
@@ -118,11 +119,12 @@ def config(rabbitmq, postgresql, tmp_path) -> pathlib.Path:
 
 
 @pytest.fixture
-def releases(earlier, config) -> tuple[Release, Release]:
+def releases(earlier, config, tmp_path) -> tuple[Release, Release]:
     """The earlier release and this one."""
+    package = next_release.copy_package(tmp_path / 'package')
     return (
         Release(earlier / 'python', {'PYTHONPATH': ''}, config),
-        Release(sys.executable, {'PYTHONPATH': str(ROOT)}, config),
+        Release(sys.executable, {'PYTHONPATH': str(package)}, config),
     )
 
 

@@ -156,27 +156,6 @@ def test_own_claims_are_not_read_again_when_nobody_else_wrote(store):
     cache.drop()
 
 
-def test_changes_without_lineage_are_no_doubt(store):
-    """An earlier release, which writes none, runs beside this one."""
-    import_two_hosts(store)
-    disable(store, 'compute-1')
-
-    def older_release():
-        with store.engine.begin() as conn:
-            conn.execute(sa.update(schema.changes).values(lineage=''))
-
-    older_release()
-    cache = Cache(store)
-    enable(store, 'compute-1')
-    older_release()
-    assert_same_snapshot(cache.refresh(), load_snapshot(store))
-    cache.claim()
-    disable(store, 'compute-1')
-    cache.refresh()
-    assert cache.changes == 0
-    cache.drop()
-
-
 @pytest.mark.parametrize('database', DATABASES)
 def test_disabled_hosts_are_not_chosen_when_a_backup_was_restored(
     make_service, database

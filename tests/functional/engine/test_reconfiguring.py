@@ -22,11 +22,9 @@ LIMITS = {
     'scheduler__claim_retries': 2,
     'scheduler__snapshot_max_age': 9.0,
     'scheduler__decisions_kept': 11,
-    'scheduler__max_deliveries': 13,
     'scheduler__service_down_time': 17.0,
     'scheduler__claim_timeout': 19.0,
     'scheduler__outcome_retention': 99.0,
-    'scheduler__request_max_bytes': 2048,
 }
 
 
@@ -44,11 +42,8 @@ def test_limits_and_timeouts_are_taken(make_service):
     assert scheduler.recorder.keep == 11
     assert scheduler.recorder.outcome_retention == 99.0
     assert scheduler._outcome_writer._known.retention == 99.0
-    assert scheduler.quarantine.limit == 13
     assert scheduler.host_state_writer.options.service_down_time == 17.0
     assert scheduler.host_state_writer.options.claim_timeout == 19.0
-    with pytest.raises(errors.PayloadTooLarge):
-        service.select_hosts(scheduler_hints={'a': 'b' * 3000})
     assert service.select_hosts() == ['compute-4']
 
 

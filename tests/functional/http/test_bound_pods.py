@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,3 +139,27 @@ def test_nothing_is_guessed_while_pods_may_not_be_listed(ask, api):
     assert ask('filter', wanting)['NodeNames'] == ['a', 'b']
     api.refuses = False
     wait_until(lambda: not health.degraded, 30)
+
+
+def test_load_of_the_store_counts_too_when_pods_are_counted(serve_http, api):
+    inventory: Any = copy.deepcopy(HOSTS)
+    for host in inventory['hosts']:
+        host.update(cpu_allocation_ratio=1.0, ram_allocation_ratio=1.0)
+    inventory['hosts'][1]['memory_mb_used'] = 4096
+    http = serve_http(
+        inventory=inventory,
+        extender__api_server=api.url,
+        extender__count_interval=0.1,
+    )
+    asked = {
+        'Pod': kube.pod('p', {'cpu': '1m', 'memory': '4Gi'}),
+        'NodeNames': ['b', 'a'],
+    }
+
+    def differ() -> bool:
+        _, answer = http.send('POST', '/extender/prioritize', asked)
+        # Nodes that are alike would have 10 and 9, the first of them 10.
+        scored = {node['Host']: node['Score'] for node in answer}
+        return scored == {'a': 10, 'b': 8}
+
+    wait_until(differ, 30)

@@ -97,29 +97,12 @@ def test_load_does_not_count_when_pods_are_not_followed(serve_http):
     assert scores(http, kube.pod('p'), 'a', 'b') == {'a': 0, 'b': 0}
 
 
-def test_load_of_the_store_counts_when_that_is_configured(serve_http):
-    http = serve_http(inventory=HOSTS, extender__load_weighers='always')
-    asked = kube.pod('p', {'cpu': '1m', 'memory': '4Gi'})
-    # Half of b is used, as much as one such pod takes: by the mean of
-    # processors and memory it is half a pod behind.
-    assert scores(http, asked, 'b', 'a') == {'b': 9, 'a': 10}
-    http = serve_http(
-        inventory=HOSTS, extender__load_weighers='always',
-        extender__score_scale='range',
-    )  # fmt: skip
-    assert scores(http, asked, 'b', 'a') == {'b': 0, 'a': 10}
-
-
-def test_unknown_node_is_refused_with_what_to_do_or_passes(serve_http):
+def test_unknown_node_is_refused_with_what_to_do(serve_http):
     answer = send(serve_http(), 'filter', kube.pod('p'), 'stranger')
     assert answer['NodeNames'] == []
     reason = answer['FailedNodes']['stranger']
     assert '--from-nodes' in reason
     assert '[kubernetes] enabled' in reason
-    http = serve_http(extender__unknown_nodes='pass')
-    answer = send(http, 'filter', kube.pod('p'), 'stranger')
-    assert answer['NodeNames'] == ['stranger']
-    assert scores(http, kube.pod('p'), 'stranger') == {'stranger': 0}
 
 
 def test_labels_of_sent_nodes_are_mapped_as_those_of_kept_ones(serve_http):

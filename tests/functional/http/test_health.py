@@ -27,12 +27,9 @@ def test_requests_are_counted_when_a_daemon_serves(serve_http):
         'scheduler_service_requests_total{outcome="chosen"} 1.0',
         'scheduler_service_requests_total{outcome="NoValidHost"} 1.0',
         'scheduler_service_hosts_up 4.0',
-        # The names before, for one release.
-        'scheduler_requests_total{outcome="chosen"} 1.0',
-        'scheduler_filter_rejections_total{filter="RamFilter"} 1.0',
-        'scheduler_hosts_up 4.0',
-        'scheduler_stage_seconds_count{stage="claim"} 1.0',
-        'scheduler_size_bucket{le="1.0",what="batch"}',
+        'scheduler_service_filter_rejections_total{filter="RamFilter"} 1.0',
+        'scheduler_service_stage_duration_seconds_count{stage="claim"} 1.0',
+        'scheduler_service_batch_size_bucket{le="1.0"}',
     ):
         assert line in text, text
 

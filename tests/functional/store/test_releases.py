@@ -5,27 +5,16 @@ from __future__ import annotations
 import uuid
 
 import pytest
-import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.store import claims, migrate, schema
+from scheduler_service.store import claims
 from scheduler_service.store.claims import outcomes
 from scheduler_service.store.claims.outcomes import ALL, MOVE, ReleaseRequest
 from scheduler_service.store.connection import Store
 from scheduler_service.store.sessions import Timeouts
-from tests.support.databases import DATABASES
 from tests.support.stores import import_two_hosts, new_claim, write_claims
 
 pytestmark = pytest.mark.db
-
-# As the release before the column ``project_id`` does it.
-_EARLIER = {
-    'mysql': 'ON DUPLICATE KEY UPDATE released_at = VALUES(released_at)',
-    'postgresql': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    'released_at = excluded.released_at',
-    'sqlite': 'ON CONFLICT (instance_uuid, kind) DO UPDATE SET '
-    'released_at = excluded.released_at',
-}
 
 
 @pytest.fixture
@@ -36,18 +25,6 @@ def instance() -> str:
 def record(store, instance, kind=ALL, **asked):
     sent = {instance: ReleaseRequest(**asked)}
     store.write(lambda w: outcomes.record_releases(w, sent, kind))
-
-
-def record_as_earlier(store, instance, released_at):
-    conflict = _EARLIER[store.engine.dialect.name.replace('mariadb', 'mysql')]
-    with store.engine.begin() as conn:
-        conn.execute(
-            sa.text(
-                'INSERT INTO releases (instance_uuid, kind, released_at) '
-                f"VALUES (:uuid, 'all', :at) {conflict}"
-            ),
-            {'uuid': instance, 'at': released_at},
-        )
 
 
 def found(store, instance, project_id):
@@ -124,24 +101,4 @@ def test_a_claim_holds_up_the_releases_that_concern_it_alone(
     for project_id in ('owner', None):
         record(store, instance, project_id=project_id)
     assert len(found(store, instance, 'owner')) == 2
-    store.dispose()
-
-
-@pytest.mark.parametrize('database', DATABASES)
-def test_releases_of_an_earlier_release_concern_all_projects(
-    make_url, instance, database
-):
-    """Before and after the upgrade, whatever is recorded in between."""
-    store = Store.connect(make_url(database, empty=True))
-    migrate.sync(store, '0009')
-    record_as_earlier(store, instance, 1.0)
-    migrate.sync(store)
-    assert migrate.differences(store) == []
-    assert found(store, instance, 'owner') == [(ALL, None)]
-    record(store, instance, sent_at=2.0, project_id='owner')
-    record_as_earlier(store, instance, 3.0)
-    assert found(store, instance, 'other') == [(ALL, None)]
-    with store.reading() as conn:
-        known = schema.compatible_versions.c.version
-        assert '0009' in conn.execute(sa.select(known)).scalars().all()
     store.dispose()

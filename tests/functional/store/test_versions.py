@@ -9,13 +9,14 @@ from scheduler_service import errors
 from scheduler_service.cmd import manage
 from scheduler_service.engine.factory import build
 from scheduler_service.store import migrate, schema, version
-from scheduler_service.store.connection import Store
 from tests.support.databases import DATABASES
+from tests.support.next_release import VERSION, in_process
 from tests.support.services import new_conf
 from tests.support.stores import import_two_hosts, load_snapshot
 
 pytestmark = pytest.mark.db
 NEWER = '0999'
+BEFORE = schema.VERSION
 
 
 @pytest.fixture
@@ -25,6 +26,13 @@ def store(make_store, request):
 
 
 on_each_database = pytest.mark.parametrize('store', DATABASES, indirect=True)
+
+
+@pytest.fixture
+def next_release(monkeypatch, tmp_path):
+    """Let this process be the next release."""
+    with in_process(monkeypatch, tmp_path / 'migrations'):
+        yield
 
 
 def execute(store, *statements):
@@ -87,8 +95,8 @@ def without_versions(store):
 
 
 def with_two_versions(store):
-    execute(store, "INSERT INTO alembic_version VALUES ('0001')")
-    return f'and have 0001, {schema.VERSION}'
+    execute(store, "INSERT INTO alembic_version VALUES ('0000')")
+    return f'and have 0000, {schema.VERSION}'
 
 
 @pytest.mark.parametrize(
@@ -136,40 +144,31 @@ def test_a_newer_version_is_used_when_it_is_declared_safe(
     )
 
 
-def test_an_older_version_is_upgraded_by_db_sync(make_url, tmp_path, capsys):
-    store = Store.connect(make_url('sqlite', empty=True))
-    migrate.sync(store, '0003')
+def test_an_older_version_is_upgraded_by_db_sync(
+    store, next_release, tmp_path, capsys
+):
     with pytest.raises(errors.SchemaMismatch, match='db sync'):
         start(store)
     checked, synced, listed = commands(store, tmp_path, capsys)
     assert checked == (
         1,
-        'SchemaMismatch: The tables are at version 0003, this release needs '
-        f'the newer {schema.VERSION}: run "scheduler-manage db sync"',
+        f'SchemaMismatch: The tables are at version {BEFORE}, this release '
+        f'needs the newer {VERSION}: run "scheduler-manage db sync"',
     )
     assert synced == (
         0,
-        f'The tables are at {schema.VERSION}, as this release needs.',
+        f'The tables are at {VERSION}, as this release needs.',
     )
     assert listed[0] == 0
     assert start(store)
-    store.dispose()
 
 
 # PostgreSQL rolls a migration back that was cut off.
-@pytest.mark.parametrize('database', ['sqlite', 'mariadb'])
-def test_a_migration_that_was_cut_off_is_completed(make_url, database):
-    store = Store.connect(make_url(database, empty=True))
-    migrate.sync(store, '0003')
-    execute(
-        store,
-        "ALTER TABLE changes ADD COLUMN lineage VARCHAR(16) DEFAULT '' "
-        'NOT NULL',
-    )
-    migrate.sync(store)
-    assert migrate.differences(store) == []
+@pytest.mark.parametrize('store', ['sqlite', 'mariadb'], indirect=True)
+def test_a_migration_that_was_cut_off_is_completed(store, next_release):
+    execute(store, 'ALTER TABLE hosts ADD COLUMN colour VARCHAR(8)')
+    assert migrate.sync(store) == VERSION
     assert start(store)
-    store.dispose()
 
 
 @pytest.mark.parametrize(
@@ -219,11 +218,17 @@ def test_the_version_of_the_release_is_that_of_the_last_migration():
     assert migrate.head() == schema.VERSION
 
 
-def test_versions_are_compatible_back_to_one_that_is_not_declared_safe(store):
-    found = migrate.compatible_versions()
-    assert found[:2] == [schema.VERSION, found[1]]
-    assert '0001' not in found
-    with store.reading() as conn:
-        query = sa.select(schema.compatible_versions.c.version)
-        assert set(conn.execute(query).scalars()) == set(found)
-        assert version.check(conn) == schema.VERSION
+@on_each_database
+@pytest.mark.parametrize('safe', [True, False])
+def test_tables_are_used_after_a_migration_that_is_safe(
+    store, monkeypatch, tmp_path, safe
+):
+    with in_process(monkeypatch, tmp_path / 'migrations', safe):
+        migrate.sync(store)
+    if safe:
+        assert start(store)
+        with store.reading() as conn:
+            assert version.check(conn) == VERSION
+    else:
+        with pytest.raises(errors.SchemaMismatch, match='newer than'):
+            start(store)

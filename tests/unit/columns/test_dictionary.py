@@ -52,7 +52,7 @@ def test_predicate_runs_once_a_value_when_values_repeat(items):
 
 def test_where_still_works_for_plug_ins_of_others():
     column = DictionaryColumn.of(['a', 'b', 'a'])
-    assert column.where(lambda value: value == 'a').tolist() == [
+    assert column.mask_where(lambda value: value == 'a').tolist() == [
         True, False, True,
     ]  # fmt: skip
 

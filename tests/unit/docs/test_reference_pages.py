@@ -7,7 +7,6 @@ import re
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.health import RENAMED_COUNTERS
 from scheduler_service.model import (
     inventory,
     request,
@@ -20,7 +19,6 @@ from tests.support.paths import ROOT
 REFERENCE = ROOT / 'doc/source/reference'
 RPC = (REFERENCE / 'rpc.rst').read_text()
 FORMATS = (REFERENCE / 'formats.rst').read_text()
-HTTP = (ROOT / 'doc/source/admin/http.rst').read_text()
 DOCUMENTS = (
     inventory.Pool,
     inventory.Host,
@@ -67,8 +65,3 @@ def test_every_method_is_described():
 def test_every_field_is_named(document):
     named = set(literals(FORMATS))
     assert sorted(set(document.__struct_fields__) - named) == []
-
-
-def test_renamed_counters_are_listed():
-    rows = dict(re.findall(r'(?m)^``(\w+)_total`` +``(\w+)_total``', HTTP))
-    assert rows == {old: new for new, old in RENAMED_COUNTERS.items()}

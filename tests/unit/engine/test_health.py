@@ -9,7 +9,6 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.engine.health import (
     BUCKETS,
-    RENAMED_COUNTERS,
     SIZES,
     Distribution,
     Health,
@@ -47,13 +46,6 @@ class TestCounters:
             'claims_lost': 4,
             'requests': {'chosen': 1, 'NoValidHost': 2},
         }
-
-    @pytest.mark.parametrize(('name', 'old_name'), RENAMED_COUNTERS.items())
-    def test_a_renamed_counter_has_its_old_name_too(
-        self, health, name, old_name
-    ):
-        health.count(name, by=2)
-        assert health.counters() == {name: 2, old_name: 2}
 
 
 class TestDistributions:

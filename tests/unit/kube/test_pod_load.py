@@ -24,13 +24,6 @@ def test_score_falls_by_a_point_when_the_distance_doubles():
     assert scoring.scores(distances, weights).tolist() == [10, 10, 9, 8, 7, 0]
 
 
-def test_scores_are_the_whole_range_when_they_are_stretched():
-    distances = np.array([0.0, 1.0, 3.0])
-    scoring = LoadScoring(EVEN, stretched=True)
-    assert scoring.scores(distances, np.zeros(3)).tolist() == [10, 5, 0]
-    assert scoring.scores(np.zeros(3), np.zeros(3)).tolist() == [0, 0, 0]
-
-
 def test_weights_keep_their_distance_when_load_does_not_count():
     scoring = LoadScoring({})
     assert scoring.scores(None, np.array([1.0, 0.95, 0.0])).tolist() == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from oslo_config import cfg
 
-from scheduler_service.rpc import transport
 from scheduler_service.rpc.client import SchedulerClient
 
 # As a compute service registers it.
@@ -24,19 +23,4 @@ def test_a_client_takes_options_that_know_nothing_of_it(tmp_path, registered):
     conf(['--config-file', str(path)])
     client = SchedulerClient(conf)
     assert client._client.version_cap == '1.0'
-    client.transport.cleanup()
-
-
-@pytest.mark.parametrize(('old', 'new'), [('tell', 'cast'), ('ask', 'call')])
-def test_the_old_names_of_methods_warn_and_work(monkeypatch, old, new):
-    conf = cfg.ConfigOpts()
-    conf([])
-    client = SchedulerClient(conf, transport.for_client(conf, 'inproc://'))
-    calls = []
-    monkeypatch.setattr(
-        client, new, lambda *args, **more: calls.append((args, more))
-    )
-    with pytest.warns(DeprecationWarning, match=rf'use {new}\(\)'):
-        getattr(client, old)({}, 'heartbeat', hosts=['a'])
-    assert calls == [(({}, 'heartbeat'), {'hosts': ['a']})]
     client.transport.cleanup()

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-# The path of the base class before it moved; it works for one release.
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.filters.pools import base
 from scheduler_service.weighers import Weigher
