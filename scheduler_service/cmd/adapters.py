@@ -35,6 +35,7 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
 
     return [
         *core.list_opts(_OPTIONS),
+        (kube_options.EXTENDER_GROUP, list(kube_options.EXTENDER_OPTS)),
         (placement.GROUP, placement.options()),
     ]
 
