@@ -51,25 +51,25 @@ class Floor:
         count = len(hosts)
         self.passed = 0
         self.best = -1
-        self._enabled = np.array([one.status == 'enabled' for one in hosts])
-        self._up = np.array([one.state == 'up' for one in hosts])
+        self._enabled = np.array([host.status == 'enabled' for host in hosts])
+        self._up = np.array([host.state == 'up' for host in hosts])
         zones: dict[str, str] = {
-            host: one.metadata['availability_zone']
-            for one in inventory.aggregates
-            for host in one.hosts
+            host: aggregate.metadata['availability_zone']
+            for aggregate in inventory.aggregates
+            for host in aggregate.hosts
         }
         names = sorted(set(zones.values()))
         code = {name: number for number, name in enumerate(names)}
         self._zone = np.array([code[zones[h.host]] for h in hosts], np.int64)
         self._wanted_zone = code[zone]
         self._free_memory = np.array(
-            [one.memory_mb * 1.5 - one.memory_mb_used for one in hosts]
+            [host.memory_mb * 1.5 - host.memory_mb_used for host in hosts]
         )
         self._free_vcpus = np.array(
-            [one.vcpus * 16.0 - one.vcpus_used for one in hosts]
+            [host.vcpus * 16.0 - host.vcpus_used for host in hosts]
         )
         self._free_disk = np.array(
-            [(one.local_gb - one.local_gb_used) * 1024.0 for one in hosts]
+            [(host.local_gb - host.local_gb_used) * 1024.0 for host in hosts]
         )
         self._io_operations = np.array([h.num_io_ops for h in hosts], np.int64)
         version = np.array([float(h.hypervisor_version or 0) for h in hosts])

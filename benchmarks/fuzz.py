@@ -43,11 +43,13 @@ def rpc(bus: str, count: int) -> dict[str, Any]:
             )
         )
     outcomes: Counter[str] = Counter()
-    for one in results:
-        outcomes.update(one['outcomes'])
+    for result in results:
+        outcomes.update(result['outcomes'])
     return {
         'outcomes': dict(outcomes),
-        'unnamed': [bad for one in results for bad in one['unnamed']][:5],
+        'unnamed': [bad for result in results for bad in result['unnamed']][
+            :5
+        ],
     }
 
 

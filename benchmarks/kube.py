@@ -240,7 +240,7 @@ def figures(
     found: dict[str, Any] = {}
     for name, turns in told.items():
         for kind in ('pods/s', 'cpu ms'):
-            value = statistics.median(one[kind] for one in turns)
+            value = statistics.median(turn[kind] for turn in turns)
             if value:
                 found[f'{name}, {kind}'] = round(value, 2)
     null = told.get('null extender', [])

@@ -262,7 +262,7 @@ class KubeCaller:
         if passed != names:
             sent = self._by_names(pod, passed)
         scores = msgspec.json.decode(self.call('prioritize', sent))
-        if [one['Host'] for one in scores] != passed:
+        if [score['Host'] for score in scores] != passed:
             raise RuntimeError(f'scores: {str(scores)[:300]}')
         return len(passed)
 

@@ -56,10 +56,12 @@ def claim_counts(caller: Caller) -> dict[str, int]:
         counters[status['server']] = status['counters']
     return {
         'chosen': sum(
-            one.get('requests', {}).get('chosen', 0)
-            for one in counters.values()
+            counter.get('requests', {}).get('chosen', 0)
+            for counter in counters.values()
         ),
-        'lost': sum(one.get('claims_lost', 0) for one in counters.values()),
+        'lost': sum(
+            counter.get('claims_lost', 0) for counter in counters.values()
+        ),
     }
 
 
@@ -103,10 +105,10 @@ def paced(caller: Caller, a_second: int, seconds: float) -> list[float]:
             time.sleep(max(0.0, 8 / a_second - spent))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return times
 
 

@@ -128,7 +128,10 @@ class MeasuredDaemon:
         requests = self._requests.take(BATCH)
         answers = self.caller.client.schedule_many(
             CONTEXT,
-            [{'select_destinations': one.document} for one in requests],
+            [
+                {'select_destinations': request.document}
+                for request in requests
+            ],
         )
         assert len(answers) == len(requests)
         for request, answer in zip(requests, answers, strict=True):
@@ -228,7 +231,7 @@ class MeasuredDaemon:
 def _instances(answer: dict[str, Any] | None) -> list[str]:
     """Return the instances that an answer places; of a refusal none."""
     placements = answer['placements'] if answer else ()
-    return [one['instance_uuid'] for one in placements]
+    return [placement['instance_uuid'] for placement in placements]
 
 
 def _check(

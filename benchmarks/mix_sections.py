@@ -87,7 +87,7 @@ class Measurement:
         first, other = self.daemons[0].name, self.reference.name
         for name, verb, callers in rates:
             some = rates[name, verb, callers]
-            if any(name == one.name for one in self.daemons[1:]):
+            if any(name == daemon.name for daemon in self.daemons[1:]):
                 of_first = rates[first, verb, callers]
                 self._compare(f'{verb}, {callers}', name, some, of_first)
             if verb == _MIX:

@@ -162,7 +162,7 @@ def _with_workers(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    return sum(common.cpu_seconds(one) for one in _with_workers(pid))
+    return sum(common.cpu_seconds(worker) for worker in _with_workers(pid))
 
 
 def bare(
@@ -226,7 +226,7 @@ def measure(cloud: Cloud, pid: int, start_s: float) -> dict[str, Any]:
             (_cpu_seconds(pid) - before) / calls * 1000, 2
         ),
         'memory_mb': round(
-            max(common.memory_mb(one) for one in _with_workers(pid)), 1
+            max(common.memory_mb(worker) for worker in _with_workers(pid)), 1
         ),
     }
 

@@ -76,10 +76,10 @@ def _rate(
 
     threads = [threading.Thread(target=work) for _ in range(callers)]
     start = time.monotonic()
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     took = time.monotonic() - start
     ordered = sorted(times)
     return {

@@ -158,7 +158,7 @@ class Daemon:
     def _pause_with_the_database(self) -> None:
         """Have the buses consume nothing while the database is lost."""
         drivers = [used._driver for used in self._transports]
-        pausing = [one for one in drivers if hasattr(one, 'pause')]
+        pausing = [driver for driver in drivers if hasattr(driver, 'pause')]
         monitor = self.scheduler.store_monitor
         monitor.pause = lambda: _each(pausing, 'pause')
         monitor.resume = lambda: _each(pausing, 'resume')

@@ -80,4 +80,4 @@ class Reloader:
 
 
 def _listed(found: Sequence[effective.Option]) -> str:
-    return ', '.join(one.place for one in found) or 'no option'
+    return ', '.join(option.place for option in found) or 'no option'

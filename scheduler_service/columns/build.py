@@ -123,7 +123,8 @@ def with_aggregates(
 ) -> HostTable:
     """Return the table with these aggregates instead of the old ones."""
     by_id = AggregateMap(
-        (one.id, one) for one in sorted(aggregates, key=lambda a: a.id)
+        (aggregate.id, aggregate)
+        for aggregate in sorted(aggregates, key=lambda a: a.id)
     )
     hosts = table.coded['host']
     codes, sets = _membership(hosts, by_id)
@@ -151,13 +152,15 @@ def _membership(
     """
     codes = np.zeros(len(hosts.values), np.int32)
     sets = [frozenset[int]()]
-    for one in aggregates.values():
-        found = map(hosts.index.get, set(one.hosts), itertools.repeat(-1))
+    for aggregate in aggregates.values():
+        found = map(
+            hosts.index.get, set(aggregate.hosts), itertools.repeat(-1)
+        )
         members = np.fromiter(found, np.int64)
         members = members[members >= 0]
         before, inverse = np.unique(codes[members], return_inverse=True)
         codes[members] = inverse + len(sets)
-        sets += [sets[code] | {one.id} for code in before.tolist()]
+        sets += [sets[code] | {aggregate.id} for code in before.tolist()]
     used, compact = np.unique(codes, return_inverse=True)
     return (
         compact.astype(np.int32),

@@ -109,7 +109,9 @@ class InstanceIndex:
         uuids = uuids | self._delta_by_host.get(host, set())
         instances = (self.get(uuid) for uuid in uuids)
         return [
-            one for one in instances if one is not None and one.host == host
+            instance
+            for instance in instances
+            if instance is not None and instance.host == host
         ]
 
     def changed(

@@ -136,7 +136,7 @@ class Overlay:
             if assumed.group is not None:
                 table.groups[assumed.group.uuid] = assumed.group
         for amounts, some in itertools.groupby(gone, lambda one: one.amounts):
-            _add_use(table, [one.row for one in some], amounts, -1)
+            _add_use(table, [assumed.row for assumed in some], amounts, -1)
         if self._builds:
             builds = self._builds[-len(gone) :]
             del self._builds[-len(gone) :]

@@ -272,8 +272,8 @@ class HostTable:
     def values_of(self, aggregate_ids: Iterable[int], key: str) -> set[str]:
         """Return the whole metadata values under *key* of some aggregates."""
         found = (
-            self.topology.aggregates[one].metadata.get(key)
-            for one in aggregate_ids
+            self.topology.aggregates[aggregate_id].metadata.get(key)
+            for aggregate_id in aggregate_ids
         )
         return {value for value in found if value is not None}
 
@@ -284,8 +284,8 @@ class HostTable:
 
         def work() -> Mapping[str, frozenset[str]]:
             values: dict[str, set[str]] = {}
-            for one in aggregate_ids:
-                metadata = self.topology.aggregates[one].metadata
+            for aggregate_id in aggregate_ids:
+                metadata = self.topology.aggregates[aggregate_id].metadata
                 for name, value in metadata.items():
                     parts = (part.strip() for part in value.split(','))
                     values.setdefault(name, set()).update(parts)
@@ -305,8 +305,8 @@ class HostTable:
         def work() -> bool:
             return any(
                 name.startswith(key) if starts else name == key
-                for one in self.topology.aggregates.values()
-                for name in one.metadata
+                for aggregate in self.topology.aggregates.values()
+                for name in aggregate.metadata
             )
 
         has: bool = self.topology.memoize(('has key', key, starts), work)

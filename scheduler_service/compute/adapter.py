@@ -18,7 +18,7 @@ from scheduler_service.compute.follower.mirror import (
     MirrorOptions,
 )
 from scheduler_service.compute.follower.providers import ProviderFollower
-from scheduler_service.compute.state import Changes
+from scheduler_service.compute.state import ServiceChanges
 from scheduler_service.conf.filter_scheduler import GROUP
 from scheduler_service.engine import factory
 from scheduler_service.engine.scheduler import Scheduler
@@ -53,7 +53,7 @@ class Adapter(base.Adapter):
         self._store = store
         self._started = False
         self._endpoint: ComputeEndpoint | None = None
-        self.changes = Changes(scheduler.health)
+        self.changes = ServiceChanges(scheduler.health)
         self.mirror: Mirror | None = None
         self.providers: ProviderFollower | None = None
         self._orderer: HostOrderer | None = None

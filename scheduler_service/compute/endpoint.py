@@ -15,7 +15,7 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.compute import reply, request, state
 from scheduler_service.compute.request import ComputeRequest
-from scheduler_service.compute.state import Change, Changes
+from scheduler_service.compute.state import ServiceChange, ServiceChanges
 from scheduler_service.engine import claim_changes, host_state_writer
 from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.scheduler import Scheduler
@@ -95,7 +95,7 @@ class ComputeEndpoint:
     def __init__(
         self,
         scheduler: Scheduler,
-        changes: Changes,
+        changes: ServiceChanges,
         full_reasons: bool,
         with_groups: bool = False,
     ) -> None:
@@ -285,7 +285,7 @@ class ComputeEndpoint:
         host: str | None = None,
     ) -> Pending:
         """Have an event written, and a mirror told of it."""
-        self._changes.notify(Change(method, host))
+        self._changes.notify(ServiceChange(method, host))
         return Pending(self._scheduler.host_state_writer.submit(event))
 
 

@@ -28,8 +28,7 @@ from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.compute.request import request_id, text, translate
 from scheduler_service.engine.table_copies import TableCopier
 from scheduler_service.http import access
-from scheduler_service.http.message import Reply
-from scheduler_service.http.message import Request as HttpRequest
+from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Listener, Route, Router
 from scheduler_service.model import Request, documents
 from scheduler_service.pipeline import HostPipeline

@@ -28,9 +28,11 @@ def aggregates(found: Any) -> host_state_writer.UpdateAggregates:
     :raises InvalidRequest: one cannot be read
     """
     plain = _listed(found, 'aggregates')
-    parsed = [documents.arguments(one, wire.Aggregate) for one in plain]
+    parsed = [
+        documents.arguments(document, wire.Aggregate) for document in plain
+    ]
     return host_state_writer.UpdateAggregates(
-        aggregates=[_aggregate(one) for one in parsed]
+        aggregates=[_aggregate(entity) for entity in parsed]
     )
 
 
@@ -50,9 +52,11 @@ def instances(host: str, found: Any) -> host_state_writer.UpdateInstances:
     :raises InvalidRequest: one cannot be read
     """
     plain = _listed(found, 'instance_info')
-    parsed = [documents.arguments(one, wire.Instance) for one in plain]
+    parsed = [
+        documents.arguments(document, wire.Instance) for document in plain
+    ]
     return host_state_writer.UpdateInstances(
-        instances=[_instance(host, one) for one in parsed]
+        instances=[_instance(host, entity) for entity in parsed]
     )
 
 
@@ -109,7 +113,7 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: one for key, one in fields.items() if one is not None}
 
 
-class Change(NamedTuple):
+class ServiceChange(NamedTuple):
     """What a compute service told.
 
     :ivar method: that told it, such as ``update_instance_info``
@@ -120,10 +124,10 @@ class Change(NamedTuple):
     host: str | None = None
 
 
-Subscriber = Callable[[Change], None]
+Subscriber = Callable[[ServiceChange], None]
 
 
-class Changes:
+class ServiceChanges:
     """Those who want to know of changes.
 
     A subscriber is called on the thread that polls the bus, so it must not
@@ -138,7 +142,7 @@ class Changes:
         """Have a function called with each change from now on."""
         self._subscribers = (*self._subscribers, subscriber)
 
-    def notify(self, change: Change) -> None:
+    def notify(self, change: ServiceChange) -> None:
         """Tell everyone; one that fails does not keep it from the others."""
         self._health.count('compute_changes', change.method)
         for subscriber in self._subscribers:

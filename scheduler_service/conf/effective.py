@@ -92,9 +92,9 @@ def document(conf: Any) -> dict[str, dict[str, Any]]:
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     found: dict[str, dict[str, Any]] = {}
-    for one in options(conf):
-        said = {'value': _plain(one.shown), 'source': one.source}
-        found.setdefault(one.group, {})[one.name] = said
+    for option in options(conf):
+        said = {'value': _plain(option.shown), 'source': option.source}
+        found.setdefault(option.group, {})[option.name] = said
     return found
 
 
@@ -109,9 +109,9 @@ def fingerprint(conf: Any) -> str:
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
     lines = [
-        f'{one.place}\0{_plain(one.shown)!r}'
-        for one in options(conf)
-        if not (one.is_default or (one.group, one.name) in OWN)
+        f'{option.place}\0{_plain(option.shown)!r}'
+        for option in options(conf)
+        if not (option.is_default or (option.group, option.name) in OWN)
     ]
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
 
@@ -158,11 +158,13 @@ def differences(before: Any, after: Any) -> list[Option]:
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
-    old = {(one.group, one.name): one.value for one in options(before)}
+    old = {
+        (option.group, option.name): option.value for option in options(before)
+    }
     return [
-        one
-        for one in options(after)
-        if old.get((one.group, one.name)) != one.value
+        option
+        for option in options(after)
+        if old.get((option.group, option.name)) != option.value
     ]
 
 
@@ -171,7 +173,11 @@ def keep(conf: Any, running: Any) -> list[Option]:
 
     :return: those options, with the values that wait for the restart
     """
-    waiting = [one for one in differences(running, conf) if not one.reloads]
+    waiting = [
+        difference
+        for difference in differences(running, conf)
+        if not difference.reloads
+    ]
     for one in waiting:
         group = None if one.group == 'DEFAULT' else one.group
         value = (

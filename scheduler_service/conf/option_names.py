@@ -115,7 +115,7 @@ def _registered(conf: Any) -> dict[str, set[str]]:
     """Return the names that are read, older ones too, by group."""
     found: dict[str, set[str]] = {'DEFAULT': set()}
     groups = {'DEFAULT': conf._opts}
-    groups.update({one.name: one._opts for one in conf._groups.values()})
+    groups.update({group.name: group._opts for group in conf._groups.values()})
     for group, registered in groups.items():
         _add(found, group, [info['opt'] for info in registered.values()])
     return found

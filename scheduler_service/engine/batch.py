@@ -104,11 +104,15 @@ class SchedulingBatch:
                 batch = self._sender.prepare(scheduled)
                 before, under_way = under_way, None
                 if before is not None and not self._is_claimed(before):
-                    self._again += [one.job for one in scheduled]
+                    self._again += [
+                        scheduled_job.job for scheduled_job in scheduled
+                    ]
                     continue
                 pending, sent_at = None, time.monotonic()
                 if batch is not None:
-                    count = sum(one.job.claim for one in scheduled)
+                    count = sum(
+                        scheduled_job.job.claim for scheduled_job in scheduled
+                    )
                     pending = self._sender.send(batch, count)
                 under_way = _Portion(scheduled, pending, sent_at)
                 if before is not None:
@@ -212,33 +216,45 @@ class SchedulingBatch:
             _trace_claim(scheduled, sent_at)
         # Replies first: the snapshot is brought up to date as they travel.
         with self._replies.claimer.hold():
-            for one in scheduled:
-                self._replies.finish(one)
-        for one in scheduled:
-            self._replies.record(one)
+            for scheduled_job in scheduled:
+                self._replies.finish(scheduled_job)
+        for scheduled_job in scheduled:
+            self._replies.record(scheduled_job)
         if pending is None:
             return
-        if any(one.job.move for one in scheduled):
+        if any(scheduled_job.job.move for scheduled_job in scheduled):
             # The overlay shows an instance that moves in one place only.
             self._overlay.forget()
             self._snapshots.refresh()
             return
         self._claimed = True
-        claimed = (one.result for one in scheduled if one.job.claim)
-        self._overlay.commit(sum(len(one.assignments) for one in claimed))
+        claimed = (
+            scheduled_job.result
+            for scheduled_job in scheduled
+            if scheduled_job.job.claim
+        )
+        self._overlay.commit(
+            sum(
+                len(schedule_result.assignments) for schedule_result in claimed
+            )
+        )
         self._snapshots.advance(pending.wait(), pending.lineage, sent_at)
 
     def _claim_each(self, scheduled: Sequence[ScheduledJob]) -> None:
         """Claim job by job what could not be claimed together."""
-        several = sum(one.job.claim for one in scheduled) > 1
-        for one in scheduled:
-            if one.job.claim and not (several and self._claim_alone(one)):
-                self._replies.count_lost_claim(one.job)
-                if not one.job.done():
-                    self._again.append(one.job)
+        several = (
+            sum(scheduled_job.job.claim for scheduled_job in scheduled) > 1
+        )
+        for scheduled_job in scheduled:
+            if scheduled_job.job.claim and not (
+                several and self._claim_alone(scheduled_job)
+            ):
+                self._replies.count_lost_claim(scheduled_job.job)
+                if not scheduled_job.job.done():
+                    self._again.append(scheduled_job.job)
                 continue
-            self._replies.finish(one)
-            self._replies.record(one)
+            self._replies.finish(scheduled_job)
+            self._replies.record(scheduled_job)
         if several:
             self._snapshots.refresh()
 
@@ -279,13 +295,13 @@ class SchedulingBatch:
 
 def _trace_claim(scheduled: Sequence[ScheduledJob], sent_at: float) -> None:
     """Add a claim that was made for some jobs together to their traces."""
-    for one in scheduled:
-        trace = one.job.message.trace
+    for scheduled_job in scheduled:
+        trace = scheduled_job.job.message.trace
         if trace is not None:
             trace.stage(
                 'claim',
                 sent_at,
                 time.monotonic(),
                 requests=len(scheduled),
-                instances=len(one.result.assignments),
+                instances=len(scheduled_job.result.assignments),
             )

@@ -99,10 +99,10 @@ class ClaimSender:
     ) -> claims.ClaimBatch | None:
         """Return the claims of the jobs that want one; None: none does."""
         wanted = [
-            _claim(one, assigned)
-            for one in scheduled
-            if one.job.claim
-            for assigned in one.result.assignments
+            _claim(scheduled_job, assigned)
+            for scheduled_job in scheduled
+            if scheduled_job.job.claim
+            for assigned in scheduled_job.result.assignments
         ]
         if not wanted:
             return None

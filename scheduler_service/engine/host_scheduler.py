@@ -73,7 +73,9 @@ class HostScheduler:
         self.replies.max_binds = pipeline.settings.max_attempts
         before = self.replies.extenders
         self.extend(extenders)
-        self._retired = [one for one in self._retired if one.has_pending]
+        self._retired = [
+            retired for retired in self._retired if retired.has_pending
+        ]
         if before is not None:
             before.retire()
             self._retired.append(before)
@@ -109,7 +111,7 @@ class HostScheduler:
             self._explainer.busy
             or self.replies.claimer.has_pending
             or (extenders is not None and extenders.has_pending)
-            or any(one.has_pending for one in self._retired)
+            or any(retired.has_pending for retired in self._retired)
         )
 
     def close(self) -> None:

@@ -145,9 +145,9 @@ class Outcomes:
         # Another daemon may have claimed between the two queries above.
         held |= outcomes.placements(conn, key, uuids - held.keys())
         texts = {
-            one.instance: one.document
-            for one in recorded
-            if one.kind == outcomes.PLACEMENT
+            outcome.instance: outcome.document
+            for outcome in recorded
+            if outcome.kind == outcomes.PLACEMENT
         }
         found = {
             uuid: _decode(text or '', type=Placement)
@@ -166,15 +166,15 @@ class Outcomes:
         self, recorded: Collection[outcomes.RecordedOutcome], job: Job
     ) -> Recalled | None:
         """Return an outcome that one record holds alone."""
-        for one in recorded:
-            if one.kind == outcomes.REFUSED:
+        for outcome in recorded:
+            if outcome.kind == outcomes.REFUSED:
                 return Recalled(
-                    error=errors.from_dict(_decode(one.document or ''))
+                    error=errors.from_dict(_decode(outcome.document or ''))
                 )
-            if one.kind == outcomes.RESULT:
+            if outcome.kind == outcomes.RESULT:
                 kind: Any = _RESULTS.get(type(job), Any)
-                return Recalled(_decode(one.document or '', type=kind))
-        if any(one.kind == outcomes.EXPIRED for one in recorded):
+                return Recalled(_decode(outcome.document or '', type=kind))
+        if any(outcome.kind == outcomes.EXPIRED for outcome in recorded):
             return _expired(job)
         return None
 

@@ -102,7 +102,8 @@ class RequestQueue:
         if own is not None and own.jobs and own not in self._blocked:
             ready -= 1
         return ready > 0 or any(
-            one is not own and _may_run(one.jobs[0]) for one in self._blocked
+            lane is not own and _may_run(lane.jobs[0])
+            for lane in self._blocked
         )
 
     def lanes(self) -> list[tuple[Hashable, int]]:

@@ -1,6 +1,6 @@
 """Parses a policy file with extenders, in the older and the newer format.
 
-The older one is JSON with ``kind: Policy``: keys in any case, durations in
+The older one is JSON with ``kind: PolicyFile``: keys in any case, durations in
 nanoseconds, unknown keys ignored and reported. The newer one is YAML or JSON
 with ``kind: KubeSchedulerConfiguration``: keys in exactly one case, durations
 as text, unknown keys are errors. Predicates and priorities of the older one
@@ -148,7 +148,7 @@ def without_credentials(url: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
+class PolicyFile:
     """A parsed policy file.
 
     :ivar extenders: in the order in which they are called
@@ -163,7 +163,7 @@ class Policy:
     unknown: tuple[str, ...] = ()
 
 
-def read(text: bytes, source: str) -> Policy:
+def read(text: bytes, source: str) -> PolicyFile:
     """Parse a policy file.
 
     :param source: its path, for errors
@@ -265,7 +265,7 @@ class _Object:
         )
 
 
-def _policy(document: Any) -> Policy:
+def _policy(document: Any) -> PolicyFile:
     kind = document.get('kind') if isinstance(document, dict) else None
     unknown: list[str] = []
     if kind == 'KubeSchedulerConfiguration':
@@ -275,10 +275,10 @@ def _policy(document: Any) -> Policy:
                 f'apiVersion: expected one of {", ".join(_VERSIONS)}'
             )
         extenders = whole.each('extenders', _KEYS, _extender)
-        return Policy(extenders or ())
+        return PolicyFile(extenders or ())
     if kind not in ('Policy', None):
         raise _Invalid(
-            'kind: expected Policy or KubeSchedulerConfiguration, '
+            'kind: expected PolicyFile or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
     keys = (
@@ -288,7 +288,7 @@ def _policy(document: Any) -> Policy:
     whole = _Object(document, '', keys, False, unknown)
     parts = ('name', 'argument', 'weight')
     extenders = whole.each('extenders', (*_KEYS, 'apiVersion'), _extender)
-    return Policy(
+    return PolicyFile(
         extenders or (),
         whole.each('predicates', parts, _named),
         whole.each('priorities', parts, _weighted),

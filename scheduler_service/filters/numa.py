@@ -256,17 +256,19 @@ def cell_columns(table: HostTable) -> CellColumns:
 
 
 def _joined(topologies: Sequence[_Topology]) -> CellColumns:
-    counts = np.array([len(one.cells) for one in topologies], np.int64)
+    counts = np.array(
+        [len(topology.cells) for topology in topologies], np.int64
+    )
     starts = np.concatenate([[0], np.cumsum(counts)])
-    pages = np.concatenate([one.pages for one in topologies])
-    owners = np.array([len(one.pages) for one in topologies])
+    pages = np.concatenate([topology.pages for topology in topologies])
+    owners = np.array([len(topology.pages) for topology in topologies])
     pages[:, CELL] += np.repeat(starts[:-1], owners)
     return CellColumns(
         starts,
-        np.concatenate([one.cells for one in topologies]),
+        np.concatenate([topology.cells for topology in topologies]),
         pages,
-        np.array([one.threads for one in topologies], np.bool_),
-        np.array([one.ratios for one in topologies], np.float64),
+        np.array([topology.threads for topology in topologies], np.bool_),
+        np.array([topology.ratios for topology in topologies], np.float64),
     )
 
 
@@ -299,7 +301,7 @@ def _parse(text: bytes | None) -> _Topology:
     rows = [_cell(cell) for cell in cells]
     pages = [row for at, one in enumerate(cells) for row in _pages(at, one)]
     threads = any(
-        len(core) > 1 for one in cells for core in one.get('siblings') or []
+        len(core) > 1 for cell in cells for core in cell.get('siblings') or []
     )
     ratios = _ratio(host, 'cpu'), _ratio(host, 'ram')
     return _Topology(_array(rows, 7), _array(pages, 5), threads, ratios)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.http.message import Request
+from scheduler_service.http.message import HttpRequest
 
 # Key of the client's credentials in the environment of a WSGI application.
 CREDENTIALS = 'scheduler_service.credentials'
@@ -45,11 +45,11 @@ class Guard:
         """Whether another guard has the same token, or neither has one."""
         return self._token == other._token
 
-    def credentials(self, request: Request) -> dict[str, Any]:
+    def credentials(self, request: HttpRequest) -> dict[str, Any]:
         """Return who the client of a request is, as policy rules read it."""
         return {'user_id': request.certificate, 'roles': self._roles}
 
-    def is_of_a_page(self, request: Request) -> bool:
+    def is_of_a_page(self, request: HttpRequest) -> bool:
         """Whether a web page sends a request where anybody may.
 
         A browser on this machine may show the page of anybody, and names its
@@ -58,7 +58,7 @@ class Guard:
         is_open = not (self._token or self._certificates)
         return is_open and b'origin' in request.headers
 
-    def admits(self, request: Request) -> bool:
+    def admits(self, request: HttpRequest) -> bool:
         """Whether the client may send this request."""
         if not (self._token or self._certificates):
             return True

@@ -21,7 +21,7 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.http import metrics, v1
 from scheduler_service.http.access import CREDENTIALS, Guard
-from scheduler_service.http.message import Reply, Request
+from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route, Router
 from scheduler_service.policies import Enforcer
 
@@ -33,7 +33,7 @@ _NOT_PASSED_ON = (
 
 def run(
     app: Any,
-    request: Request,
+    request: HttpRequest,
     content: bytes,
     credentials: Mapping[str, Any],
 ) -> Reply:
@@ -62,7 +62,7 @@ def run(
     return Reply(int(status[:3]), body, content_type, others)
 
 
-def _environ(request: Request, content: bytes) -> dict[str, Any]:
+def _environ(request: HttpRequest, content: bytes) -> dict[str, Any]:
     """Return a request in the form of WSGI."""
     environ: dict[str, Any] = {
         'REQUEST_METHOD': request.method,
@@ -182,7 +182,7 @@ def make(
 def _route(app: Any, guard: Guard, max_bytes: int, path: str) -> Route:
     """Return the route of a path that falcon serves, or says is unknown."""
 
-    def serve(request: Request, content: bytes) -> Reply:
+    def serve(request: HttpRequest, content: bytes) -> Reply:
         return run(app, request, content, guard.credentials(request))
 
     if path in _STATUS:

@@ -20,8 +20,8 @@ import httptools
 from scheduler_service import errors
 from scheduler_service.http import access
 from scheduler_service.http.message import (
+    HttpRequest,
     Reply,
-    Request,
     error_reply,
     refusal,
     too_large,
@@ -180,7 +180,7 @@ class Parsed(NamedTuple):
     :ivar refusal: its reply, where it is not handled
     """
 
-    request: Request
+    request: HttpRequest
     keep: bool
     refusal: Reply | None
 
@@ -217,7 +217,7 @@ class RequestParser:
         receiver: Receiver,
         client: str,
         certificate: str | None,
-        admit: Callable[[Request], int | Reply],
+        admit: Callable[[HttpRequest], int | Reply],
         limits: Limits,
     ) -> None:
         self._receiver = receiver
@@ -238,7 +238,7 @@ class RequestParser:
         self._head_bytes = 0
         # Of pieces that did not complete the head.
         self._pieces_bytes = 0
-        self._request: Request | None = None
+        self._request: HttpRequest | None = None
         self._refusal: Reply | None = None
         self._body: bytes | bytearray = b''
         self._body_bytes = 0
@@ -396,7 +396,7 @@ class RequestParser:
         target = self._split_target()
         if target is None:
             return refusal(400, 'the target is not valid')
-        self._request = Request(
+        self._request = HttpRequest(
             self._parser.get_method().decode('latin-1'),
             *target,
             version,
@@ -438,7 +438,7 @@ _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
 
 
 @dataclasses.dataclass(slots=True)
-class Settings:
+class ConnectionSettings:
     """What all connections share.
 
     :ivar admit: see :class:`RequestParser`
@@ -453,8 +453,8 @@ class Settings:
     """
 
     limits: Limits
-    admit: Callable[[Request], int | Reply]
-    handle: Callable[[Request, Callable[[Reply], None]], None]
+    admit: Callable[[HttpRequest], int | Reply]
+    handle: Callable[[HttpRequest, Callable[[Reply], None]], None]
     count_refused: Callable[[int], None]
     request_timeout: float
     idle_timeout: float
@@ -470,7 +470,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         loop: asyncio.AbstractEventLoop,
         address: Any,
     ) -> None:

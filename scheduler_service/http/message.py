@@ -27,7 +27,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass(slots=True)
-class Request:
+class HttpRequest:
     """A request, of which the body may not have arrived yet.
 
     :ivar path: without the query, percent-encoded as it was sent

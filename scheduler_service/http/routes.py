@@ -26,8 +26,8 @@ from scheduler_service.engine.health import Health
 from scheduler_service.http.access import Guard
 from scheduler_service.http.message import (
     TEXT,
+    HttpRequest,
     Reply,
-    Request,
     error_reply,
     refusal,
 )
@@ -52,14 +52,14 @@ class Route:
     """
 
     name: str
-    serve: Callable[[Request, bytes], Reply]
+    serve: Callable[[HttpRequest, bytes], Reply]
     threads: str
     max_bytes: int
     methods: tuple[str, ...] = ()
     needs_hosts: bool = False
 
 
-def healthcheck(request: Request, content: bytes) -> Reply:
+def healthcheck(request: HttpRequest, content: bytes) -> Reply:
     """Say that the process is alive."""
     return Reply(200, b'OK', TEXT)
 
@@ -67,7 +67,7 @@ def healthcheck(request: Request, content: bytes) -> Reply:
 HEALTH = Route('/healthcheck', healthcheck, 'inline', 0, ('GET', 'HEAD'))
 
 
-def _carried(request: Request) -> dict[str, str]:
+def _carried(request: HttpRequest) -> dict[str, str]:
     """Return the headers that a trace may come in."""
     return {
         name: request.headers[name.encode()].decode('latin-1')
@@ -109,7 +109,7 @@ class Router:
         self.tracer: tracing.Tracer | None = None
         self.looks: Callable[[], int] = itertools.count().__next__
         # Requests to be answered on the server's thread, one at a time.
-        self._inline: collections.deque[tuple[Route, Request, Done]] = (
+        self._inline: collections.deque[tuple[Route, HttpRequest, Done]] = (
             collections.deque()
         )
         # After which look at the connections one was answered last.
@@ -127,11 +127,11 @@ class Router:
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _find(self, request: Request) -> Route:
+    def _find(self, request: HttpRequest) -> Route:
         path = request.path.rstrip('/')
         return self._routes.get(path) or self._fallback(path)
 
-    def admit(self, request: Request) -> int | Reply:
+    def admit(self, request: HttpRequest) -> int | Reply:
         """Return the most bytes that a body may have, or a refusal."""
         if not self.guard.admits(request):
             return refusal(
@@ -155,7 +155,7 @@ class Router:
         """Count a request that was refused before it came to a route."""
         self._health.count('http_requests', f'refused {status}')
 
-    def handle(self, request: Request, done: Done) -> None:
+    def handle(self, request: HttpRequest, done: Done) -> None:
         """Answer a request by *done*, called on the server's thread."""
         route = self._find(request)
         if route is HEALTH:
@@ -191,7 +191,7 @@ class Router:
         done(self._answer(route, request))
 
     def _run_elsewhere(
-        self, threads: str, route: Route, request: Request, done: Done
+        self, threads: str, route: Route, request: HttpRequest, done: Done
     ) -> None:
         loop = asyncio.get_running_loop()
 
@@ -203,7 +203,7 @@ class Router:
 
         self._pools[threads].submit(run)
 
-    def _answer(self, route: Route, request: Request) -> Reply:
+    def _answer(self, route: Route, request: HttpRequest) -> Reply:
         """Return the reply of a route, whatever happens."""
         start = time.perf_counter()
         trace = None

@@ -23,7 +23,11 @@ from typing import Any
 
 from scheduler_service.http import tls
 from scheduler_service.http.access import Guard
-from scheduler_service.http.connection import Connection, Limits, Settings
+from scheduler_service.http.connection import (
+    Connection,
+    ConnectionSettings,
+    Limits,
+)
 from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
@@ -72,7 +76,7 @@ class Server:
             _BODIES * group.max_body_bytes,
         )
         self._most = group.max_connections
-        self._settings = Settings(
+        self._settings = ConnectionSettings(
             self._limits,
             router.admit,
             router.handle,

@@ -100,7 +100,7 @@ class Decisions(_Checked):
         )
 
 
-class Decision(_Checked):
+class DecisionResource(_Checked):
     """``/v1/decisions/REQUEST_ID``: the decisions on it, with reasons."""
 
     def on_get(self, req: Any, resp: Any, request_id: str) -> None:
@@ -124,7 +124,7 @@ class OpenApi:
 
 def add(app: Any, scheduler: Scheduler, enforcer: Enforcer) -> None:
     """Add the routes."""
-    one = Decision(scheduler, enforcer)
+    one = DecisionResource(scheduler, enforcer)
     app.add_route('/v1/explain', Explain(scheduler, enforcer))
     app.add_route('/v1/decisions', Decisions(scheduler, enforcer))
     app.add_route('/v1/decisions/{request_id}', one)

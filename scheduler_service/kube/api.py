@@ -66,7 +66,7 @@ class Listing(NamedTuple):
     version: str
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     """A change of one object; with the type ``BOOKMARK`` only a version.
 
     :ivar object: its JSON
@@ -313,7 +313,7 @@ class Watch:
     def __init__(self, response: Any) -> None:
         self._response = response
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[WatchEvent]:
         """Yield changes.
 
         :raises ApiLost: the connection broke, or hangs
@@ -358,7 +358,7 @@ class Watch:
             self._response.shutdown()
 
 
-def _event(text: bytes) -> Event:
+def _event(text: bytes) -> WatchEvent:
     line = _read_line(text)
     if line.type == 'ERROR':
         fault = msgspec.json.decode(line.object)
@@ -366,7 +366,7 @@ def _event(text: bytes) -> Event:
             raise VersionExpired
         raise ApiLost(str(fault.get('message'))[:200])
     version = _read_object(line.object).metadata.resource_version
-    return Event(line.type, line.object, version)
+    return WatchEvent(line.type, line.object, version)
 
 
 @contextlib.contextmanager

@@ -21,10 +21,10 @@ from scheduler_service.extender_wire import WireError
 from scheduler_service.kube.api import (
     ApiLost,
     ApiServer,
-    Event,
     TokenClient,
     VersionExpired,
     Watch,
+    WatchEvent,
 )
 from scheduler_service.kube.pod_use import SELECTOR, PodSink
 
@@ -196,7 +196,7 @@ class Follower(Retrying):
         for event in watch.events():
             self._take(event)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: WatchEvent) -> None:
         if event.type != 'BOOKMARK':
             self._health.count('kubernetes_events', self._kind)
             try:

@@ -21,7 +21,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.engine.health import Health
 from scheduler_service.http import metrics
-from scheduler_service.http.message import Reply, Request
+from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
 
@@ -190,7 +190,7 @@ class _Verb(abc.ABC):
         self._received = f'{self.name} received'
         self._returned = f'{self.name} returned'
 
-    def serve(self, request: Request, text: bytes) -> Reply:
+    def serve(self, request: HttpRequest, text: bytes) -> Reply:
         """Run the verb, and answer errors in the form of the verb.
 
         :raises WireError: the body is not JSON
@@ -228,13 +228,13 @@ class _Verb(abc.ABC):
         return {'Error': text.replace('%', ' percent')}
 
 
-class Filter(_Verb):
+class FilterVerb(_Verb):
     """The nodes that pass, in the form and order in which they were sent."""
 
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
-        """Filter the nodes."""
+        """FilterVerb the nodes."""
         args = self._reader.read(text)
         result = self._evaluator.filter(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(result.passed))
@@ -263,7 +263,7 @@ class Filter(_Verb):
         }
 
 
-class Prioritize(_Verb):
+class PrioritizeVerb(_Verb):
     """Scores of nodes, 0 to 10."""
 
     name = 'prioritize'
@@ -280,7 +280,7 @@ class Prioritize(_Verb):
         return []
 
 
-class Preempt(_Verb):
+class PreemptVerb(_Verb):
     """The candidate nodes on which evicting pods may help."""
 
     name = 'preempt'
@@ -301,7 +301,7 @@ class Preempt(_Verb):
         return {'NodeNameToMetaVictims': {}}
 
 
-class Bind(_Verb):
+class BindVerb(_Verb):
     """Binds a pod at the API server; a repeated call succeeds, too."""
 
     name = 'bind'
@@ -312,7 +312,7 @@ class Bind(_Verb):
         self._binder = binder
 
     def run(self, text: bytes) -> Any:
-        """Bind the pod that is named."""
+        """BindVerb the pod that is named."""
         document = wire.decode(text)
         read = functools.partial(wire.field, document, kind=str)
         name, space = read('PodName'), read('PodNamespace')
@@ -341,12 +341,12 @@ def routes(
     """
     shared = evaluator, health, _Reader()
     served: list[tuple[_Verb, str]] = [
-        (Filter(*shared), 'inline'),
-        (Prioritize(*shared), 'inline'),
-        (Preempt(*shared), 'inline'),
+        (FilterVerb(*shared), 'inline'),
+        (PrioritizeVerb(*shared), 'inline'),
+        (PreemptVerb(*shared), 'inline'),
     ]
     if binder is not None:
-        served.append((Bind(binder, *shared), 'bind'))
+        served.append((BindVerb(binder, *shared), 'bind'))
     for verb, _ in served:
         # There from the start, so that the first call is an increase.
         health.count(

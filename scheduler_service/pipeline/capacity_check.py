@@ -39,9 +39,11 @@ class CapacityCheck(ComparisonFilter):
     def __init__(self, filters: Sequence[HostFilter] = ()) -> None:
         self._filters = filters
         self._capacity: dict[str, list[CapacityFilter]] = {}
-        for one in filters:
-            if isinstance(one, CapacityFilter):
-                self._capacity.setdefault(one.resource, []).append(one)
+        for host_filter in filters:
+            if isinstance(host_filter, CapacityFilter):
+                self._capacity.setdefault(host_filter.resource, []).append(
+                    host_filter
+                )
 
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
@@ -51,8 +53,8 @@ class CapacityCheck(ComparisonFilter):
         # Filters do not run where hosts are forced.
         filters = {} if request.forced else self._capacity
         for name, amount in request.resources.items():
-            for one in filters.get(name, ()):
-                if one.checks(request, amount):
+            for host_filter in filters.get(name, ()):
+                if host_filter.checks(request, amount):
                     comparisons += _in_units(table, name, amount)
                     break
             else:
@@ -154,8 +156,8 @@ class CapacityCheck(ComparisonFilter):
         self, table: HostTable, settings: Settings, name: str = ''
     ) -> tuple[str, Floats] | None:
         """Return the ratios that a filter states for a class, or None."""
-        for one in self._filters:
-            stated = one.ratios(table, settings)
+        for host_filter in self._filters:
+            stated = host_filter.ratios(table, settings)
             if stated is not None and stated[0] == name:
                 return stated
         return None

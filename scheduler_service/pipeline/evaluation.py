@@ -106,7 +106,7 @@ class Evaluation:
         first = np.full(len(self._table), -1, np.int64)
         for number, (_, mask) in enumerate(results):
             first[(first < 0) & ~mask] = number
-        rejecting = first, [one.filter for one in results]
+        rejecting = first, [result.filter for result in results]
         if self._results is not None:
             self._rejecting = rejecting
         return rejecting

@@ -74,12 +74,18 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self._settings = settings
         room = (self.resources,) if check_room else ()
-        masks = tuple(one for one in filters if one.vectorised)
-        slow = tuple(one for one in filters if not one.vectorised)
+        masks = tuple(
+            host_filter for host_filter in filters if host_filter.vectorised
+        )
+        slow = tuple(
+            host_filter
+            for host_filter in filters
+            if not host_filter.vectorised
+        )
         every = (*MANDATORY_FILTERS, *masks, *room, *slow)
-        self._all = [_question(one) for one in every]
+        self._all = [_question(host_filter) for host_filter in every]
         self._forced = [_question(one) for one in (*MANDATORY_FILTERS, *room)]
-        self._rebuild = [one for one in self._all if one[0].rebuild]
+        self._rebuild = [step for step in self._all if step[0].rebuild]
 
     def plan(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.

@@ -252,7 +252,9 @@ def resume(
     """
     by_row = _by_row(overlay.table, request, placed)
     while by_row:
-        earlier = [one for some in by_row.values() for one in some[:-1]]
+        earlier = [
+            assignment for some in by_row.values() for assignment in some[:-1]
+        ]
         _assume(overlay, request, earlier)
         mask = pipeline.filter_hosts(overlay.table, request).mask
         full = [row for row in by_row if not mask[row]]
@@ -276,7 +278,9 @@ def _by_row(
     so is one instance where none would be left to place.
     """
     wanted = set(request.instance_uuids)
-    ids = np.array([one.host_id for one in placed.values()], np.int64)
+    ids = np.array(
+        [assignment.host_id for assignment in placed.values()], np.int64
+    )
     rows = np.searchsorted(table.ids, ids)
     there = np.isin(ids, table.ids).tolist()
     for (uuid, one), row, known in zip(
@@ -288,8 +292,8 @@ def _by_row(
     if len(placed) == len(wanted):
         placed.popitem()
     by_row: dict[int, list[Assignment]] = {}
-    for one in placed.values():
-        by_row.setdefault(one.row, []).append(one)
+    for assignment in placed.values():
+        by_row.setdefault(assignment.row, []).append(assignment)
     return by_row
 
 
@@ -298,8 +302,8 @@ def _assume(
 ) -> None:
     if assignments:
         overlay.assume_many(
-            [one.row for one in assignments],
+            [assignment.row for assignment in assignments],
             assignments[0].amounts,
-            [one.placed for one in assignments],
+            [assignment.placed for assignment in assignments],
             request.instance_group,
         )

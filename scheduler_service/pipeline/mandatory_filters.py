@@ -140,7 +140,7 @@ class Aggregates(HostFilter):
         def verdict(ids: frozenset[int]) -> bool:
             own = {every[one].uuid for one in ids}
             return not own & scope.forbidden_aggregates and all(
-                own & one for one in scope.required_aggregates
+                own & aggregate for aggregate in scope.required_aggregates
             )
 
         return table.by_aggregates(verdict)
@@ -172,7 +172,11 @@ class Aggregates(HostFilter):
                     f'({aggregate.uuid}), which the request must not use'
                 )
         uuids = {aggregate.uuid for aggregate in own}
-        missed = [one for one in scope.required_aggregates if not one & uuids]
+        missed = [
+            aggregate
+            for aggregate in scope.required_aggregates
+            if not aggregate & uuids
+        ]
         wanted = Scope(required_aggregates=missed).query(_MOST_NAMED)
         return f'the host is not in {wanted}'
 

@@ -85,15 +85,18 @@ class SelectionBuilder:
         self._settings = settings
         self._resources = resources
         self._limiting = tuple(
-            one for one in filters if type(one).limits is not HostFilter.limits
+            host_filter
+            for host_filter in filters
+            if type(host_filter).limits is not HostFilter.limits
         )
         self._numa = tuple(
-            one
-            for one in filters
-            if type(one).numa_limits is not HostFilter.numa_limits
+            host_filter
+            for host_filter in filters
+            if type(host_filter).numa_limits is not HostFilter.numa_limits
         )
         self._stating = any(
-            type(one).ratios is not HostFilter.ratios for one in filters
+            type(host_filter).ratios is not HostFilter.ratios
+            for host_filter in filters
         )
         self._topology: Topology | None = None
         self._kept: dict[tuple[int, bool], Selection] = {}
@@ -134,7 +137,7 @@ class SelectionBuilder:
         wanted = self._settings.max_attempts - 1
         if wanted < 1:
             return
-        taken = {one.row for one in assignments}
+        taken = {assignment.row for assignment in assignments}
         offers = [
             self._selection(table, row, request)
             for row in ranking.best(wanted + len(taken))
@@ -143,17 +146,19 @@ class SelectionBuilder:
         by_cell: dict[str | None, list[Selection]] = {}
         for offer in offers:
             by_cell.setdefault(offer.cell, []).append(offer)
-        for one in assignments:
-            cell = one.placement.selected.cell
-            one.placement.alternates = by_cell.get(cell, [])[:wanted]
+        for assignment in assignments:
+            cell = assignment.placement.selected.cell
+            assignment.placement.alternates = by_cell.get(cell, [])[:wanted]
 
     def _selection(
         self, table: HostTable, row: int, request: Request
     ) -> Selection:
         """Return what is answered for a host, all but NUMA made once."""
         selection = self._plain(table, row, request.forced)
-        for one in () if request.forced else self._numa:
-            limits = one.numa_limits(table, row, request, self._settings)
+        for host_filter in () if request.forced else self._numa:
+            limits = host_filter.numa_limits(
+                table, row, request, self._settings
+            )
             if limits:
                 return msgspec.structs.replace(selection, numa_limits=limits)
         return selection
@@ -170,8 +175,8 @@ class SelectionBuilder:
 
     def _make(self, table: HostTable, row: int, forced: bool) -> Selection:
         limits: dict[str, int] = {}
-        for one in () if forced else self._limiting:
-            stated = one.limits(table, row, self._settings)
+        for host_filter in () if forced else self._limiting:
+            stated = host_filter.limits(table, row, self._settings)
             limits.update((name, int(v)) for name, v in stated.items())
         return Selection(
             host=table.host_at(row),

@@ -77,7 +77,7 @@ def refusals(queue: str | None) -> Iterator[None]:
         ) from None
 
 
-class Connection(stock.Connection):  # type: ignore[misc]
+class RabbitConnection(stock.Connection):  # type: ignore[misc]
     """The stock connection, which tells of queues that refuse a message.
 
     It also leaves a node of the broker that hangs for another one.
@@ -725,7 +725,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         url.transport = 'rabbit'
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
         self._connection_pool.connection_cls = functools.partial(
-            Connection, on_fault=self._record_fault
+            RabbitConnection, on_fault=self._record_fault
         )
         self._fault = ''
         self._hosts = url.hosts

@@ -41,7 +41,7 @@ def sync(store: Store, wanted: str = 'head') -> str:
     :raises StoreUnavailable: the database does not answer
     """
     before = current(store)
-    ours = {one.revision for one in _scripts().walk_revisions()}
+    ours = {revision.revision for revision in _scripts().walk_revisions()}
     if before is not None and before not in ours:
         with store.reading() as conn:
             return version.check(conn)
@@ -109,9 +109,9 @@ def differences(store: Store) -> list[str]:
 def compatible_versions() -> list[str]:
     """Return the versions whose releases may use the newest tables."""
     found = []
-    for one in _scripts().walk_revisions():
-        found.append(one.revision)
-        if not getattr(one.module, _SAFE, False):
+    for revision in _scripts().walk_revisions():
+        found.append(revision.revision)
+        if not getattr(revision.module, _SAFE, False):
             break
     return found
 

@@ -83,7 +83,7 @@ class Calls:
                 objects=[objects.NetworkRequest(network_id='none')]
             ),
         )
-        return [one.uuid for one in servers]
+        return [server.uuid for server in servers]
 
     def _flavor(self, name, vcpus, memory_mb, root_gb):
         admin = context.get_admin_context()

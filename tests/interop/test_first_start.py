@@ -177,7 +177,7 @@ def test_a_request_waits_until_the_first_pass_is_complete(nova, store, start):
         answers = [first.ask(), second.ask()]
         assert not first.is_done
         assert not second.is_done
-    assert [one.result(LIMIT_S) for one in answers] == [['c1'], ['c1']]
+    assert [answer.result(LIMIT_S) for answer in answers] == [['c1'], ['c1']]
     assert first.daemon.scheduler.health.degraded == []
 
 

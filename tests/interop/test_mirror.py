@@ -88,7 +88,7 @@ def start(nova: NovaDatabases, store: Any) -> Iterator[Callable[..., Mirror]]:
 def hosts(store: Any) -> dict[str, Any]:
     """Return the hosts of the store by name."""
     with store.reading() as conn:
-        return {one.host: one for one in loading.hosts(conn).values()}
+        return {host.host: host for host in loading.hosts(conn).values()}
 
 
 def instances(store: Any) -> dict[str, str]:
@@ -188,7 +188,7 @@ def test_a_node_that_was_made_again_has_its_new_uuid(nova, store, start):
     nova.delete(cell, 'services', host='c1')
     nova.delete(nova.api, 'host_mappings', host='c1')
     new = nova.add_host('c1')
-    follows(lambda: [one.uuid for one in hosts(store).values()] == [new])
+    follows(lambda: [host.uuid for host in hosts(store).values()] == [new])
 
 
 def test_changes_of_aggregates_follow(nova, store, start):
@@ -275,7 +275,11 @@ def test_a_failed_cell_is_left_out_and_comes_back(nova, store, start, caplog):
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=5)
     follows(lambda: stored_host(store, 'c1').vcpus_used == 5)
     health.log_changes()
-    warned = [one for one in caplog.messages if 'cell2 is left out' in one]
+    warned = [
+        message
+        for message in caplog.messages
+        if 'cell2 is left out' in message
+    ]
     assert len(warned) == 1
     nova.run(broken, 'ALTER TABLE gone RENAME TO services')
     follows(lambda: stored_host(store, 'c2').state == 'up')

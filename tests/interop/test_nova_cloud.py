@@ -223,7 +223,9 @@ def delete(cloud: NovaCloud, *servers: str) -> None:
     for server in servers:
         cloud.call('delete', server=server)
     wait_until(
-        lambda: not any(cloud.call('show', server=one) for one in servers),
+        lambda: (
+            not any(cloud.call('show', server=server) for server in servers)
+        ),
         LIMIT_S,
     )
 
@@ -420,4 +422,4 @@ def answered_by_nova(log: Any, asking: Asking) -> int:
     """Return how many of the requests nova-scheduler took."""
     text = log.read_text()
     took = "Starting to schedule for instances: ['{}']"
-    return sum(took.format(one[0]) in text for one in asking.answers)
+    return sum(took.format(answer[0]) in text for answer in asking.answers)

@@ -123,11 +123,11 @@ class Caller(threading.Thread):
         try:
             answers = self._call(
                 'schedule_many',
-                [{'select_destinations': one} for one in requests],
+                [{'select_destinations': request} for request in requests],
             )
         except NoAnswer:
             self._take_back(
-                [one['instance_uuids'][0] for one in requests]
+                [request['instance_uuids'][0] for request in requests]
             )  # fmt: skip
             return
         for request, answer in zip(requests, answers, strict=True):
@@ -401,7 +401,7 @@ def wrong_rows(cloud: Cloud, known: dict[str, Known]) -> list[str]:
         one: {names[host] for host in hosts}
         for one, hosts in cloud.allocated().items()
     }
-    wrong = [f'{one}: nobody asked for it' for one in rows.keys() - known]
+    wrong = [f'{row}: nobody asked for it' for row in rows.keys() - known]
     for one, told in known.items():
         places = {host for host in (told.host, told.target) if host}
         found = (rows.get(one), moving.get(one), held.get(one, set()))

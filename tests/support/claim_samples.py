@@ -148,7 +148,7 @@ def _groups(tables: _Tables, members: Mapping[str, Member]) -> Iterable[str]:
 
 def _row(kind: str, *columns: Any) -> sa.Select[Any]:
     """Return a query for four texts and three numbers."""
-    texts = [sa.cast(one, sa.Text()) for one in columns[:4]]
+    texts = [sa.cast(column, sa.Text()) for column in columns[:4]]
     texts += [sa.cast(sa.literal(''), sa.Text())] * (4 - len(texts))
     numbers = [*columns[4:]]
     numbers += [sa.literal_column('0')] * (3 - len(numbers))

@@ -37,7 +37,7 @@ class Collector:
 
     def named(self, name: str) -> list[Span]:
         """Return the spans of a name."""
-        return [one for one in list(self.spans) if one.name == name]
+        return [span for span in list(self.spans) if span.name == name]
 
     def wait_for(self, *names: str) -> dict[str, Span]:
         """Wait for a span of each name; return the first ones."""
@@ -49,7 +49,7 @@ class Collector:
         asked = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
         for resource in asked.resource_spans:
             for scope in resource.scope_spans:
-                self.spans += [_span(one) for one in scope.spans]
+                self.spans += [_span(span) for span in scope.spans]
 
 
 def _span(one: Any) -> Span:

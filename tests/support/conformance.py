@@ -97,7 +97,7 @@ def _verdict(case: dict[str, Any]) -> Any:
     table = build_table(
         list(enumerate(inventory.hosts)),
         inventory.aggregates,
-        [placed(one) for one in inventory.instances],
+        [placed(instance) for instance in inventory.instances],
         inventory.server_groups,
     )
     request = documents.request(case['request']).with_ids()
@@ -114,7 +114,7 @@ def _override(conf: Any, name: str, value: Any) -> None:
         conf.set_override(option, value, group=group)
         return
     for place, opts in adapters.list_opts():
-        if any(one.dest == name for one in opts):
+        if any(opt.dest == name for opt in opts):
             conf.set_override(name, value, group=place)
             return
     raise LookupError(name)
@@ -184,7 +184,7 @@ def _scope(conf: Any, table: HostTable, request: Any) -> Any:
         'query': scope.query(),
         'forbidden_aggregates': sorted(scope.forbidden_aggregates),
         'required_aggregates': [
-            sorted(one) for one in scope.required_aggregates
+            sorted(aggregate) for aggregate in scope.required_aggregates
         ],
     }
 

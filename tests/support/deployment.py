@@ -48,9 +48,9 @@ def examples() -> list[dict[str, Any]]:
 def pods() -> dict[str, dict[str, Any]]:
     """Return the pods of the page by their names."""
     return {
-        one['metadata']['name']: one
-        for one in examples()
-        if one['kind'] == 'Pod'
+        example['metadata']['name']: example
+        for example in examples()
+        if example['kind'] == 'Pod'
     }
 
 

@@ -103,10 +103,10 @@ def select(
 def select_many(*entries: Any) -> Message:
     """Return a message with several requests: lists of uuids, or zones."""
     parsed = [
-        ZoneEntry(documents.zone({'name': one}))
-        if isinstance(one, str)
-        else SelectEntry(_request(one, {}))
-        for one in entries
+        ZoneEntry(documents.zone({'name': entry}))
+        if isinstance(entry, str)
+        else SelectEntry(_request(entry, {}))
+        for entry in entries
     ]
     return Message('schedule_many', (parsed, _CALLER))
 

@@ -57,7 +57,7 @@ def pass_all(verb: str, asked: Any) -> Reply:
         names = asked['NodeNames'] or [
             one['metadata']['name'] for one in asked['Nodes']['items']
         ]
-        return Reply([{'Host': one, 'Score': 0} for one in names])
+        return Reply([{'Host': name, 'Score': 0} for name in names])
     return Reply({'Error': ''})
 
 

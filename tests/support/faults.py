@@ -107,8 +107,8 @@ def nearly_full(
     # A refusal is true if every slot was promised by the time it came.
     full_at = made[room - 1] if len(made) >= room else float('inf')
     held = cloud.allocated()
-    lost = sum(one.ping(CONTEXT)['counters'].get('claims_lost', 0)
-               for one in clients)  # fmt: skip
+    lost = sum(client.ping(CONTEXT)['counters'].get('claims_lost', 0)
+               for client in clients)  # fmt: skip
     return {
         'requests': requests,
         'room': room,

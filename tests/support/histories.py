@@ -123,7 +123,9 @@ class Board:
         """Return instances that one request can ask places for."""
         with self._lock:
             first = rng.choice(self._slots)
-            alike = [one for one in self._slots if one.member == first.member]
+            alike = [
+                slot for slot in self._slots if slot.member == first.member
+            ]
         others = [one for one in alike if one is not first]
         return [first, *rng.sample(others, count - 1)]
 
@@ -131,9 +133,9 @@ class Board:
         """Return instances without a group that were last placed on a host."""
         with self._lock:
             return [
-                one
-                for one in self._slots
-                if one.host == host and not one.member.group
+                slot
+                for slot in self._slots
+                if slot.host == host and not slot.member.group
             ]
 
     def listed(self) -> list[Instance]:
@@ -489,9 +491,9 @@ def _judge(board: Board) -> dict[str, Any]:
     members = {one.uuid: one.member for one in board.every.values()}
     room = Room(CAPACITY_MB, members, histories)
     refused = [
-        f'{one} was refused, and fitted on {host}'
-        for one in board.refusals
-        if (host := room.fitting(one))
+        f'{refusal} was refused, and fitted on {host}'
+        for refusal in board.refusals
+        if (host := room.fitting(refusal))
     ]
     cancelled = [
         f'{one} was cancelled, and nobody released anything'

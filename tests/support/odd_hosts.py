@@ -151,6 +151,6 @@ def unchecked_table(document: dict[str, Any], *odd: Any) -> HostTable:
     return build_table(
         list(enumerate(hosts)),
         aggregates,
-        [placed(one) for one in inventory.instances],
+        [placed(instance) for instance in inventory.instances],
         inventory.server_groups,
     )

@@ -73,7 +73,7 @@ def _indent(line: str) -> int:
 
 def of_language(path: pathlib.Path, language: str) -> list[str]:
     """Return the texts of the blocks of one language."""
-    return [one.text for one in blocks(path) if one.language == language]
+    return [block.text for block in blocks(path) if block.language == language]
 
 
 def shell_blocks(path: pathlib.Path) -> list[list[str]]:
@@ -81,11 +81,11 @@ def shell_blocks(path: pathlib.Path) -> list[list[str]]:
     return [
         [
             re.sub(r'^[$#] ', '', line)
-            for line in re.sub(r'\\\n\s*', '', one.text).splitlines()
+            for line in re.sub(r'\\\n\s*', '', block.text).splitlines()
             if line.strip()
         ]
-        for one in blocks(path)
-        if one.language in _SHELL
+        for block in blocks(path)
+        if block.language in _SHELL
     ]
 
 
@@ -172,7 +172,7 @@ def runs_at(path: pathlib.Path, line: str) -> str:
         return RUN_BY[path.stem]
     words = plain(line)
     for name in RUN_BY:
-        if words in {plain(one) for one in lines(page(name))}:
+        if words in {plain(line) for line in lines(page(name))}:
             return RUN_BY[name]
     return ''
 

@@ -55,7 +55,9 @@ def request(*uuids: str, **document: Any) -> Any:
 def select(daemon: Daemon, *uuids: str, **document: Any) -> list[str]:
     """Place instances; return their hosts."""
     future = daemon.scheduler.select_destinations(request(*uuids, **document))
-    return [one.selected.host for one in future.result(20).placements]
+    return [
+        placement.selected.host for placement in future.result(20).placements
+    ]
 
 
 def new() -> str:

@@ -57,12 +57,12 @@ def main(config: str, topic: str) -> None:
                 print(line, flush=True)
 
     threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     sys.stdin.read()
     ended.set()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
 
 
 if __name__ == '__main__':

@@ -91,8 +91,8 @@ def _fish(
     answer = _output(['fish', '-c', ask], home, XDG_DATA_DIRS=str(share))
     words = [line.partition('\t')[0] for line in answer.splitlines()]
     # Options that are written with a sign of equality are offered whole.
-    return [[word.partition('=')[2] or word for word in one]
-            for one in _parts(words)]  # fmt: skip
+    return [[word.partition('=')[2] or word for word in part]
+            for part in _parts(words)]  # fmt: skip
 
 
 def _output(command: Sequence[str], home: pathlib.Path, **more: str) -> str:

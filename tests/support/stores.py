@@ -162,7 +162,7 @@ def audit_findings(store: Store) -> list[str]:
     """Return what an audit finds, each with its kind."""
     with store.reading() as conn:
         found = audit.audit(conn, DEFAULT_RATIOS)
-    return [f'{one.kind}: {one.text}' for one in found.findings]
+    return [f'{finding.kind}: {finding.text}' for finding in found.findings]
 
 
 def assert_same_snapshot(one: Snapshot, two: Snapshot) -> None:

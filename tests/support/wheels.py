@@ -104,7 +104,11 @@ def add_libraries(folder: pathlib.Path, source: pathlib.Path) -> None:
     is kept between runs has the others.
     """
     places = [pathlib.Path(sysconfig.get_path('purelib'))]
-    missing = [one for one in dependencies(source) if not _is_met(one)]
+    missing = [
+        dependency
+        for dependency in dependencies(source)
+        if not _is_met(dependency)
+    ]
     if missing:
         kept = interop.environment('earlier', missing)
         places[:0] = kept.glob('lib/python*/site-packages')

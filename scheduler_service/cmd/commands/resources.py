@@ -80,7 +80,7 @@ def delete_pool(args: Any, conf: Any) -> None:
 
 def hosts(args: Any, conf: Any) -> None:
     """List hosts."""
-    criteria = host_listing.Filter(
+    criteria = host_listing.HostCriteria(
         args.zone, args.aggregate, args.state, args.status, args.name
     )
     ratios = default_ratios(conf)

@@ -106,8 +106,16 @@ class Applier:
                 or key not in stored
             ]
         for part in in_chunks(reports, _HOSTS_AT_ONCE):
-            new = [one for one in part if (one.host, one.node) not in stored]
-            known = [one for one in part if (one.host, one.node) in stored]
+            new = [
+                report
+                for report in part
+                if (report.host, report.node) not in stored
+            ]
+            known = [
+                report
+                for report in part
+                if (report.host, report.node) in stored
+            ]
             completed = self._complete_new(new) if new else []
             self._write_reports([*known, *completed])
         touched |= {report.host for report in reports}
@@ -154,7 +162,7 @@ class Applier:
         ]
         for part in in_chunks(differ, _INSTANCES_AT_ONCE):
             self._write_instances(part)
-        return {one.host for one in differ}
+        return {instance.host for instance in differ}
 
     def _write_instances(self, part: list[Instance]) -> None:
         self._write(lambda writer: instance_rows.report(writer, part))
@@ -292,7 +300,11 @@ class Applier:
 
         def work(writer: Writer) -> int:
             stored = loading.aggregates(writer.conn)
-            gone = [one.id for one in stored if one.id not in wanted]
+            gone = [
+                aggregate.id
+                for aggregate in stored
+                if aggregate.id not in wanted
+            ]
             if gone:
                 aggregate_rows.remove(writer, gone)
             return len(gone) + aggregate_rows.put(writer, aggregates)

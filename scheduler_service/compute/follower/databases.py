@@ -368,7 +368,7 @@ def services(
     table = _SERVICES
     # Reading a time costs more than all else of a row.
     unseen = sa.case((table.c.last_seen_up.is_(None), table.c.created_at))
-    needed = [one for one in table.c if one.name != 'created_at']
+    needed = [column for column in table.c if column.name != 'created_at']
     needed.append(unseen.label('created_at'))
     query: sa.Select[Any] = sa.select(*needed).where(*_IS_COMPUTE)
     if fresh is not None:
@@ -391,7 +391,7 @@ def nodes(
     """
     table = _NODES
     # Reading times costs as much as all other columns together.
-    needed = [one for one in table.c if one.name not in _NODE_TIMES]
+    needed = [column for column in table.c if column.name not in _NODE_TIMES]
     query = sa.select(*needed).where(table.c.deleted == 0)
     for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
         if part is not None:

@@ -347,8 +347,8 @@ class Mirror:
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
         fresh = now - datetime.timedelta(seconds=OVERLAP_S)
         return self._fingerprints != found or any(
-            one.newest is not None and one.newest >= fresh
-            for one in found.values()
+            fingerprint.newest is not None and fingerprint.newest >= fresh
+            for fingerprint in found.values()
         )
 
     def _use_cells(

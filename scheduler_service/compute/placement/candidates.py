@@ -115,8 +115,8 @@ def _group(group: ResourceGroup, provider: str) -> list[tuple[str, str]]:
     if traits:
         query.append((f'required{suffix}', ','.join(traits)))
     query += [
-        (f'member_of{suffix}', _any_of(one.split(',')))
-        for one in group.aggregates
+        (f'member_of{suffix}', _any_of(aggregate.split(',')))
+        for aggregate in group.aggregates
     ]
     if group.forbidden_aggregates:
         excluded = _any_of(group.forbidden_aggregates)

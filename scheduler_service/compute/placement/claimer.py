@@ -177,17 +177,17 @@ class PlacementClaimer:
         is_tree = candidates.is_needed(request)
         wanted = []
         hosts = {}
-        for one in placements:
+        for placement in placements:
             tree = None
             if not is_tree:
-                tree = self._share(one, request.own_resources)
+                tree = self._share(placement, request.own_resources)
             for uuid in tree.allocations if tree else ():
-                hosts[uuid] = one.selected.host
-            hosts[one.selected.uuid] = one.selected.host
+                hosts[uuid] = placement.selected.host
+            hosts[placement.selected.uuid] = placement.selected.host
             wanted.append(
                 AllocationRequest(
-                    one.instance_uuid,
-                    one.selected.uuid,
+                    placement.instance_uuid,
+                    placement.selected.uuid,
                     request.own_resources,
                     request.project_id,
                     user,
@@ -217,8 +217,8 @@ class PlacementClaimer:
         tree = self._shared.tree(placement.selected.uuid, resources)
         placement.selected = with_tree(placement.selected, tree)
         placement.alternates = [
-            with_tree(one, self._shared.tree(one.uuid, resources))
-            for one in placement.alternates
+            with_tree(alternate, self._shared.tree(alternate.uuid, resources))
+            for alternate in placement.alternates
         ]
         return tree
 
@@ -254,9 +254,16 @@ class PlacementClaimer:
         joined = list(call.tasks)
         while joined:
             current = self._unexpired(joined)
-            trees += [one for one in current if one.is_tree]
+            trees += [
+                allocation for allocation in current if allocation.is_tree
+            ]
             plain += self._intend(
-                [one for one in current if not one.is_tree], journal
+                [
+                    allocation
+                    for allocation in current
+                    if not allocation.is_tree
+                ],
+                journal,
             )
             joined = self._queue.begin(call)
         for task in trees:
@@ -289,7 +296,11 @@ class PlacementClaimer:
                     if task.repeated:
                         _use_recorded(task, journal)
                 journal.intend(
-                    [one for task in tasks for one in task.wanted],
+                    [
+                        allocation
+                        for task in tasks
+                        for allocation in task.wanted
+                    ],
                     all(task.fresh for task in tasks),
                 )
             except Exception:
@@ -329,7 +340,7 @@ class PlacementClaimer:
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
-        wanted = [one for task in tasks for one in task.wanted]
+        wanted = [allocation for task in tasks for allocation in task.wanted]
         try:
             found = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
@@ -348,9 +359,19 @@ class PlacementClaimer:
                     self._complete_plain([task], journal, _do_nothing)
             return
         on_made()
-        journal.made([one for one in wanted if found[one.consumer] in _GOOD])
+        journal.made(
+            [
+                allocation
+                for allocation in wanted
+                if found[allocation.consumer] in _GOOD
+            ]
+        )
         journal.not_made(
-            [one for one in wanted if found[one.consumer] not in _GOOD]
+            [
+                allocation
+                for allocation in wanted
+                if found[allocation.consumer] not in _GOOD
+            ]
         )
         for task in tasks:
             try:
@@ -396,8 +417,8 @@ class PlacementClaimer:
         for task in tasks:
             # Those that were there before would make a whole POST fail.
             if not task.fresh:
-                for one in task.wanted:
-                    found |= self._claim([one], journal)
+                for allocation in task.wanted:
+                    found |= self._claim([allocation], journal)
             else:
                 fresh += task.wanted
         for start in range(0, len(fresh), MOST_AT_ONCE):
@@ -411,9 +432,11 @@ class PlacementClaimer:
     ) -> dict[str, AllocationResult]:
         """Make allocations; return what became of each instance's."""
         found = claims.make(self._client, wanted, journal.unsure)
-        for one in wanted:
-            if found[one.consumer] is AllocationResult.CONFLICT:
-                found[one.consumer] = self._claim_again(one, journal)
+        for allocation in wanted:
+            if found[allocation.consumer] is AllocationResult.CONFLICT:
+                found[allocation.consumer] = self._claim_again(
+                    allocation, journal
+                )
         return found
 
     def _claim_again(
@@ -438,14 +461,22 @@ class PlacementClaimer:
         journal: PlacementJournal,
     ) -> None:
         """Finish a job whose allocations are all made; undo others."""
-        done = [one for one in task.wanted if one.consumer in found]
-        bad = [one for one in done if found[one.consumer] not in _GOOD]
+        done = [
+            allocation
+            for allocation in task.wanted
+            if allocation.consumer in found
+        ]
+        bad = [
+            allocation
+            for allocation in done
+            if found[allocation.consumer] not in _GOOD
+        ]
         if not bad:
             self._health.count('placement_claims', by=len(task.wanted))
             task.on_done()
             return
         self._health.count('placement_claims_lost', by=len(task.wanted))
-        good = [one for one in done if one not in bad]
+        good = [allocation for allocation in done if allocation not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
         if found[worst.consumer] is AllocationResult.LEFT:
@@ -468,16 +499,16 @@ class PlacementClaimer:
                 ),
             )
             return
-        for one in bad:
-            host = task.hosts[one.provider]
-            if found[one.consumer] is AllocationResult.NO_CAPACITY:
+        hosts = sorted(task.hosts[allocation.provider] for allocation in bad)
+        for allocation in bad:
+            host = task.hosts[allocation.provider]
+            if found[allocation.consumer] is AllocationResult.NO_CAPACITY:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
         self._give_up(
             task,
             errors.NoValidHost(
-                'The placement service has no room on '
-                f'{", ".join(sorted(task.hosts[one.provider] for one in bad))}'
+                f'The placement service has no room on {", ".join(hosts)}'
             ),
         )
 
@@ -528,13 +559,13 @@ class PlacementClaimer:
         if task.repeated or task.job.contested:
             # Another answer may have given them to the caller.
             return
-        for one in wanted:
-            record = journal.recorded(one)
+        for allocation in wanted:
+            record = journal.recorded(allocation)
             try:
                 if record is not None:
                     self._undoer.undo(record, held=True)
             except errors.PlacementUnavailable as fault:
-                LOG.info('Not undone yet: %s: %s', one.consumer, fault)
+                LOG.info('Not undone yet: %s: %s', allocation.consumer, fault)
 
 
 def _do_nothing() -> None:

@@ -113,16 +113,20 @@ def make(
     if len(wanted) == 1:
         return {wanted[0].consumer: _make_one(client, wanted[0], unsure)}
     answer = client.post_allocations(
-        {one.consumer: one.body for one in wanted}
+        {allocation.consumer: allocation.body for allocation in wanted}
     )
     if not answer.sure:
-        unsure |= {one.consumer for one in wanted}
+        unsure |= {allocation.consumer for allocation in wanted}
     if answer.done:
         return dict.fromkeys(
-            (one.consumer for one in wanted), AllocationResult.MADE
+            (allocation.consumer for allocation in wanted),
+            AllocationResult.MADE,
         )
     if answer.concurrent:
-        return {one.consumer: _make_one(client, one, unsure) for one in wanted}
+        return {
+            allocation.consumer: _make_one(client, allocation, unsure)
+            for allocation in wanted
+        }
     half = len(wanted) // 2
     return {
         **make(client, wanted[:half], unsure),

@@ -170,9 +170,9 @@ class PlacementClient:
         """
         found = self.read('/resource_providers', Roots)
         return {
-            one.uuid
-            for one in found.resource_providers
-            if one.root_provider_uuid == one.uuid
+            provider.uuid
+            for provider in found.resource_providers
+            if provider.root_provider_uuid == provider.uuid
         }
 
     def providers(self, name: str = 'VCPU') -> dict[str, Provider]:

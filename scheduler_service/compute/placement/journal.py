@@ -67,7 +67,10 @@ class PlacementJournal:
         :raises BeingUndone: an earlier claim is not undone yet
         :raises StoreUnavailable: the database does not answer
         """
-        claims = [(one.consumer, one.provider, one.record) for one in wanted]
+        claims = [
+            (allocation.consumer, allocation.provider, allocation.record)
+            for allocation in wanted
+        ]
         ended = self._ended
 
         def write(writer: Writer) -> None:
@@ -139,14 +142,22 @@ class PlacementJournal:
 
     def unanswered(self, wanted: Sequence[AllocationRequest]) -> None:
         """Have it recorded soon that calls ended without an answer."""
-        self.unsure |= {one.consumer for one in wanted}
+        self.unsure |= {allocation.consumer for allocation in wanted}
         self._end(wanted, made=False)
 
     def _end(self, wanted: Sequence[AllocationRequest], made: bool) -> None:
         now = time.monotonic()
-        late = [one for one in wanted if one.consumer in self.unsure]
-        sure = [one for one in wanted if one.consumer not in self.unsure]
-        self.unsure -= {one.consumer for one in late}
+        late = [
+            allocation
+            for allocation in wanted
+            if allocation.consumer in self.unsure
+        ]
+        sure = [
+            allocation
+            for allocation in wanted
+            if allocation.consumer not in self.unsure
+        ]
+        self.unsure -= {allocation.consumer for allocation in late}
         self._ended += [
             _Ended(now, part, made, part is sure)
             for part in (late, sure)
@@ -173,12 +184,12 @@ class PlacementJournal:
 
 
 def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
-    for one in ended:
+    for allocation in ended:
         placement_records.answered(
             writer.conn,
             [(each.consumer, each.provider, each.record)
-             for each in one.wanted],
-            one.made,
-            one.sure,
-            time.monotonic() - one.at,
+             for each in allocation.wanted],
+            allocation.made,
+            allocation.sure,
+            time.monotonic() - allocation.at,
         )  # fmt: skip

@@ -115,8 +115,8 @@ class TreeClaims:
             placement.selected, wanted.allocation_tree
         )
         found = [
-            (one, self._find(request, one.uuid))
-            for one in placement.alternates
+            (alternate, self._find(request, alternate.uuid))
+            for alternate in placement.alternates
         ]
         placement.alternates = [
             with_tree(one, tree) for one, tree in found if tree is not None

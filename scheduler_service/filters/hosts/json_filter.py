@@ -84,7 +84,9 @@ class JsonFilter(HostFilter):
             if column is not None:
                 by_name[name] = column.at(row)
                 values.append(f'{variable} is {_shown(by_name[name])}')
-        why = why_unreadable(Query(query).matches, ', '.join(values), by_name)
+        why = why_unreadable(
+            JsonQuery(query).matches, ', '.join(values), by_name
+        )
         if why:
             return why
         if not values:
@@ -132,7 +134,7 @@ class ColumnEvaluator:
             the hosts report
         :raises ValueError: the query is too large or nested too deeply
         """
-        whole = Query(query)
+        whole = JsonQuery(query)
         try:
             mask = self._evaluate(query, top=True)
         except NotColumnarError:
@@ -171,7 +173,7 @@ class ColumnEvaluator:
             raise NotColumnarError
         numbers = [self._number(argument) for argument in arguments]
         if len(numbers) < 2 or any(number is None for number in numbers):
-            return self._evaluate_combinations(Query(query))
+            return self._evaluate_combinations(JsonQuery(query))
         compare: Callable[[Any, Any], Any] = COMPARISONS.get(sign, operator.eq)
         masks = [compare(numbers[0], other) for other in numbers[1:]]
         mask = _join('or' if sign == 'in' else 'and', masks)
@@ -194,7 +196,7 @@ class ColumnEvaluator:
             return column if isinstance(column, np.ndarray) else None
         return None
 
-    def _evaluate_combinations(self, query: Query) -> Mask:
+    def _evaluate_combinations(self, query: JsonQuery) -> Mask:
         """Return bool[n], evaluated once per combination of values in use."""
         columns: dict[str, DictionaryColumn] = {}
         for name in sorted({attribute_of(name) for name in query.variables}):
@@ -260,7 +262,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Query:
+class JsonQuery:
     """A query, bounded in size and depth.
 
     :ivar variables: the variables it names, such as ``$free_ram_mb``, sorted

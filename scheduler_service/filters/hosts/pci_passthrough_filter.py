@@ -169,7 +169,9 @@ def has_devices(
     for _, count, alternatives in wanted:
         needed = count
         for index, pool in enumerate(pools):
-            if needed and any(_matches(pool, one) for one in alternatives):
+            if needed and any(
+                _matches(pool, alternative) for alternative in alternatives
+            ):
                 taken = min(needed, free[index])
                 free[index] -= taken
                 needed -= taken

@@ -106,8 +106,12 @@ class Addresses:
     def parse(cls, texts: Sequence[str | None]) -> Addresses:
         """Parse addresses of both versions."""
         parsed = [_address(text) for text in texts]
-        numbers = [0 if one is None else int(one) for one in parsed]
-        versions = [0 if one is None else one.version for one in parsed]
+        numbers = [
+            0 if address is None else int(address) for address in parsed
+        ]
+        versions = [
+            0 if address is None else address.version for address in parsed
+        ]
         return cls(
             np.array(versions, np.int64),
             np.array([number >> 64 for number in numbers], np.uint64),

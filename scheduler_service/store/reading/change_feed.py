@@ -147,13 +147,17 @@ def refresh(
     if len(found) >= _MAX_CHANGES or _is_pruned(found, snapshot):
         return load_snapshot(conn)
     _check_history(found, snapshot, own)
-    new = [one for one in found if one.revision > last]
+    new = [change for change in found if change.revision > last]
     if not new:
         return snapshot
-    touched = _merge(one.record() for one in new if one.revision not in own)
+    touched = _merge(
+        change.record() for change in new if change.revision not in own
+    )
     if touched.instances_gone:
         # One that went may have been claimed again by this daemon since.
-        mine = _merge(one.record() for one in new if one.revision in own)
+        mine = _merge(
+            change.record() for change in new if change.revision in own
+        )
         again = set(mine.instances).intersection(touched.instances_gone)
         touched.instances += sorted(again)
     if touched.released and on_released is not None:
@@ -183,7 +187,7 @@ def _check_history(
 
     :raises HistoryChanged: it is not
     """
-    there = {one.revision: one.lineage for one in found}
+    there = {change.revision: change.lineage for change in found}
     last = snapshot.revision
     expected = {last: snapshot.lineage}
     expected.update((key, own[key]) for key in own if key > last)
@@ -219,9 +223,9 @@ def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__
     }
-    for one in changes:
+    for change in changes:
         for name in ChangeRecord.__struct_fields__:
-            value = getattr(one, name)
+            value = getattr(change, name)
             if isinstance(value, bool):
                 setattr(whole, name, getattr(whole, name) or value)
             else:
@@ -251,7 +255,10 @@ def _apply(
         ],
     )
     if touched.instances or touched.instances_gone:
-        stored = {one.uuid: one for one in loading.instances(conn, instances)}
+        stored = {
+            instance.uuid: instance
+            for instance in loading.instances(conn, instances)
+        }
         for uuid in {*touched.instances, *touched.instances_gone}:
             table.put_instance(uuid, stored.get(uuid))
     if groups:

@@ -23,7 +23,7 @@ from scheduler_service.model import (
 from scheduler_service.store.reading.snapshot import load_hosts
 
 
-class Filter(NamedTuple):
+class HostCriteria(NamedTuple):
     """Which hosts to list; what is None or empty does not count.
 
     :ivar zone: name of an availability zone
@@ -42,7 +42,7 @@ class Filter(NamedTuple):
 
 def rows(
     conn: Connection,
-    wanted: Filter,
+    wanted: HostCriteria,
     ratio_of: Mapping[str, float],
     default_zone: str,
 ) -> Iterator[dict[str, Any]]:
@@ -115,12 +115,14 @@ class _Membership(NamedTuple):
     @classmethod
     def of(cls, aggregates: Sequence[Aggregate]) -> _Membership:
         return cls(
-            sorted({zone for one in aggregates for zone in one.zones}),
+            sorted(
+                {zone for aggregate in aggregates for zone in aggregate.zones}
+            ),
             [aggregate.name for aggregate in aggregates],
             [str(aggregate.id) for aggregate in aggregates],
         )
 
-    def has(self, wanted: Filter, default_zone: str) -> bool:
+    def has(self, wanted: HostCriteria, default_zone: str) -> bool:
         """Whether it has the zone and the aggregate of a filter."""
         return (
             not wanted.zone or wanted.zone in (self.zones or [default_zone])

@@ -389,11 +389,11 @@ def _restore_allocations(writer: Writer) -> int:
 def _drop_orphaned(writer: Writer) -> int:
     held = schema.allocations
     dropped = 0
-    for one in _orphaned(writer.conn):
+    for finding in _orphaned(writer.conn):
         gone = writer.conn.execute(
             sa.delete(held).where(
-                held.c.consumer_uuid == one.consumer,
-                held.c.resource_class == one.resource_class,
+                held.c.consumer_uuid == finding.consumer,
+                held.c.resource_class == finding.resource_class,
                 ~sa.exists().where(
                     schema.inventories.c.host_id == held.c.host_id,
                     schema.inventories.c.resource_class

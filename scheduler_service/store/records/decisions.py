@@ -219,7 +219,7 @@ def search(
 
     :param limit: at most so many; None: all
     """
-    matching = (one for one in _rows(conn, wanted) if _matches(one, wanted))
+    matching = (row for row in _rows(conn, wanted) if _matches(row, wanted))
     return list(itertools.islice(matching, limit))
 
 

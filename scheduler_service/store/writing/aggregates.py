@@ -61,7 +61,7 @@ def remove_host(writer: Writer, host: str) -> list[Aggregate]:
     :param host: its name; it need not be stored
     """
     stored = loading.aggregates(writer.conn)
-    found = [one for one in stored if host in one.hosts]
+    found = [aggregate for aggregate in stored if host in aggregate.hosts]
     if found:
         delete(writer.conn, schema.aggregate_hosts.c.host, [host])
         writer.touched.aggregates = True
@@ -80,10 +80,12 @@ def create(
     :raises InvalidInventory: a name is too long, or a number too large
     """
     present = loading.aggregates(writer.conn)
-    for one in present:
-        if one.name == name:
-            raise errors.Conflict(f'Aggregate {name} ({one.id}) is there')
-    taken = [one.id for one in present]
+    for aggregate in present:
+        if aggregate.name == name:
+            raise errors.Conflict(
+                f'Aggregate {name} ({aggregate.id}) is there'
+            )
+    taken = [aggregate.id for aggregate in present]
     made = Aggregate(
         id=max(taken, default=0) + 1,
         name=name,
@@ -144,17 +146,19 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
         host: came if host in old.hosts else zones for host in changed.hosts
     }
     others = [
-        one
-        for one in loading.aggregates(writer.conn)
-        if one.id != changed.id and one.zones
+        aggregate
+        for aggregate in loading.aggregates(writer.conn)
+        if aggregate.id != changed.id and aggregate.zones
     ]
     has: dict[str, set[str]] = {}
-    for one in others:
-        for host in gains.keys() & {*one.hosts}:
-            has.setdefault(host, set()).update(one.zones)
+    for aggregate in others:
+        for host in gains.keys() & {*aggregate.hosts}:
+            has.setdefault(host, set()).update(aggregate.zones)
     for host in sorted(has):
         if gains[host] - has[host]:
-            first = next(one for one in others if host in one.hosts)
+            first = next(
+                aggregate for aggregate in others if host in aggregate.hosts
+            )
             raise errors.Conflict(
                 f'Host {host} is in availability zone '
                 f'{", ".join(sorted(has[host]))} by aggregate {first.name} '
@@ -172,16 +176,16 @@ def _find(writer: Writer, named: str) -> Aggregate:
     :raises Conflict: several have the name
     """
     present = loading.aggregates(writer.conn)
-    for one in present:
-        if named in (str(one.id), one.uuid):
-            return one
-    found = [one for one in present if one.name == named]
+    for aggregate in present:
+        if named in (str(aggregate.id), aggregate.uuid):
+            return aggregate
+    found = [aggregate for aggregate in present if aggregate.name == named]
     if not found:
         raise errors.AggregateNotFound(
             f'There is no aggregate {named}', aggregate=named
         )
     if len(found) > 1:
-        ids = ', '.join(str(one.id) for one in found)
+        ids = ', '.join(str(aggregate.id) for aggregate in found)
         raise errors.Conflict(
             f'Several aggregates are called {named}; give an id: {ids}'
         )
@@ -205,14 +209,23 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     """
     # Lock: several daemons may receive the same aggregates.
     next_number(writer.conn, 'host_id', 0)
-    stored = {one.id: one for one in loading.aggregates(writer.conn)}
-    wanted = {
-        one.id: msgspec.structs.replace(one, hosts=sorted(set(one.hosts)))
-        for one in aggregates
+    stored = {
+        aggregate.id: aggregate
+        for aggregate in loading.aggregates(writer.conn)
     }
-    differ = [one for one in wanted.values() if stored.get(one.id) != one]
+    wanted = {
+        aggregate.id: msgspec.structs.replace(
+            aggregate, hosts=sorted(set(aggregate.hosts))
+        )
+        for aggregate in aggregates
+    }
+    differ = [
+        aggregate
+        for aggregate in wanted.values()
+        if stored.get(aggregate.id) != aggregate
+    ]
     if differ:
-        remove(writer, [one.id for one in differ])
+        remove(writer, [aggregate.id for aggregate in differ])
         add(writer, differ)
     return len(differ)
 

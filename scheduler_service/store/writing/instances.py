@@ -30,30 +30,35 @@ def add(writer: Writer, instances: Sequence[Instance]) -> None:
     """Add instances that hosts report."""
     rows = (
         {
-            **_instance_row(one),
-            'uuid': one.uuid,
+            **_instance_row(instance),
+            'uuid': instance.uuid,
             'state': 'reported',
             'request_id': None,
             'placement': None,
         }
-        for one in instances
+        for instance in instances
     )
     insert(writer.conn, _INSTANCES, rows)
-    writer.touched.instances += [one.uuid for one in instances]
-    _touch_load(writer, {one.host for one in instances})
+    writer.touched.instances += [instance.uuid for instance in instances]
+    _touch_load(writer, {instance.host for instance in instances})
 
 
 def change(writer: Writer, instances: Sequence[Instance]) -> None:
     """Write instances that differ."""
     if not instances:
         return
-    uuids = [one.uuid for one in instances]
-    rows = [{**_instance_row(one), 'b_uuid': one.uuid} for one in instances]
+    uuids = [instance.uuid for instance in instances]
+    rows = [
+        {**_instance_row(instance), 'b_uuid': instance.uuid}
+        for instance in instances
+    ]
     named: dict[str, Any] = {
         name: sa.bindparam(name)
         for name in ('host', 'node', 'project_id', 'document')
     }
-    hosts = {one.host for one in instances} | _hosts_of(writer, uuids)
+    hosts = {instance.host for instance in instances} | _hosts_of(
+        writer, uuids
+    )
     writer.conn.execute(
         sa.update(_INSTANCES)
         .where(_INSTANCES.c.uuid == sa.bindparam('b_uuid'))
@@ -114,7 +119,7 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     where it is reported: its allocations are released, and from then on the
     host's own figures count its use.
     """
-    newest = {one.uuid: one for one in instances}
+    newest = {instance.uuid: instance for instance in instances}
     # One that is claimed after this is not known yet: to add it then fails.
     known = lifecycle.lock(writer.conn, newest)
     confirmed = lifecycle.confirm(
@@ -143,7 +148,7 @@ def report(writer: Writer, instances: Sequence[Instance]) -> int:
     new = [one for uuid, one in newest.items() if uuid not in stored]
     change(writer, differ)
     add(writer, new)
-    return len({*confirmed, *(one.uuid for one in differ + new)})
+    return len({*confirmed, *(instance.uuid for instance in differ + new)})
 
 
 def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
@@ -168,7 +173,7 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     absent = {*uuids} - {row.uuid for row in rows}
     new = [Instance(uuid=each, host=host) for each in absent]
     add(writer, new)
-    return sorted({*changed, *(one.uuid for one in new)})
+    return sorted({*changed, *(instance.uuid for instance in new)})
 
 
 def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:

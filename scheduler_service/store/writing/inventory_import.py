@@ -42,7 +42,7 @@ Progress = Callable[[str, int, int], None]
 _MANY = 2000
 
 
-class Changes(NamedTuple):
+class ImportChanges(NamedTuple):
     """What an import changes of the entities of one kind.
 
     :ivar kind: the part of the document, such as ``hosts``
@@ -96,7 +96,7 @@ class Importer:
         compare: bool = False,
     ) -> None:
         self.writer = writer
-        self.changes: list[Changes] = []
+        self.changes: list[ImportChanges] = []
         self._conn = writer.conn
         self._replace = replace
         self._progress = progress
@@ -112,7 +112,10 @@ class Importer:
         self._import_hosts(inventory.hosts, inventory.instances)
         gone = self._import_instances(inventory.instances)
         self._import('pools', loading.pools(self._conn), inventory.pools, 'id')
-        stored = {one.id: one for one in loading.aggregates(self._conn)}
+        stored = {
+            aggregate.id: aggregate
+            for aggregate in loading.aggregates(self._conn)
+        }
         self._import('aggregates', stored, inventory.aggregates, 'id')
         self._import_groups(inventory.server_groups, gone)
         touched = self.writer.touched
@@ -121,7 +124,7 @@ class Importer:
             touched.hosts, touched.instances = [], []
         return self._report
 
-    def _write(self, changes: Changes, ids: dict[Any, int]) -> None:
+    def _write(self, changes: ImportChanges, ids: dict[Any, int]) -> None:
         """Write what differs of the entities of one kind.
 
         :param ids: store ids of hosts by :func:`_name`
@@ -166,7 +169,10 @@ class Importer:
                 self._progress(what, done, len(entities))
 
     def _apply(
-        self, changes: Changes, total: int, ids: dict[Any, int] | None = None
+        self,
+        changes: ImportChanges,
+        total: int,
+        ids: dict[Any, int] | None = None,
     ) -> None:
         """Count what differs, and write it unless this only compares.
 
@@ -192,9 +198,9 @@ class Importer:
 
         :param key: the name of the field that identifies them
         """
-        new = {getattr(one, key): _sorted(one) for one in listed}
+        new = {getattr(entity, key): _sorted(entity) for entity in listed}
         old = {name: _sorted(one) for name, one in stored.items()}
-        changes = Changes(
+        changes = ImportChanges(
             kind,
             [new[k] for k in new if k not in old],
             [(old[k], new[k]) for k in new if k in old and old[k] != new[k]],
@@ -217,22 +223,27 @@ class Importer:
         conn = self._conn
         stored = loading.groups(conn)
         beside = {
-            one.uuid: set(stored[one.uuid].members).difference(one.members)
-            for one in listed
-            if one.uuid in stored
+            entity.uuid: set(stored[entity.uuid].members).difference(
+                entity.members
+            )
+            for entity in listed
+            if entity.uuid in stored
         }
         held = server_groups.holding_claims(
             conn, set().union(*beside.values())
         )
         completed = [
             msgspec.structs.replace(
-                one,
-                members=[*one.members, *held & beside.get(one.uuid, set())],
+                entity,
+                members=[
+                    *entity.members,
+                    *held & beside.get(entity.uuid, set()),
+                ],
             )
-            for one in listed
+            for entity in listed
         ]
         if self._replace:
-            absent = stored.keys() - {one.uuid for one in listed}
+            absent = stored.keys() - {entity.uuid for entity in listed}
             if not self._compare:
                 server_groups.lock(conn, absent)
             stay = server_groups.with_instances(conn, absent, gone)
@@ -265,7 +276,9 @@ class Importer:
         if self._replace:
             names = {_name(host) for host in listed}
             gone = [stored[ids[name]] for name in ids if name not in names]
-        self._apply(Changes('hosts', add, differ, gone), len(listed), ids)
+        self._apply(
+            ImportChanges('hosts', add, differ, gone), len(listed), ids
+        )
 
     def _claimed(self, present: Sequence[Instance]) -> dict[int, Counter[str]]:
         """Return what claims of instances hold, by host id."""
@@ -288,29 +301,31 @@ class Importer:
             one.uuid: (one, state)
             for one, state in loading.instance_documents(self._conn)
         }
-        add = [one for one in listed if one.uuid not in stored]
+        add = [entity for entity in listed if entity.uuid not in stored]
         changed = [
-            one
-            for one in listed
-            if one.uuid in stored and stored[one.uuid][0] != one
+            entity
+            for entity in listed
+            if entity.uuid in stored and stored[entity.uuid][0] != entity
         ]
-        names = {one.uuid for one in listed}
+        names = {entity.uuid for entity in listed}
         gone = [
             one
             for one, state in stored.values()
             if self._replace and one.uuid not in names and state == 'reported'
         ]
-        locked = lifecycle.lock(self._conn, [one.uuid for one in changed])
+        locked = lifecycle.lock(
+            self._conn, [entity.uuid for entity in changed]
+        )
         differ = []
-        for one in changed:
-            row = locked.get(one.uuid)
+        for entity in changed:
+            row = locked.get(entity.uuid)
             if row is not None and row.state != 'reported':
-                one = msgspec.structs.replace(
-                    one, host=row.host, hypervisor_hostname=row.node
+                entity = msgspec.structs.replace(
+                    entity, host=row.host, hypervisor_hostname=row.node
                 )
-            differ.append((stored[one.uuid][0], one))
-        self._apply(Changes('instances', add, differ, gone), len(listed))
-        return {one.uuid for one in gone}
+            differ.append((stored[entity.uuid][0], entity))
+        self._apply(ImportChanges('instances', add, differ, gone), len(listed))
+        return {entity.uuid for entity in gone}
 
 
 class Difference(NamedTuple):
@@ -347,7 +362,7 @@ def differences(
     return listed, report.kept
 
 
-def _listed(changes: Changes) -> Iterator[Difference]:
+def _listed(changes: ImportChanges) -> Iterator[Difference]:
     kind = changes.kind
     for entity in changes.add:
         yield Difference(kind, _label(entity), 'add')

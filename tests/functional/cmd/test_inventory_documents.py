@@ -139,7 +139,7 @@ def test_what_an_import_would_change_is_printed_and_not_changed(run, write):
         assert status == 1
     rows = json.loads(out)
     told = [
-        (one['kind'], one['name'], one['change'], one['field']) for one in rows
+        (row['kind'], row['name'], row['change'], row['field']) for row in rows
     ]
     assert told == [
         ('pools', 'gold', 'remove', None),
@@ -178,7 +178,9 @@ def test_groups_that_have_members_stay_and_are_named(run, write):
     web, db, unused = (str(uuid.UUID(int=n)) for n in (7, 8, 9))
     grouped = {
         **INVENTORY,
-        'instances': [{'uuid': one, 'host': 'compute-1'} for one in members],
+        'instances': [
+            {'uuid': member, 'host': 'compute-1'} for member in members
+        ],
         'server_groups': [
             {'uuid': web, 'name': 'web', 'policy': 'affinity',
              'members': members},

@@ -121,14 +121,14 @@ def test_nodes_of_a_cluster_are_imported_as_hosts(run, tmp_path):
     path.write_text(json.dumps({'kind': 'List', 'items': nodes}))
     command = ('inventory', 'import', '--from-nodes', str(path))
     rows = printed_json(run(*command, '-f', 'json'))
-    assert {one['kind']: one['added'] for one in rows}['hosts'] == 2
+    assert {row['kind']: row['added'] for row in rows}['hosts'] == 2
     hosts = {one['host']: one for one in exported(run)['hosts']}
     assert hosts['n1']['memory_mb'] == 65536
     assert hosts['n2']['state'] == 'down'
     zones = {one['name']: one['hosts'] for one in exported(run)['aggregates']}
     assert zones['kubernetes:availability_zone=west'] == ['n1']
     rows = printed_json(run(*command, '-f', 'json'))
-    assert {one['kind']: one['same'] for one in rows}['hosts'] == 2
+    assert {row['kind']: row['same'] for row in rows}['hosts'] == 2
     assert 'needs a document' in run(*command, '--replace')[2]
     path.write_text('{"kind": "List"}')
     assert 'items' in run(*command)[2]

@@ -211,14 +211,16 @@ def test_decisions_are_found_by_what_is_in_them(listed, select, run):
 def test_where_the_instances_of_a_host_could_go(listed, select, run):
     select(QUARTER, 8, availability_zone='north', project_id='p')
     claims = listed('claim', 'list', '--sort', 'uuid')
-    mine = [one['uuid'] for one in claims if one['host'] == 'compute-1']
+    mine = [claim['uuid'] for claim in claims if claim['host'] == 'compute-1']
     assert len(mine) == 4
     # Their zone is full: they were asked to be in it.
     status, out, _ = run('host', 'drain', 'compute-1', '--plan', '-f', 'json')
     assert status == 1
     assert {row['to'] for row in json.loads(out)} == {None}
     assert 'RamFilter' in json.loads(out)[0]['reason']
-    others = [one['uuid'] for one in claims if one['host'] == 'compute-2']
+    others = [
+        claim['uuid'] for claim in claims if claim['host'] == 'compute-2'
+    ]
     run('claim', 'release', *others[:3])
     status, out, _ = run('host', 'drain', 'compute-1', '--plan', '-f', 'json')
     rows = json.loads(out)

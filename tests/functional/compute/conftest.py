@@ -36,8 +36,8 @@ class Compute:
 
     def close(self) -> None:
         """Close the callers."""
-        for one in self._callers:
-            one.transport.cleanup()
+        for caller in self._callers:
+            caller.transport.cleanup()
 
 
 @pytest.fixture

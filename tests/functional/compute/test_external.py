@@ -57,8 +57,8 @@ def body(*hosts, weights=None, **fields):
         'live': False,
         'vmware': False,
         'hosts': [
-            {'host': f'compute-{one}', 'hypervisor_hostname': f'node-{one}'}
-            for one in hosts
+            {'host': f'compute-{host}', 'hypervisor_hostname': f'node-{host}'}
+            for host in hosts
         ],
         'weights': weights or {},
     }
@@ -168,7 +168,7 @@ def test_a_thousand_hostile_bodies_get_no_name_that_was_not_sent(serve):
         assert status in (200, 400)
         if status == 200:
             assert list(answer) == ['hosts']
-            named = {one['host'] for one in json.loads(sent)['hosts']}
+            named = {load['host'] for load in json.loads(sent)['hosts']}
             assert {*answer['hosts']} <= named
 
 

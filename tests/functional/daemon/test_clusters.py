@@ -77,7 +77,9 @@ def leader_of(nodes: list[servers.Server], queue: str) -> servers.Server:
         real, '-q', 'quorum_status', queue, **nodes[0]._env
     )
     line = next(
-        one for one in told.stdout.decode().splitlines() if 'leader' in one
+        splitline
+        for splitline in told.stdout.decode().splitlines()
+        if 'leader' in splitline
     )
     return next(
         node for node in nodes if node._env['RABBITMQ_NODENAME'] in line

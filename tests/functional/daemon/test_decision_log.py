@@ -115,7 +115,7 @@ def test_there_are_no_lines_when_they_are_turned_off(make_service, caplog):
     service = make_service(scheduler__log_decisions=False)
     service.select_hosts()
     service.daemon.scheduler.recorder.flush()
-    assert not [one for one in caplog.records if one.name == LOGGER]
+    assert not [record for record in caplog.records if record.name == LOGGER]
 
 
 def test_a_caller_cannot_write_lines_of_its_own(lines, caplog):
@@ -128,7 +128,7 @@ def test_a_caller_cannot_write_lines_of_its_own(lines, caplog):
     (line,) = texts()
     assert '\n' not in line
     assert ascii(evil) in line
-    (record,) = [one for one in caplog.records if one.name == LOGGER]
+    (record,) = [record for record in caplog.records if record.name == LOGGER]
     assert '\n' not in record.context.global_request_id
     # What cannot be a line of a log is no id to look for.
     (kept,) = kept_decisions(service, CALLER['request_id'])
@@ -192,6 +192,7 @@ def test_lines_are_written_by_themselves(make_service, caplog):
     service = make_service()
     service.select_hosts()
     (line,) = wait_until(
-        lambda: [one for one in caplog.records if one.name == LOGGER], 20
+        lambda: [record for record in caplog.records if record.name == LOGGER],
+        20,
     )
     assert line.threadName == 'decision-recorder'

@@ -67,7 +67,7 @@ def test_message_is_quarantined_when_it_ends_its_daemon(
     # Once as a fresh message, five times as one that came again.
     assert deaths == 6
     running.wait_for('is quarantined')
-    bad = [one for one in outcomes if not isinstance(one, dict)]
+    bad = [outcome for outcome in outcomes if not isinstance(outcome, dict)]
     assert bad == ['RequestPutAside']
     assert asking.ping(CONTEXT)['counters']['requests_quarantined'] == 1
     store = Store.connect(database)

@@ -35,7 +35,7 @@ def listed(run):
     def found(*names):
         def rows():
             rows = json.loads(run('daemon', 'list', '-f', 'json'))
-            return rows if [one['name'] for one in rows] == [*names] else None
+            return rows if [row['name'] for row in rows] == [*names] else None
 
         return wait_until(rows, 30)
 
@@ -103,7 +103,7 @@ def test_configurations_are_shown_with_sources_and_without_secrets(
     for words in ([], ['--daemon', 'one']):
         text = run('configuration', 'show', '-f', 'json', *words)
         assert 'hunter2' not in text
-        rows = {one['option']: one for one in json.loads(text)}
+        rows = {load['option']: load for load in json.loads(text)}
         file = str(tmp_path / '0.conf')
         assert rows['[scheduler] server'] == {
             'option': '[scheduler] server', 'value': 'one', 'source': file,

@@ -122,7 +122,7 @@ def test_no_request_is_lost_or_decided_half_by_each_configuration(
             try:
                 answers = client.schedule_many(CONTEXT, entries)
                 chosen.extend(
-                    frozenset(hosts_of(one['result'])) for one in answers
+                    frozenset(hosts_of(answer['result'])) for answer in answers
                 )
             except BaseException as fault:
                 failed.append(fault)

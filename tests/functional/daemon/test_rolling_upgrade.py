@@ -167,8 +167,8 @@ def inventory(tmp_path) -> str:
 
 def work(callers: list[Caller]) -> None:
     """Let every caller have some more answers."""
-    for one in callers:
-        one.wait_for_more()
+    for caller in callers:
+        caller.wait_for_more()
 
 
 def check(callers: list[Caller], config: pathlib.Path) -> None:
@@ -176,7 +176,7 @@ def check(callers: list[Caller], config: pathlib.Path) -> None:
     (url,) = re.findall('(?m)^connection = (.*)$', config.read_text())
     store = Store.connect(url)
     try:
-        told = [answer for one in callers for answer in one.answers()]
+        told = [answer for caller in callers for answer in caller.answers()]
         assert [one for one in told if 'fault' in one] == []
         released = {
             one['instance']: one['released']

@@ -80,7 +80,8 @@ def test_only_the_loser_is_scheduled_again_when_a_claim_is_lost(
     refused = answers.pop(10)
     assert refused['error']['name'] == 'NoValidHost'
     uuids = {
-        one['result']['placements'][0]['instance_uuid'] for one in answers
+        answer['result']['placements'][0]['instance_uuid']
+        for answer in answers
     }
     assert len(uuids) == 80
     with service.store.reading() as conn:
@@ -101,7 +102,8 @@ def test_all_of_many_portions_are_answered_when_a_claim_is_lost(
     asked = {'select_destinations': {'flavor': {'memory_mb': 1}}}
     answers = service.client.schedule_many(CONTEXT, [asked] * 250)
     placed = {
-        one['result']['placements'][0]['instance_uuid'] for one in answers
+        answer['result']['placements'][0]['instance_uuid']
+        for answer in answers
     }
     assert len(calls) > 3
     assert len(placed) == 250
@@ -132,7 +134,7 @@ def test_others_are_placed_when_one_request_raises(make_service, monkeypatch):
     )
     # The first portion was claimed before; the others were chosen for again.
     assert len(seen) == 50 + 48
-    (bad,) = (one['error'] for one in answers if 'error' in one)
+    (bad,) = (answer['error'] for answer in answers if 'error' in answer)
     assert 'error' in answers[49]
     assert bad['name'] == 'SchedulerError'
     with service.store.reading() as conn:
@@ -157,7 +159,8 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
     one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
     answers = service.client.schedule_many(CONTEXT, [one] * 256)
     uuids = {
-        one['result']['placements'][0]['instance_uuid'] for one in answers
+        answer['result']['placements'][0]['instance_uuid']
+        for answer in answers
     }
     assert len(uuids) == 256
     assert len(batches) == 1
@@ -192,7 +195,7 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
     real, claimed = claims.send, []
 
     def begin(store: Store, conn: Any, prepared: Any, *more: Any) -> Any:
-        claimed.extend(one.consumer for one in prepared.claims)
+        claimed.extend(claim.consumer for claim in prepared.claims)
         return real(store, conn, prepared, *more)
 
     monkeypatch.setattr(claiming.claims, 'send', begin)
@@ -204,7 +207,7 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
     answers = service.client.schedule_many(
         CONTEXT, [{'select_destinations': one} for one in asked]
     )
-    placed = [one['result']['placements'] for one in answers]
+    placed = [answer['result']['placements'] for answer in answers]
     assert placed[70] == placed[5]
     assert sorted(claimed) == sorted(set(uuids))
 
@@ -219,7 +222,9 @@ def test_requests_that_claim_nothing_take_no_room_from_each_other(
         service.daemon.scheduler.select_destinations(asked, claim=False)
         for _ in range(100)
     ]
-    hosts = {one.result(30).placements[0].selected.host for one in answers}
+    hosts = {
+        answer.result(30).placements[0].selected.host for answer in answers
+    }
     placed = service.client.select_destinations(
         CONTEXT, {'flavor': {'memory_mb': 8192}}
     )
@@ -275,7 +280,8 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
     )
     assert 'error' in answers.pop(49)
     uuids = {
-        one['result']['placements'][0]['instance_uuid'] for one in answers
+        answer['result']['placements'][0]['instance_uuid']
+        for answer in answers
     }
     assert len(uuids) == 79
     with service.store.reading() as conn:

@@ -46,11 +46,11 @@ def test_claims_expire_in_time_when_a_daemon_is_an_hour_ahead(
     with clock_an_hour_ahead():
         claims.append(claim())
         while time.monotonic() - made < _TIMEOUT_S / 2:
-            states = [claim_state(service.store, one) for one in claims]
+            states = [claim_state(service.store, claim) for claim in claims]
             assert states == ['claimed', 'claimed']
             time.sleep(0.1)
     wait_until(
-        lambda: not any(claim_state(service.store, one) for one in claims)
+        lambda: not any(claim_state(service.store, claim) for claim in claims)
     )
     assert time.monotonic() - made > _TIMEOUT_S
 

@@ -49,7 +49,7 @@ def test_another_caller_is_answered_before_a_long_request(
         finished.append(large.done())
     assert finished == [False] * 3
     placements = large.result(60).placements
-    assert len({one.instance_uuid for one in placements}) == 1000
+    assert len({placement.instance_uuid for placement in placements}) == 1000
     with scheduler._store.reading() as conn:
         held = conn.exec_driver_sql('SELECT count(*) FROM allocations')
         assert held.scalar_one() == 1003

@@ -45,7 +45,7 @@ def test_a_refused_request_is_in_no_reference_cycle(make_service):
             answers = service.client.schedule_many(
                 CONTEXT, [{'select_destinations': one} for one in asked]
             )
-            assert sum('error' in one for one in answers) == 20
+            assert sum('error' in answer for answer in answers) == 20
             with pytest.raises(errors.NoValidHost):
                 service.client.select_destinations(CONTEXT, TOO_LARGE)
             with pytest.raises(errors.PoolNotFound):

@@ -134,7 +134,7 @@ def test_nothing_is_left_of_claims_whose_calls_fail(store, fake, kind, fault):
         before, kept = dict(fake.allocations), records(store)
         fake.fail(fault, fake.claims)
         futures = [select(engine, kind, wanted) for _, wanted in made]
-        answers = [error_of(one) for one in futures]
+        answers = [error_of(future) for future in futures]
         assert answers == ['PlacementUnavailable'] * COUNT
         fake.work()
         only(fake, before, store, kept)
@@ -208,7 +208,7 @@ def test_a_request_of_two_goes_elsewhere_when_undoing_one_fails(store, fake):
         made = [asked('several') for _ in range(COUNT)]
         fake.fail(conflict, fake.undoes, 5)
         futures = [select(engine, 'several', wanted) for _, wanted in made]
-        assert [error_of(one) for one in futures] == [''] * COUNT
+        assert [error_of(future) for future in futures] == [''] * COUNT
         for uuids, _ in made:
             assert all(len(fake.allocations[one]) == 1 for one in uuids)
             engine.release(uuids).result(20)

@@ -236,9 +236,9 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
         for seed in range(2)
         for work in (claim, give_back)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert faults == []
     assert audit_findings(store) == []

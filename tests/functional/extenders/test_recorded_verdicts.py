@@ -112,7 +112,7 @@ def with_files(case: dict[str, Any], certs: Any) -> list[dict[str, Any]]:
     return listed
 
 
-def read(listed: list[dict[str, Any]]) -> policy_file.Policy:
+def read(listed: list[dict[str, Any]]) -> policy_file.PolicyFile:
     document = {
         'apiVersion': API,
         'kind': 'KubeSchedulerConfiguration',
@@ -127,7 +127,7 @@ def play(case: Any, told: Any, chain: Chain, made: list[Any]) -> None:
     wanted = case.get('pod_asks_for', '')
     resources = frozenset(['example.com/fpga'] if 'fpga' in wanted else [])
     names = sorted({'node-0', 'node-1'})
-    filters = [one for one in calls if one[1] == 'filter']
+    filters = [call for call in calls if call[1] == 'filter']
     if calls and calls[0][1] == 'preempt':
         play_preempt(case, told, chain, calls[0][2])
         return
@@ -157,7 +157,7 @@ def play(case: Any, told: Any, chain: Chain, made: list[Any]) -> None:
         assert (
             chosen is None
             or outcome == {}
-            or ('bind' in [one[1] for one in calls])
+            or ('bind' in [call[1] for call in calls])
         ), chosen
     else:
         assert chosen in case.get('one_of', [bound, *names])

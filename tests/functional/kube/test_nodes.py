@@ -39,12 +39,15 @@ def node(name: str, zone: str = 'a', **how: Any) -> Any:
 
 def hosts(store: Store) -> dict[str, Any]:
     with store.reading() as conn:
-        return {one.host: one for one in loading.hosts(conn).values()}
+        return {host.host: host for host in loading.hosts(conn).values()}
 
 
 def members(store: Store) -> dict[str, list[str]]:
     with store.reading() as conn:
-        return {one.name: one.hosts for one in loading.aggregates(conn)}
+        return {
+            aggregate.name: aggregate.hosts
+            for aggregate in loading.aggregates(conn)
+        }
 
 
 @pytest.mark.db

@@ -116,7 +116,7 @@ def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):
     assert 'not known' in answer['FailedNodes']['stranger']
     asked['NodeNames'] = names[:3]
     _, scores = http.send('POST', '/extender/prioritize', asked)
-    assert [(one['Host'], one['Score']) for one in scores] == [
+    assert [(score['Host'], score['Score']) for score in scores] == [
         (name, 0) for name in names[:3]
     ]
 
@@ -222,7 +222,7 @@ def test_one_node_fails_alone_when_it_cannot_be_read(serve_http, odd):
     assert 'cannot be read' in answer['FailedNodes']['bad']
     assert answer['Error'] == ''
     _, scores = http.send('POST', '/extender/prioritize', asked)
-    assert {one['Host'] for one in scores} == {'good', 'bad'}
+    assert {score['Host'] for score in scores} == {'good', 'bad'}
 
 
 LARGE = ['1e400', '-1e400', '9' * 5000, '-' + '9' * 5000]
@@ -265,7 +265,7 @@ def test_one_node_fails_alone_when_a_number_is_out_of_range(
         assert answer['Error'] == ''
         status, scores = http.send('POST', '/extender/prioritize', body)
         assert status == 200
-        assert {one['Host'] for one in scores} == {'good', 'bad'}
+        assert {score['Host'] for score in scores} == {'good', 'bad'}
 
 
 def test_node_is_read_when_no_field_of_ours_is_out_of_range(serve_http):

@@ -134,7 +134,7 @@ def test_each_request_has_its_own_reply_when_sent_as_a_batch(service):
             {},
         ],
     )
-    names = [one.get('error', {}).get('name') for one in answers]
+    names = [answer.get('error', {}).get('name') for answer in answers]
     assert names == [
         None, 'NoValidHost', 'InvalidRequest', None, 'InvalidRequest',
     ]  # fmt: skip
@@ -168,7 +168,7 @@ def test_explain_reports_on_a_host_when_one_is_named(service):
     answer = service.client.explain(CONTEXT, asked, host='compute-1')
     assert hosts_of(answer) == ['compute-4']
     verdicts = answer['nodes'][0]['filters']
-    assert all(one['passes'] for one in verdicts)
+    assert all(verdict['passes'] for verdict in verdicts)
     with pytest.raises(errors.HostNotFound):
         service.client.explain(CONTEXT, asked, host='nobody')
 

@@ -74,7 +74,7 @@ def test_a_daemon_works_on_the_stock_driver_and_says_what_is_lost(
         PYTHONPATH=f'{changed_library}{os.pathsep}{ROOT}',
     )
     daemon.wait_for('Ready')
-    (line,) = [one for one in daemon.lines if 'stock driver is used' in one]
+    (line,) = [line for line in daemon.lines if 'stock driver is used' in line]
     assert 'WARNING' in line
     assert 'lacks what the driver for RabbitMQ needs (amqpdriver.AMQP' in line
     assert driver_range.LOST in line

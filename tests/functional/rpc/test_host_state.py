@@ -171,7 +171,9 @@ def test_messages_with_odd_aggregates_or_instances_are_counted(service):
     assert counters['aggregates_rejected'] == 1
     assert counters['instance_reports_rejected'] == 1
     with service.store.reading() as conn:
-        assert not {5, 6} & {one.id for one in loading.aggregates(conn)}
+        assert not {5, 6} & {
+            aggregate.id for aggregate in loading.aggregates(conn)
+        }
 
 
 def test_other_reports_are_written_when_one_cannot_be(
@@ -181,7 +183,7 @@ def test_other_reports_are_written_when_one_cannot_be(
     write = host_state_writer.host_rows.report
 
     def fails(writer, reports):
-        if any(one.host == 'bad' for one in reports):
+        if any(report.host == 'bad' for report in reports):
             raise ValueError('cannot be kept')
         return write(writer, reports)
 

@@ -361,8 +361,13 @@ def test_an_entry_is_forbidden_when_it_is_another_projects(guarded):
         {'select_destinations': {'flavor': SMALL, 'force_hosts': ['a']}}
     )
     replies = guarded.client.schedule_many(STRANGER, entries)
-    assert ['result' in one for one in replies] == [True, False, False, False]
-    assert {one['error']['name'] for one in replies[1:]} == {'Forbidden'}
+    assert ['result' in reply for reply in replies] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert {reply['error']['name'] for reply in replies[1:]} == {'Forbidden'}
     assert replies[3]['error']['facts'] == {
         'rule': 'select_destinations:forced_host'
     }

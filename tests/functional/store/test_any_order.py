@@ -94,10 +94,10 @@ class Verbs(RuleBasedStateMachine):
     def claim(self, consumers, row, amount, grouped, move):
         snapshot = load_snapshot(self.store)
         wanted = []
-        for one in consumers:
-            known = snapshot.hosts.instances.get(one) is not None
+        for consumer in consumers:
+            known = snapshot.hosts.instances.get(consumer) is not None
             wanted.append(
-                claim_on(snapshot, row, consumer=one, known=known,
+                claim_on(snapshot, row, consumer=consumer, known=known,
                    amounts={'MEMORY_MB': amount, 'VCPU': 1},
                    move=move and known, group=GROUP if grouped else None)
             )  # fmt: skip
@@ -130,7 +130,7 @@ class Verbs(RuleBasedStateMachine):
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
     def seen(self, consumers, host):
-        there = [Instance(uuid=one, host=host) for one in consumers]
+        there = [Instance(uuid=consumer, host=host) for consumer in consumers]
         self.store.write(lambda w: instance_rows.report(w, there))
 
     @rule(consumers=some, host=st.sampled_from(HOSTS))
@@ -176,7 +176,9 @@ class Verbs(RuleBasedStateMachine):
             found = audit.audit(conn, DEFAULT_RATIOS)
             # Somebody else's report may overcommit a host, a claim may not.
             wrong = [
-                one for one in found.findings if one.kind != 'overcommitted'
+                finding
+                for finding in found.findings
+                if finding.kind != 'overcommitted'
             ]
             assert wrong == []
             assert group_hosts(conn)

@@ -212,9 +212,9 @@ def test_reader_misses_no_change_when_eight_write(kind, make_store):
         thread.join()
     done.set()
     reader.join()
-    revisions = [one.revision for one in changes]
+    revisions = [change.revision for change in changes]
     assert revisions == list(range(first + 1, first + total + 1))
-    seen = {key for one in changes for key in one.record().instances}
+    seen = {key for change in changes for key in change.record().instances}
     assert len(seen) == total
 
 

@@ -36,8 +36,8 @@ def test_claims_are_counted_by_state_and_age(store):
     snapshot = import_two_hosts(store)
     assert counts(store) == {}
     claims = [claim_on(snapshot, 0) for _ in range(4)]
-    for one in claims:
-        write_claims(store, one)
+    for claim in claims:
+        write_claims(store, claim)
     for one, seconds in zip(claims, (0, 300, 7200, 10**6), strict=True):
         make_older(store, one, seconds)
     moving = claim_on(

@@ -51,7 +51,7 @@ def some(host_ids: list[int]) -> list[claims.Claim]:
 
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a node of a plan and all below it."""
-    below = [one for part in plan.get('Plans', ()) for one in nodes(part)]
+    below = [node for part in plan.get('Plans', ()) for node in nodes(part)]
     return [plan, *below]
 
 
@@ -86,7 +86,7 @@ def test_rows_are_locked_in_the_order_of_the_claims(
     (join,) = took['Plans']
     assert join['Node Type'] == 'Nested Loop'
     leading, looked_up = join['Plans']
-    names = [one.get('Relation Name') for one in nodes(leading)]
+    names = [node.get('Relation Name') for node in nodes(leading)]
     assert 'inventories' not in names
     assert looked_up['Relation Name'] == 'inventories'
     if hosts == 3000:

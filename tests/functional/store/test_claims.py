@@ -337,7 +337,7 @@ def test_group_policies_hold_when_members_are_claimed(
     assert joins(**other, **amounts) == (policy != 'affinity')
     held = load_snapshot(store).hosts
     assert len(held.groups[group].members) == len(held.instances) - 1
-    uuids = [one.uuid for one in held.instances]
+    uuids = [instance.uuid for instance in held.instances]
     store.write(lambda writer: lifecycle.release(writer, uuids))
     assert load_snapshot(store).hosts.groups[group].members == []
 

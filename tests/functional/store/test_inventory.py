@@ -113,7 +113,7 @@ def claim_apart(store: Store, *rows: int) -> list[str]:
     snapshot = load_snapshot(store)
     members = [claim_on(snapshot, row, group=GROUP) for row in rows]
     write_claims(store, *members, policies=STRICT)
-    return [one.consumer for one in members]
+    return [member.consumer for member in members]
 
 
 def stored_group(store: Store) -> ServerGroup:

@@ -205,8 +205,8 @@ def test_move_is_lost_when_it_breaks_the_policy_of_its_group(store, policy):
     snapshot = load_snapshot(store)
     rows = (0, 1) if policy == 'anti-affinity' else (0, 0)
     members = [claim_on(snapshot, row, group=GROUP) for row in rows]
-    for one in members:
-        write_claims(store, one, policies=STRICT)
+    for member in members:
+        write_claims(store, member, policies=STRICT)
     target = 1
     moving = claim_on(snapshot, target, consumer=members[0].consumer,
                 known=True, move=True, group=GROUP)  # fmt: skip

@@ -44,19 +44,21 @@ def test_lists_are_read_from_each_database(store):
         claims = claim_queries.listing(conn, project='p')
         old = claim_queries.listing(conn, older_than=3600.0)
         hosts = list(
-            host_listing.rows(conn, host_listing.Filter(), RATIOS, 'nova')
+            host_listing.rows(
+                conn, host_listing.HostCriteria(), RATIOS, 'nova'
+            )
         )
         decisions = stored_decisions.search(
             conn, stored_decisions.DecisionFilter(since=3600.0, project='p')
         )
         here = residents.requests(conn, 'compute-4')
-    assert sorted(one['state'] for one in claims) == ['claimed', 'moving']
-    assert all(0 <= one['age_s'] < 3600 for one in claims)
+    assert sorted(claim['state'] for claim in claims) == ['claimed', 'moving']
+    assert all(0 <= claim['age_s'] < 3600 for claim in claims)
     assert old == []
-    assert [one['host'] for one in hosts] == [
+    assert [host['host'] for host in hosts] == [
         f'compute-{n}' for n in range(1, 5)
     ]
     assert hosts[3]['memory_mb'] == '512/8196'
-    assert [one.outcome for one in decisions] == ['chosen', 'chosen']
+    assert [decision.outcome for decision in decisions] == ['chosen', 'chosen']
     # It moves away already.
     assert here == []

@@ -164,7 +164,9 @@ def an_inventory(seed: int) -> Any:
             'server_groups': [
                 {
                     'uuid': str(uuid.UUID(int=seed, version=4)),
-                    'members': [one['uuid'] for one in instances[:3]],
+                    'members': [
+                        instance['uuid'] for instance in instances[:3]
+                    ],
                 }
             ],
         }

@@ -58,9 +58,9 @@ def test_a_request_has_a_span_for_each_stage(traced, spans, bus):
     assert (whole.trace, whole.parent) == (CALLER, PARENT)
     assert whole.attributes['scheduler.outcome'] == 'answered'
     stages = [found[name] for name in STAGES]
-    for one in stages:
-        assert (one.trace, one.parent) == (CALLER, whole.id)
-        assert one.start <= one.end
+    for stage in stages:
+        assert (stage.trace, stage.parent) == (CALLER, whole.id)
+        assert stage.start <= stage.end
     for before, after in itertools.pairwise(stages):
         assert before.start <= after.start
     assert found['filter'].attributes['scheduler.hosts'] == 4

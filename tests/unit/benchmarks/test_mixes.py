@@ -18,7 +18,7 @@ def mix() -> mixes.Mix:
 
 
 def share(mix: mixes.Mix, holds) -> float:
-    return sum(holds(one.document) for one in mix.requests) / COUNT
+    return sum(holds(request.document) for request in mix.requests) / COUNT
 
 
 def test_mix_is_the_same_when_the_seed_is() -> None:
@@ -42,14 +42,14 @@ def test_shares_are_as_documented(mix, expected, holds) -> None:
 
 
 def test_one_request_in_a_hundred_may_be_refused(mix) -> None:
-    outcomes = collections.Counter(one.outcome for one in mix.requests)
+    outcomes = collections.Counter(request.outcome for request in mix.requests)
     assert set(outcomes) == {'placed', 'refused'}
     assert outcomes['refused'] / COUNT == pytest.approx(0.01, abs=0.003)
 
 
 def test_flavors_follow_zipf(mix) -> None:
     uses = collections.Counter(
-        int(one.document['flavor']['flavorid']) for one in mix.requests
+        int(request.document['flavor']['flavorid']) for request in mix.requests
     )
     assert set(uses) == set(range(mixes.FLAVORS))
     assert uses[0] / uses[1] == pytest.approx(2, abs=0.3)
@@ -57,9 +57,9 @@ def test_flavors_follow_zipf(mix) -> None:
 
 
 def test_projects_and_images_are_as_many_as_documented(mix) -> None:
-    requests = [one.document for one in mix.requests]
-    projects = {one['project_id'] for one in requests}
-    images = {one['image']['id'] for one in requests}
+    requests = [request.document for request in mix.requests]
+    projects = {request['project_id'] for request in requests}
+    images = {request['image']['id'] for request in requests}
     assert (len(projects), len(images)) == (mixes.PROJECTS, mixes.IMAGES)
 
 
@@ -70,7 +70,7 @@ def test_groups_have_every_policy_and_few_members(mix) -> None:
             members[request['instance_group']] += request.get(
                 'num_instances', 1
             )
-    policies = {one['uuid']: one['policy'] for one in mix.server_groups}
+    policies = {group['uuid']: group['policy'] for group in mix.server_groups}
     assert set(policies.values()) == set(mixes.POLICIES)
     assert set(members) <= set(policies)
     for group, count in members.items():

@@ -32,8 +32,8 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_nodes_are_repeated_up_to_the_number_of_hosts(folder) -> None:
     hosts = documents.inventory(openb.inventory(5, folder)).hosts
-    assert [one.vcpus for one in hosts] == [32, 96, 16, 32, 96]
-    assert len({one.host for one in hosts}) == 5
+    assert [host.vcpus for host in hosts] == [32, 96, 16, 32, 96]
+    assert len({host.host for host in hosts}) == 5
     assert hosts[1].resources[openb.RESOURCE].total == 8000
     assert hosts[1].traits == ['CUSTOM_GPU_G2']
     assert not hosts[0].resources
@@ -41,7 +41,8 @@ def test_nodes_are_repeated_up_to_the_number_of_hosts(folder) -> None:
 
 def test_pods_are_requests_in_the_order_of_their_creation(folder) -> None:
     early, late = (
-        documents.request(one.document) for one in openb.requests(folder)
+        documents.request(request.document)
+        for request in openb.requests(folder)
     )
     assert early.resources == {
         'VCPU': 7,

@@ -17,13 +17,13 @@ COMMANDS = parser.build().commands
 @pytest.mark.parametrize('command', COMMANDS)
 def test_every_argument_has_a_help_text(command):
     actions = COMMANDS[command]._actions
-    assert [one.dest for one in actions if not one.help] == []
+    assert [action.dest for action in actions if not action.help] == []
     assert COMMANDS[command].description
 
 
 def test_every_argument_before_the_command_has_a_help_text():
     found = parser.build()
-    assert [one.dest for one in found._actions if not one.help] == [
+    assert [action.dest for action in found._actions if not action.help] == [
         # The nouns, which have help texts of their own.
         'noun'
     ]

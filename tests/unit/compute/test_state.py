@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.compute import state
-from scheduler_service.compute.state import Change, Changes
+from scheduler_service.compute.state import ServiceChange, ServiceChanges
 from scheduler_service.engine.health import Health
 from tests.support import nova_wire
 from tests.support.nova_wire import thing
@@ -89,13 +89,13 @@ def test_too_many_are_refused():
 
 def test_subscribers_hear_of_changes_even_where_one_fails():
     health, heard = Health(), []
-    changes = Changes(health)
+    changes = ServiceChanges(health)
 
     def fail(change):
         raise RuntimeError
 
     changes.subscribe(fail)
     changes.subscribe(heard.append)
-    changes.notify(Change('update_instance_info', 'a'))
-    assert heard == [Change('update_instance_info', 'a')]
+    changes.notify(ServiceChange('update_instance_info', 'a'))
+    assert heard == [ServiceChange('update_instance_info', 'a')]
     assert health.counters()['compute_changes'] == {'update_instance_info': 1}

@@ -29,7 +29,11 @@ def commands(text):
     """Return the command lines in literals and in literal blocks."""
     blocks = re.sub(r'\\\n\s+', '', text)
     lines = re.findall(rf'(?m)^\s+({PROGRAM} .*)$', blocks)
-    named = [one for one in literals(text) if one.startswith(f'{PROGRAM} ')]
+    named = [
+        literal
+        for literal in literals(text)
+        if literal.startswith(f'{PROGRAM} ')
+    ]
     return [*lines, *named]
 
 

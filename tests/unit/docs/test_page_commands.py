@@ -90,7 +90,7 @@ def test_lines_that_ask_a_daemon_are_on_the_page_on_installing():
 
 @pytest.mark.parametrize('name', PAGES)
 def test_languages_of_blocks_are_known(name):
-    found = {one.language for one in page_commands.blocks(PAGES[name])}
+    found = {block.language for block in page_commands.blocks(PAGES[name])}
     assert sorted(found - LANGUAGES) == []
 
 

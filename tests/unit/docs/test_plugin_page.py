@@ -155,7 +155,10 @@ def test_a_request_is_placed_with_the_filters_and_weighers(page):
         Overlay(table(HOSTS)), request, random.Random(1)
     )
     # a has more vCPUs unused, and d fewer failed builds, which count twice.
-    assert [one.placed.host for one in result.assignments] == ['d', 'd']
+    assert [assignment.placed.host for assignment in result.assignments] == [
+        'd',
+        'd',
+    ]
     names = [name for name, _, _ in result.funnel.counts]
     assert names[-1] == 'QuietHostsFilter'
 

@@ -169,7 +169,7 @@ def test_the_largest_instance_goes_first_and_the_plan_counts_it():
     moves = list(
         headroom.drain(PIPELINE, table({'hosts': hosts}), requests, 'nova')
     )
-    told = [(one.request.flavor.memory_mb, one.host) for one in moves]
+    told = [(move.request.flavor.memory_mb, move.host) for move in moves]
     assert told == [(2500, 'b'), (900, 'a'), (600, None)]
     assert 'RamFilter' in moves[2].reason
     assert moves[0].zone == 'nova'

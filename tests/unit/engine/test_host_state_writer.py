@@ -206,7 +206,7 @@ def test_stop_writes_what_is_buffered(store, writer):
         )
     writer.report([documents.host_report({'host': 'c'})])
     writer.stop(30)
-    assert all(one.done() for one in futures)
+    assert all(future.done() for future in futures)
     assert len(instances(store)) == 40
     assert 'c' in hosts(store)
     with pytest.raises(errors.ServiceBusy):

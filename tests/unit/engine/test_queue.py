@@ -378,7 +378,7 @@ def test_finished_jobs_are_not_kept():
             taken.finish(None)
         del job, taken
     queue.take(1, timeout=0)
-    assert not any(one() for one in jobs)
+    assert not any(job() for job in jobs)
 
 
 def test_requests_gather_before_they_are_taken():

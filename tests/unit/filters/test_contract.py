@@ -79,7 +79,9 @@ def test_a_mask_is_all_comparisons_row_by_row(inventory, request_):
         arguments = (hosts, request, SETTINGS)
         comparisons = host_filter.comparisons(*arguments)
         by_row = [
-            all(one.at(np.array([row]))[0] for one in comparisons)
+            all(
+                comparison.at(np.array([row]))[0] for comparison in comparisons
+            )
             for row in range(len(hosts))
         ]
         assert host_filter.mask(*arguments).tolist() == by_row

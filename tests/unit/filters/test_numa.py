@@ -115,7 +115,7 @@ def test_guest_cells_of_many_kinds_are_matched_as_the_rule_says(
     memories, hosts
 ):
     """Cells that ask for much memory ask for few CPUs, so none is best."""
-    cells = tuple(numa.GuestCell(10 - one, one) for one in memories)
+    cells = tuple(numa.GuestCell(10 - memory, memory) for memory in memories)
     guest = numa.GuestTopology(cells, False, '', False, '')
     topologies = [
         {

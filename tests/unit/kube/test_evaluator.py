@@ -52,7 +52,7 @@ class Cluster:
                  resources=offers[at])
             for at, size in enumerate(memory)
         ]  # fmt: skip
-        self.names = [one.host for one in hosts]
+        self.names = [host.host for host in hosts]
         table = build_table(list(enumerate(hosts)))
         self.snapshot = Snapshot(table, {}, 1)
         self.use = PodUse(60.0)

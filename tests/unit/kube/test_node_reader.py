@@ -132,9 +132,9 @@ def test_aggregates_have_the_same_ids_every_time():
 def test_list_of_nodes_is_an_inventory_that_can_be_imported():
     listed = {'kind': 'List', 'items': [kube.node('a'), kube.node('b')]}
     inventory = nodes.inventory_of(listed, reader())
-    assert [one.host for one in inventory.hosts] == ['a', 'b']
+    assert [host.host for host in inventory.hosts] == ['a', 'b']
     assert documents.check_entity(inventory.hosts[0])
     alone = nodes.inventory_of(kube.node('a'), reader())
-    assert [one.host for one in alone.hosts] == ['a']
+    assert [host.host for host in alone.hosts] == ['a']
     with pytest.raises(WireError, match='items'):
         nodes.inventory_of({'kind': 'List'}, reader())

@@ -56,7 +56,9 @@ def test_evaluation_is_that_of_a_single_request(memory):
         first, filters = evaluation.first_rejecting()
         for row, number in enumerate(first.tolist()):
             rejecting = [
-                one.filter for one in evaluation.results() if not one.mask[row]
+                result.filter
+                for result in evaluation.results()
+                if not result.mask[row]
             ]
             found = filters[number] if number >= 0 else None
             assert found is (rejecting[0] if rejecting else None)

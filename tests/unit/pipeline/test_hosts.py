@@ -65,13 +65,15 @@ def choose(chain, document=FOUR, overlay=None, seed=1, **request):
 
 
 def hosts_of(choice):
-    return [one.placement.selected.host for one in choice.assignments]
+    return [
+        assignment.placement.selected.host for assignment in choice.assignments
+    ]
 
 
 def alternates_of(choice):
     return [
-        [other.host for other in one.placement.alternates]
-        for one in choice.assignments
+        [other.host for other in assignment.placement.alternates]
+        for assignment in choice.assignments
     ]
 
 
@@ -422,5 +424,5 @@ def test_instances_of_one_request_keep_apart_when_the_group_is_strict():
     ).with_ids()
     result = chain.select(Overlay(hosts), request, random.Random(1))
     assert sorted(
-        one.placement.selected.host for one in result.assignments
+        assignment.placement.selected.host for assignment in result.assignments
     ) == ['large', 'small']

@@ -80,12 +80,15 @@ def test_a_request_gets_the_same_places_in_one_turn_and_in_many():
     )
     piecemeal = in_turns(pipeline(), table(hosts()), asked)
     places = [
-        [one.placement.selected.host for one in result.assignments]
+        [
+            assignment.placement.selected.host
+            for assignment in result.assignments
+        ]
         for result in (at_once, piecemeal)
     ]
     assert places[0] == places[1]
     assert sorted(places[0]) == sorted(['h0', 'h1', 'h2', 'h3'] * 2)
-    assert [one.uuid for one in piecemeal.assignments] == (
+    assert [assignment.uuid for assignment in piecemeal.assignments] == (
         asked.instance_uuids
     )
 
@@ -117,7 +120,9 @@ def test_an_instance_is_placed_anew_when_others_took_its_host():
         in_turns(chain, found, asked, take)
     found = table(hosts(5))
     result = in_turns(chain, found, asked, take)
-    places = {one.placement.selected.host for one in result.assignments}
+    places = {
+        assignment.placement.selected.host for assignment in result.assignments
+    }
     assert places == {'h1', 'h2', 'h3', 'h4'}
 
 
@@ -131,7 +136,7 @@ def test_instances_stay_where_they_are_when_hosts_get_other_rows():
     new.ids[:] += first.host_id
     result = in_turns_from(chain, new, asked, placed)
     assert result.assignments[0].host_id == first.host_id
-    assert len({one.row for one in result.assignments}) == 3
+    assert len({assignment.row for assignment in result.assignments}) == 3
 
 
 def in_turns_from(chain, found, asked, placed):
@@ -147,7 +152,7 @@ def test_a_host_that_is_gone_is_not_kept():
     new = table(hosts(4))
     new.ids[:] += 1000
     result = in_turns_from(chain, new, asked, placed)
-    assert all(one.host_id >= 1000 for one in result.assignments)
+    assert all(assignment.host_id >= 1000 for assignment in result.assignments)
 
 
 def test_a_server_group_is_kept_to_over_many_turns():
@@ -159,7 +164,7 @@ def test_a_server_group_is_kept_to_over_many_turns():
     chain = pipeline('ServerGroupAntiAffinityFilter')
     asked = request(4, instance_group=group)
     result = in_turns(chain, table(document), asked)
-    assert len({one.row for one in result.assignments}) == 4
+    assert len({assignment.row for assignment in result.assignments}) == 4
 
 
 def test_a_search_that_uses_what_earlier_ones_left_sees_every_turn():
@@ -188,7 +193,7 @@ def test_a_search_that_uses_what_earlier_ones_left_sees_every_turn():
         for count in (5, 9, 1, 12):
             asked = request(count, 600)
             result = in_turns(chain, found, asked, others_ask)
-            rows += [one.row for one in result.assignments]
+            rows += [assignment.row for assignment in result.assignments]
         places.append(rows)
     assert places[0] == places[1]
     assert cache.hits

@@ -148,8 +148,8 @@ class World:
         self.placed += uuids
         return (
             [
-                (one.row, one.placement, one.ratios)
-                for one in result.assignments
+                (assignment.row, assignment.placement, assignment.ratios)
+                for assignment in result.assignments
             ],
             result.explanation(),
         )

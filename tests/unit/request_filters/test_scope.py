@@ -60,9 +60,9 @@ def test_query_for_people_names_a_few_and_counts_the_others():
 def test_isolated_aggregates_are_left_out_of_the_candidates():
     settings = Settings(enable_isolated_aggregate_filtering=True)
     choice, _ = choose(settings)
-    assert [one.placement.selected.host for one in choice.assignments] == [
-        'plain'
-    ]
+    assert [
+        assignment.placement.selected.host for assignment in choice.assignments
+    ] == ['plain']
     told = choice.explanation()
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}

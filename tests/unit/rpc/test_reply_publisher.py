@@ -271,11 +271,11 @@ def test_few_messages_stay_unacknowledged_when_many_replies_wait(publisher):
 def test_stop_waits_until_everything_is_delivered(health):
     publisher = ReplyPublisher(health, threads=1)
     deliveries = [Recorded(missing_queue()), Recorded()]
-    for one in deliveries:
-        publisher.put(one)
+    for delivery in deliveries:
+        publisher.put(delivery)
     publisher.start()
     assert publisher.stop(10)
-    assert all(one.delivered.is_set() for one in deliveries)
+    assert all(delivery.delivered.is_set() for delivery in deliveries)
 
 
 def test_stop_reports_what_is_left_when_the_time_is_over(health):

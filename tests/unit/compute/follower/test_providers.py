@@ -56,7 +56,7 @@ ONE = Provider('u1', {'VCPU': 8, 'VGPU': 2}, {'VCPU': 1}, ['HW_X'])
 
 def read(*providers, age=0.0):
     """Return what a read found so long ago."""
-    found = {one.uuid: one for one in providers}
+    found = {provider.uuid: provider for provider in providers}
     return AllProviders(1.0, {*found}, found, time.monotonic() - age)
 
 

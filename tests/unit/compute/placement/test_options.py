@@ -36,5 +36,5 @@ def test_calls_are_made_again_unless_an_option_says_otherwise(tmp_path):
 
     assert retries() == (3, 3)
     assert retries('connect_retries = 0', 'status_code_retries = 1') == (0, 1)
-    defaults = {one.dest: one.default for one in placement.options()}
+    defaults = {option.dest: option.default for option in placement.options()}
     assert defaults['connect_retries'] == defaults['status_code_retries'] == 3

@@ -21,7 +21,7 @@ class Task:
 
     def __init__(self, *providers, age=0.0):
         self.wanted = list(providers)
-        self.hosts = {one: f'host-{one}' for one in providers}
+        self.hosts = {provider: f'host-{provider}' for provider in providers}
         self.since = time.monotonic() - age
 
 
@@ -298,7 +298,7 @@ def test_every_task_is_done_once_with_many_threads(queue):
         while (call := queue.take(None)).tasks:
             while queue.begin(call):
                 time.sleep(0)
-            mine = {one for task in call.tasks for one in task.hosts}
+            mine = {host for task in call.tasks for host in task.hosts}
             clash = not at_work.isdisjoint(mine)
             at_work.update(mine)
             time.sleep(0)
