@@ -57,7 +57,6 @@ class Daemon:
     """
 
     def __init__(self, conf: Any, transport_url: str | None = None) -> None:
-        documents.prepare()
         self.conf = conf
         self.store = new_store(conf)
         self.name = conf.scheduler.server or (
@@ -82,6 +81,8 @@ class Daemon:
         self.http = HttpServing(
             conf, self.scheduler, self.adapters, self._enforcer, self._tracer
         )
+        # Now that all modules are imported that have documents.
+        documents.prepare()
 
     def start(self) -> None:
         """Load the snapshot, then serve; wait for database and broker.

@@ -17,14 +17,12 @@ from scheduler_service import errors
 from scheduler_service.model import document_text, problems
 from scheduler_service.model.inventory import (
     NESTED_TYPES,
-    Document,
     HostReport,
     Inventory,
     Pool,
     ReportedHost,
 )
 from scheduler_service.model.problems import Problem
-from scheduler_service.model.reply import HostsAnswer, PoolAnswer
 from scheduler_service.model.request import Candidates, Request, ZoneRequest
 
 MAX_DEPTH = 32
@@ -212,9 +210,9 @@ def prepare() -> None:
     threads are the first at the same time. To be called once more where
     modules with documents of their own are imported later.
     """
-    kinds = (*NESTED_TYPES.values(), HostsAnswer, PoolAnswer)
-    for kind in (*kinds, *_kinds(Document)):
-        with contextlib.suppress(msgspec.ValidationError):
+    for kind in (*NESTED_TYPES.values(), *_kinds(msgspec.Struct)):
+        # Some structs, such as jobs, are never parsed and cannot be.
+        with contextlib.suppress(msgspec.ValidationError, TypeError):
             msgspec.convert(None, kind)
 
 
