@@ -47,7 +47,12 @@ class _InstanceInfoArgs(Document):
 
 class _DeleteInfoArgs(Document):
     host_name: Name
-    instance_uuid: Uuid | list[Uuid]
+    # msgspec 0.22 crashes at a union of a text with a pattern and a list.
+    instance_uuid: str | list[str]
+
+
+class _DeletedUuids(Document):
+    instance_uuid: list[Uuid]
 
 
 class _SyncArgs(Document):
@@ -161,8 +166,11 @@ class HostStateEndpoint:
         parsed = self._parse(args, _DeleteInfoArgs)
         self._check(ctxt, 'delete_instance_info')
         named = parsed.instance_uuid
-        uuids = named if isinstance(named, list) else [named]
-        _check_count(uuids, 'instance_uuid')
+        listed = named if isinstance(named, list) else [named]
+        _check_count(listed, 'instance_uuid')
+        uuids = documents.arguments(
+            {'instance_uuid': listed}, _DeletedUuids
+        ).instance_uuid
         return self._put(
             host_state_writer.DeleteInstances(
                 host=parsed.host_name, uuids=[dashed(uuid) for uuid in uuids]
