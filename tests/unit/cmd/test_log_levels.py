@@ -5,12 +5,20 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
+from oslo_context import context
 
 from scheduler_service import errors
 from scheduler_service.cmd import log_levels
 from tests.support.services import new_conf
+
+
+@pytest.fixture(autouse=True)
+def _without_context(monkeypatch):
+    """Leave out the context that a test before has left on this thread."""
+    monkeypatch.setattr(context, '_request_store', threading.local())
 
 
 @pytest.fixture(autouse=True)

@@ -74,10 +74,15 @@ def test_an_interrupted_program_says_nothing(name, tmp_path):
     while 'oslo_' not in started.stderr.readline():
         pass
     started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=60)
+    try:
+        _, err = started.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        # A library that was being imported has swallowed the first one.
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=40)
     assert 'Traceback' not in err
-    # On a fast machine it may be done by then.
-    assert started.returncode in (130, 0, 1)
+    # On a fast machine it may be done by then; 2: a check has failed.
+    assert started.returncode in (130, 0, 1, 2)
 
 
 def test_an_error_is_one_line():
