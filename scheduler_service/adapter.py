@@ -53,7 +53,7 @@ class Adapter:
 
         :raises ConfigurationError: one cannot be used
         """
-        raise NotImplementedError
+        return lambda: None
 
     def start(self) -> None:
         """Start what follows other services, unless that was done before."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import leases
 from scheduler_service.store.records.mirror_progress import Progress
 
 if TYPE_CHECKING:
@@ -75,13 +74,11 @@ class Adapter(base.Adapter):
         self._first_pass = FirstPass(store, with_placement)
         if with_placement:
             self.providers = self._follow_placement(conf)
-        # Daemons may have the same name, but only one may write.
-        name = conf.scheduler.server or platform.node()
         mirror = self.mirror = Mirror(
             store,
             self._mirror_options(conf),
             health,
-            f'{name[:200]}/{uuid.uuid4().hex[:8]}',
+            leases.new_holder(conf.scheduler.server),
             self.providers.touch if self.providers else None,
             lambda: self._first_pass.record(Progress.NOTHING),
             self._on_hosts_read,

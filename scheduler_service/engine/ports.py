@@ -42,11 +42,11 @@ class Claimer(Protocol):
         ...
 
     def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Have it said when ``batching_delay_s`` may say something else."""
+        """Register a callback for when ``batching_delay_s`` changes."""
         ...
 
     def hold(self) -> contextlib.AbstractContextManager[None]:
-        """Begin to complete no claim before all of a batch are handed over.
+        """Hold completions until the whole batch is queued.
 
         For the engine's thread.
         """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import platform
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +28,7 @@ from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.connection import Store
+from scheduler_service.store.records import leases
 from scheduler_service.weighers.base import ColumnWeigher
 
 # Weighers of load that are replaced for pods, and the class that they weigh.
@@ -71,9 +70,7 @@ class Adapter(base.Adapter):
             ]
             self._parts = [*self._followers]
             if group.keep_hosts:
-                # Daemons may have the same name, but only one may write.
-                name = conf.scheduler.server or platform.node()
-                holder = f'{name[:200]}/{uuid.uuid4().hex[:8]}'
+                holder = leases.new_holder(conf.scheduler.server)
                 writer = HostWriter(store, holder)
                 self._parts.append(HostKeeper(self._nodes, writer))
         elif _counts_pods(conf):

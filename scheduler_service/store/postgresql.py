@@ -7,6 +7,7 @@ about a microsecond for each element; a claim in a batch has some thirty.
 
 from __future__ import annotations
 
+import abc
 import struct
 import time
 from collections.abc import Callable, Generator
@@ -188,7 +189,7 @@ class FloatColumn(Column):
     """A column of ``double precision``."""
 
 
-class _ColumnDumper(Dumper):
+class _ColumnDumper(Dumper, abc.ABC):
     """Encodes a column: a header, then each value after its length.
 
     :cvar element: the type of the values, as the server numbers it
@@ -205,9 +206,9 @@ class _ColumnDumper(Dumper):
         head = _header(1, has_null, self.element, len(obj), 1)
         return head + self._body(obj)
 
+    @abc.abstractmethod
     def _body(self, column: Column) -> bytes:
         """Return each value after its length."""
-        raise NotImplementedError
 
 
 class _TextDumper(_ColumnDumper):

@@ -156,7 +156,7 @@ class PlacementClaimer:
         return self._queue.has_pending
 
     def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Have it said when a call ended; see :meth:`batching_delay_s`."""
+        """Register a callback for the end of a call; the delay may change."""
         self._queue.on_call_end = on_call_end
 
     check = staticmethod(check_claimable)

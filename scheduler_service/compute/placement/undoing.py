@@ -2,7 +2,8 @@
 
 Nothing is called inside a transaction: that they are being undone is in the
 record before, and what it came to afterwards. Meanwhile nobody claims for the
-instance. Stateless but for the clients: any thread may use it.
+instance. Any thread may use a :class:`PlacementUndoer`; a :class:`LeftClaims`
+belongs to the thread that follows the providers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,17 @@ from scheduler_service.store.claims import placement_records, released_claims
 from scheduler_service.store.claims.placement_records import Record, Taken
 from scheduler_service.store.connection import Store, Writer
 
+LOG = logging.getLogger(__name__)
+_SWEEP_S = 10.0
+_SWEPT_AT_ONCE = 50
+# So many are undone at a time.
+_THREADS = 4
+# After so many calls in a row without an answer the service is away.
+_UNANSWERED = 3
+# A claim without a confirmation is looked at after this time, in seconds.
+_UNCONFIRMED_S = 60.0
+# Likewise if its allocations may not be made: longer than any call takes.
+_UNMARKED_S = 300.0
 _THERE = {Undone.DONE: True, Undone.ABSENT: False, Undone.GAVE_UP: None}
 
 
@@ -86,19 +98,6 @@ class PlacementUndoer:
         for record in found:
             self.undo(record)
         return bool(found)
-
-
-LOG = logging.getLogger(__name__)
-_SWEEP_S = 10.0
-_SWEPT_AT_ONCE = 50
-# So many are undone at a time.
-_THREADS = 4
-# After so many calls in a row without an answer the service is away.
-_UNANSWERED = 3
-# A claim without a confirmation is looked at after this time, in seconds.
-_UNCONFIRMED_S = 60.0
-# Likewise if its allocations may not be made: longer than any call takes.
-_UNMARKED_S = 300.0
 
 
 class LeftClaims:

@@ -7,7 +7,9 @@ the daemons do not matter.
 
 from __future__ import annotations
 
+import platform
 import time
+import uuid
 
 import sqlalchemy as sa
 from oslo_db import exception as db_exception
@@ -68,6 +70,15 @@ def holder_of(writer: Writer, name: str) -> str | None:
 # died is replaced within this time and one poll.
 VALID_S = 4.0
 _RENEW_S = 1.0
+
+
+def new_holder(server: str | None) -> str:
+    """Return a name of this daemon that no other has.
+
+    :param server: its configured name, which several may have; None: the
+        host's
+    """
+    return f'{(server or platform.node())[:200]}/{uuid.uuid4().hex[:8]}'
 
 
 class LeaseLost(Exception):

@@ -74,12 +74,7 @@ def test_an_interrupted_program_says_nothing(name, tmp_path):
     while 'oslo_' not in started.stderr.readline():
         pass
     started.send_signal(signal.SIGINT)
-    try:
-        _, err = started.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        # A library that was being imported has swallowed the first one.
-        started.send_signal(signal.SIGINT)
-        _, err = started.communicate(timeout=40)
+    _, err = started.communicate(timeout=60)
     assert 'Traceback' not in err
     # On a fast machine it may be done by then; 2: a check has failed.
     assert started.returncode in (130, 0, 1, 2)
