@@ -67,7 +67,8 @@ def test_requests_do_not_circle_while_nothing_can_be_written(
         finally:
             become(url, 'off')
         wait_until(lambda: sent <= set(cloud.allocated()), 30)
-        # What reads fine is not back before it can be written, too.
+        # A database that can be read is not back before it can be written.
+        cloud.wait_for('Database reachable again', daemons)
         assert cloud.said('Degraded: database unreachable') == daemons
         assert cloud.said('Database reachable again') == daemons
 
