@@ -117,12 +117,12 @@ class Adapter(base.Adapter):
             lambda: self.mirror is not None and self.mirror.leading,
             shared,
         )
-        self._scheduler.claim_with(
-            lambda refuse: PlacementClaimer(
+        self._scheduler.complete_with(
+            lambda queue: PlacementClaimer(
                 client,
                 store,
                 health,
-                refuse,
+                queue,
                 lambda host: follower.touch([host]),
                 shared,
             )

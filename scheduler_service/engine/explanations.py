@@ -1,21 +1,22 @@
 """Explains requests on a thread of its own: which filter says what, and why.
 
-The engine's thread hands over a job with a copy of the host table; from then
-on both belong to the explainer's thread. The queue gives out one explanation
-after the other, so that there is one copy at a time, and callers who ask why
-take little from those who ask for hosts.
+The engine's thread hands over a job with a copy of the host table; both belong
+to the explainer's thread until it gives the job back with its result. The
+queue gives out one explanation after the other, so that there is one copy at a
+time, and callers who ask why take little from those who ask for hosts.
 """
 
 from __future__ import annotations
 
 import random
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.topology import Topology
 from scheduler_service.engine.jobs import ExplainJob
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.pipeline import HostPipeline, explain
 
 
@@ -25,11 +26,13 @@ class Explainer:
     :param pipeline: of the engine, whose filters and weighers are used
     """
 
-    def __init__(self, pipeline: HostPipeline, rng: random.Random) -> None:
+    def __init__(
+        self, pipeline: HostPipeline, rng: random.Random, queue: RequestQueue
+    ) -> None:
         self.use(pipeline)
         self._rng = rng
+        self._queue = queue
         self._thread = ThreadPoolExecutor(1, 'explain')
-        self._running: Future[None] | None = None
 
     def use(self, pipeline: HostPipeline) -> None:
         """Explain what comes from now on by another pipeline."""
@@ -37,20 +40,14 @@ class Explainer:
         # The topology that was copied last, and the copies' own.
         self._topologies: tuple[Topology, Topology] | None = None
 
-    @property
-    def busy(self) -> bool:
-        """Whether a job is being explained."""
-        return self._running is not None and not self._running.done()
-
-    def submit(self, job: ExplainJob, table: HostTable) -> None:
+    def explain(self, job: ExplainJob, table: HostTable) -> None:
         """Have a job explained.
 
         :param table: the newest; it is copied before this returns
         """
         copied = table.copy(self._topology_for(table))
-        self._running = self._thread.submit(
-            self._explain, self._pipeline, job, copied
-        )
+        self._queue.lend([job])
+        self._thread.submit(self._explain, self._pipeline, job, copied)
 
     def stop(self) -> None:
         """Explain nothing more."""
@@ -73,6 +70,8 @@ class Explainer:
             job.fail(error)
         except Exception as fault:
             job.fail(errors.as_scheduler_error(fault))
+        finally:
+            self._queue.give_back(job)
 
     def _explanation(
         self, pipeline: HostPipeline, table: HostTable, job: ExplainJob

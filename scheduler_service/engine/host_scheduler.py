@@ -1,4 +1,4 @@
-"""Schedules host jobs: batch after batch, until each job has a result.
+"""Schedules host jobs: batch after batch, until none can go on here.
 
 It belongs to the engine's thread.
 """
@@ -8,17 +8,20 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from scheduler_service.engine.batch import NextJobs, SchedulingBatch
-from scheduler_service.engine.claiming import ClaimSender
+from scheduler_service.engine.claiming import (
+    ClaimSender,
+    NextJobs,
+    SchedulingBatch,
+)
 from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.explanations import Explainer
+from scheduler_service.engine.finishing import Finisher
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ExplainJob, HostJob
+from scheduler_service.engine.jobs import ExplainJob, HostJob, State
 from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.ports import BatchingDelay, Claimer, Extenders
+from scheduler_service.engine.ports import Completer, Extenders
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.replies import HostReplies
-from scheduler_service.engine.selection import OthersWait, Selector
+from scheduler_service.engine.selecting import Selector
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.pipeline import HostPipeline
 
@@ -27,7 +30,7 @@ class HostScheduler:
     """Schedules batches of host jobs.
 
     :param retries: how often a job that lost its claim is scheduled again
-    :param others_wait: whether others wait than those of a lane
+    :param queue: gets jobs back from the stages that wait
     """
 
     def __init__(
@@ -39,19 +42,20 @@ class HostScheduler:
         retries: int,
         health: Health,
         outcomes: Outcomes,
-        others_wait: OthersWait,
+        queue: RequestQueue,
     ) -> None:
-        settings = pipeline.settings
         self.pipeline = pipeline
-        self.replies = HostReplies(
-            snapshots.store, recorder, health, retries, settings.max_attempts
+        self._finisher = Finisher(
+            snapshots,
+            recorder,
+            health,
+            retries,
+            pipeline.settings.max_attempts,
         )
         self._snapshots = snapshots
         self._health = health
-        self._explainer = Explainer(pipeline, rng)
-        self._selector = Selector(
-            snapshots, pipeline, rng, outcomes, others_wait
-        )
+        self._explainer = Explainer(pipeline, rng, queue)
+        self._selector = Selector(snapshots, pipeline, rng, outcomes, queue)
         self._sender = ClaimSender(snapshots, pipeline, health)
         # Extenders of configurations before, until their last job is back.
         self._retired: list[Extenders] = []
@@ -69,77 +73,63 @@ class HostScheduler:
         self.pipeline = self._selector.pipeline = pipeline
         self._sender.use(pipeline)
         self._explainer.use(pipeline)
-        self.replies.retries = retries
-        self.replies.max_binds = pipeline.settings.max_attempts
-        before = self.replies.extenders
+        self._finisher.retries = retries
+        self._finisher.max_binds = pipeline.settings.max_attempts
+        before = self.extenders
         self.extend(extenders)
-        self._retired = [
-            retired for retired in self._retired if retired.has_pending
-        ]
+        self._retired = [retired for retired in self._retired
+                         if retired.pending]  # fmt: skip
         if before is not None:
             before.retire()
             self._retired.append(before)
 
     def extend(self, extenders: Extenders | None) -> None:
         """Have extenders asked, and bind what is claimed."""
-        self._selector.extenders = self.replies.extenders = extenders
+        self._selector.extenders = self._finisher.extenders = extenders
 
-    def claim_with(self, claimer: Claimer, queue: RequestQueue) -> None:
-        """Have what is claimed in the store completed.
-
-        :param queue: gets jobs back whose claims could not be
-        """
-        self._selector.claimer = self.replies.claimer = claimer
-        self.replies.requeue = lambda job: queue.requeue([job])
-        claimer.notify(queue.notify)
+    def complete_with(self, completer: Completer) -> None:
+        """Have what is claimed in the store completed."""
+        self._selector.completer = self._finisher.completer = completer
 
     @property
-    def batching_delay_s(self) -> BatchingDelay | None:
-        """For how long requests may gather, as the claimer says."""
-        return self.replies.claimer.batching_delay_s
+    def extenders(self) -> Extenders | None:
+        """What asks extenders; None: there are none."""
+        return self._finisher.extenders
 
     @property
     def selections(self) -> int:
         """How often hosts were selected for a job."""
         return self._selector.selections
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether jobs wait for others, or are being explained."""
-        extenders = self.replies.extenders
-        return (
-            self._explainer.busy
-            or self.replies.claimer.has_pending
-            or (extenders is not None and extenders.has_pending)
-            or any(retired.has_pending for retired in self._retired)
-        )
-
     def close(self) -> None:
         """Schedule nothing more."""
         self._explainer.stop()
-        self.replies.claimer.stop()
-        for one in (self.replies.extenders, *self._retired):
-            if one is not None:
-                one.stop()
+        if self._finisher.completer is not None:
+            self._finisher.completer.stop()
+        for extenders in (self.extenders, *self._retired):
+            if extenders is not None:
+                extenders.stop()
 
     def schedule(
         self, jobs: Sequence[HostJob], next_jobs: NextJobs = tuple
     ) -> list[HostJob]:
-        """Give every job its result, but for those whose turn is over.
+        """Bring every job as far as it goes, but for those whose turn is over.
 
+        :param jobs: new ones, and those that a stage gave back
         :param next_jobs: gives batchable jobs that arrived meanwhile
         :return: jobs to go on with when others had their turn
         :raises StoreUnavailable: some have none yet, and may be scheduled
             again: what was claimed for them is found then
         """
-        waiting = [job for job in jobs if not job.done()]
+        self._finisher.advance(jobs)
+        waiting = [job for job in jobs if _is_queued(job)]
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
                 self._snapshots,
                 self._selector,
                 self._sender,
-                self.replies,
+                self._finisher,
                 self._health,
                 next_jobs,
             )
@@ -155,4 +145,10 @@ class HostScheduler:
 
         :raises StoreUnavailable: the job has no result yet
         """
-        self._explainer.submit(job, self._snapshots.current().hosts)
+        if not job.done():
+            self._explainer.explain(job, self._snapshots.current().hosts)
+
+
+def _is_queued(job: HostJob) -> bool:
+    """Whether hosts are to be selected for a job."""
+    return job.state is State.QUEUED and not (job.away or job.done())

@@ -217,7 +217,7 @@ class Introspection:
 
     def extenders(self) -> Mapping[str, Any]:
         """Return which extenders are asked, and about how many requests."""
-        extenders = self._hosts.replies.extenders
+        extenders = self._hosts.extenders
         if extenders is None:
             return {'configured': 0}
         return {
@@ -235,6 +235,7 @@ def _suppressed() -> contextlib.suppress:
 def _described(job: Job) -> dict[str, Any]:
     facts: dict[str, Any] = {
         'kind': type(job).__name__,
+        'state': job.state.value,
         'since': _seconds(job.queued_at),
         'attempts': job.attempts,
     }

@@ -1,19 +1,23 @@
-"""Jobs: what the engine decides, each with the future of its result.
+"""Jobs: what the engine decides, each with its state and a future.
 
-A job is made by :class:`~scheduler_service.engine.scheduler.Scheduler` in
-the caller's thread. From then on it belongs to the engine's thread, or to
-the extender threads while it waits for them.
+A job is made by :class:`~scheduler_service.engine.scheduler.Scheduler` in the
+caller's thread. From then on it belongs to the engine's thread, which has the
+stage run that its state asks for. A stage that has to wait, for a placement
+service or an extender, takes the job away to a thread of its own, and gives
+it back to the queue with its next state or with the reason why it has none.
 """
 
 from __future__ import annotations
 
+import enum
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.columns import HostTable
 from scheduler_service.engine.delivered_message import (
     NO_MESSAGE,
     DeliveredMessage,
@@ -25,13 +29,19 @@ from scheduler_service.engine.futures import (
 )
 from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.model import (
+    Placement,
     Pool,
     Request,
     SelectEntry,
     ZoneEntry,
     ZoneRequest,
 )
-from scheduler_service.pipeline import Assignment, Bonuses, HostPipeline
+from scheduler_service.pipeline import (
+    Assignment,
+    Bonuses,
+    HostPipeline,
+    ScheduleResult,
+)
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Writer
 
@@ -43,6 +53,23 @@ EXPLANATIONS = 'explanations'
 # last looked up, may have been processed by another daemon meanwhile, or its
 # instances may have been released.
 LONG_WAIT_S = 5.0
+
+
+class State(enum.Enum):
+    """What a job has come to; the next stage is the one that follows it."""
+
+    QUEUED = 'queued'
+    """It waits, also where it lost what it had been given."""
+    SELECTED = 'selected'
+    """Hosts or a pool are selected for it, and assumed to be taken."""
+    CLAIMED = 'claimed'
+    """The store has its claim."""
+    COMPLETED = 'completed'
+    """The placement service has it, too, where there is one."""
+    BOUND = 'bound'
+    """An extender has bound it, where one binds: it can be answered."""
+    DONE = 'done'
+    """It has its result or an error, or is about to get it."""
 
 
 class OutcomeRecorder(Protocol):
@@ -71,7 +98,10 @@ class Job(msgspec.Struct, eq=False):
     :ivar message: that it came with
     :ivar entry: its index in the message
     :ivar recorder: of outcomes that no transaction of the job records
-    :ivar settled: whether its outcome is certain, and about to be recorded
+    :ivar state: see :class:`State`
+    :ivar away: whether a stage that waits has it, until the engine's thread
+        takes it from the queue again
+    :ivar failure: why such a stage did not bring it to its next state
     :ivar after: jobs that have to have their results before
     :ivar may_run_at: monotonic time at which the last of them had its result;
         0: it did not come after any
@@ -92,7 +122,9 @@ class Job(msgspec.Struct, eq=False):
     message: DeliveredMessage = NO_MESSAGE
     entry: int = 0
     recorder: OutcomeRecorder | None = None
-    settled: bool = False
+    state: State = State.QUEUED
+    away: bool = False
+    failure: errors.SchedulerError | None = None
     after: list[Job] = msgspec.field(default_factory=list)
     may_run_at: float = 0.0
     charged: int = 0
@@ -144,7 +176,7 @@ class Job(msgspec.Struct, eq=False):
 
     def done(self) -> bool:
         """Whether it has a result, or is about to get one."""
-        return self.settled or self.future.done()
+        return self.state is State.DONE or self.future.done()
 
     def expired(self) -> bool:
         """Whether its deadline has passed."""
@@ -153,6 +185,7 @@ class Job(msgspec.Struct, eq=False):
     def finish(self, result: Any) -> None:
         """Set the result, unless the job has one."""
         if not self.done():
+            self.state = State.DONE
             self.future.set_result(result)
 
     def fail(self, error: errors.SchedulerError | RequestReturned) -> None:
@@ -165,12 +198,16 @@ class Job(msgspec.Struct, eq=False):
             errors.without_traceback(error)
         if self.done():
             return
+        self.state = State.DONE
         if isinstance(error, _NOT_RECORDED) or not self._record(None, error):
             self.future.set_exception(error)
 
     def finish_recorded(self, result: Any) -> None:
         """Set a result that no transaction recorded, once it is recorded."""
-        if not self.done() and not self._record(result, None):
+        if self.done():
+            return
+        self.state = State.DONE
+        if not self._record(result, None):
             self.future.set_result(result)
 
     def _record(
@@ -179,7 +216,6 @@ class Job(msgspec.Struct, eq=False):
         """Have an outcome recorded if the message may come again."""
         if self.recorder is None or not self.message.id or not self.has_effect:
             return False
-        self.settled = True
         self.recorder.put(self, result, error)
         return True
 
@@ -203,6 +239,15 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar placed: instance -> its place, of those that were placed in an
         earlier turn
     :ivar pipeline: that these and the extenders' scores belong to
+    :ivar selection: what was selected, and why; None: nothing yet, or its
+        claims are those of an earlier delivery
+    :ivar table: that it was selected on
+    :ivar present: its instances that this table has, and that hold no claim
+        of this kind
+    :ivar held: placements of its instances that had a claim before
+    :ivar placements: all of the request, in the order of its instances
+    :ivar is_repeated: whether its claims may be those of an earlier delivery
+    :ivar explanation: of what was selected
     """
 
     request: Request
@@ -217,6 +262,35 @@ class HostJob(Job, eq=False, kw_only=True):
     releases_seen: float = 0.0
     placed: dict[str, Assignment] = msgspec.field(default_factory=dict)
     pipeline: HostPipeline | None = None
+    selection: ScheduleResult | None = None
+    table: HostTable | None = None
+    present: Set[str] = frozenset()
+    held: Mapping[str, Placement] = {}
+    placements: Sequence[Placement] = ()
+    is_repeated: bool = False
+    explanation: dict[str, Any] | None = None
+
+    def select(self, selection: ScheduleResult) -> None:
+        """Take what was selected for the instances without a claim."""
+        self.selection, self.state = selection, State.SELECTED
+        chosen = [one.placement for one in selection.assignments]
+        if self.held:
+            by_uuid = {one.instance_uuid: one for one in chosen}
+            by_uuid.update(self.held)
+            chosen = [by_uuid[uuid] for uuid in self.request.instance_uuids]
+        self.placements = chosen
+
+    def explain_selection(self) -> dict[str, Any]:
+        """Return why its hosts were selected, worked out once."""
+        if self.explanation is None and self.selection is not None:
+            self.explanation = self.selection.explanation()
+        return self.explanation or {}
+
+    def begin_anew(self) -> None:
+        """Have it selected again: what it was given came to nothing."""
+        self.state, self.failure = State.QUEUED, None
+        self.selection = self.table = self.explanation = None
+        self.held, self.placements = {}, ()
 
     def forget_selection(self, pipeline: HostPipeline) -> None:
         """Begin anew with a pipeline: another one's choices do not count."""
@@ -326,6 +400,16 @@ class ClaimsJob(Job, eq=False, kw_only=True):
     def names(self) -> Sequence[str]:
         """The instances."""
         return self.instances
+
+
+class JobLender(Protocol):
+    """What a stage that waits takes jobs from, and gives them back to."""
+
+    def lend(self, jobs: Sequence[Job]) -> None:
+        """Note, on the engine's thread, that a stage takes jobs away."""
+
+    def give_back(self, job: Job) -> None:
+        """Have the engine go on with a job, from any thread."""
 
 
 def job_of(

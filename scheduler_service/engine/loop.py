@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.batch import NextJobs
 from scheduler_service.engine.claim_changer import ClaimChanger
+from scheduler_service.engine.claiming import NextJobs
 from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.host_scheduler import HostScheduler
@@ -24,6 +24,7 @@ from scheduler_service.engine.jobs import (
     ExplainJob,
     HostJob,
     Job,
+    State,
     ZoneJob,
 )
 from scheduler_service.engine.outcomes import Outcomes
@@ -127,13 +128,11 @@ class EngineLoop:
         while True:
             self.turns += 1
             self.turned_at = time.monotonic()
-            jobs = self._queue.take(
-                self.options.batch_size, _IDLE_S, self._hosts.batching_delay_s
-            )
+            jobs = self._queue.take(self.options.batch_size, _IDLE_S)
             if self._changes:
                 self._change()
             if not jobs and self._queue.closed and not len(self._queue):
-                if not self._hosts.has_pending:
+                if not self._queue.away:
                     return
                 # A closed queue does not wait for jobs any more.
                 time.sleep(_CLOSING_PAUSE_S)
@@ -208,7 +207,7 @@ class EngineLoop:
         """Return the jobs whose deadline has not passed; fail the others."""
         kept = []
         for job in jobs:
-            if job.expired():
+            if job.state is State.QUEUED and job.expired():
                 self._health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
@@ -220,7 +219,7 @@ class EngineLoop:
 
         Those that cannot be returned are kept until their deadline.
         """
-        held = jobs + self._queue.take_all()
+        held = [*_present(jobs), *self._queue.take_all()]
         for job in held:
             if job.future.returnable:
                 job.fail(RequestReturned())
@@ -228,10 +227,11 @@ class EngineLoop:
 
     def _requeue(self, jobs: list[Job]) -> None:
         """Keep jobs without a result until their deadline."""
-        for job in jobs:
+        present = _present(jobs)
+        for job in present:
             if job.expired():
                 job.fail(errors.StoreUnavailable())
-        self._queue.requeue([job for job in jobs if not job.done()])
+        self._queue.requeue([job for job in present if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
         """Decide the jobs of a batch that failed one by one."""
@@ -241,7 +241,12 @@ class EngineLoop:
         if len(jobs) == 1:
             jobs[0].fail(errors.as_scheduler_error(fault))
             return
-        left = [job for job in jobs if not job.done()]
+        left = [job for job in _present(jobs) if not job.done()]
         for job in left:
             job.isolated = True
         self._queue.requeue(left)
+
+
+def _present(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that no stage has taken away."""
+    return [job for job in jobs if not job.away]

@@ -18,7 +18,13 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
+from scheduler_service.engine.jobs import (
+    ClaimsJob,
+    HostJob,
+    Job,
+    State,
+    ZoneJob,
+)
 from scheduler_service.engine.snapshot_cache import RecentReleases
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
@@ -41,6 +47,7 @@ class Recalled(NamedTuple):
 
     def settle(self, job: Job) -> None:
         """Set it on a job's future; nothing is recorded anew."""
+        job.state = State.DONE
         if self.error is not None:
             job.future.set_exception(self.error)
         else:

@@ -1,56 +1,32 @@
-"""What the engine needs of adapters: who completes claims, who is asked.
+"""What the engine needs of adapters: stages that have to wait for others.
 
-A claim in the store keeps the daemons that share it from colliding. What it
-takes besides, a claimer does: nothing, or allocations in the placement
-service. The engine does not know which, nor what extenders are.
+A claim in the store keeps the daemons that share it from colliding. What a
+request takes besides, such as allocations in the placement service or the
+word of an extender, takes time that the engine's thread does not have. A stage
+that waits takes jobs away to threads of its own and gives each of them back to
+the request queue: with the state that it brought the job to, or with the
+reason why it could not. The engine knows no more of it.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob
-from scheduler_service.model import Placement, Request
+from scheduler_service.engine.jobs import HostJob, JobLender
+from scheduler_service.model import Request
 from scheduler_service.pipeline import HostPipeline
 
-# Returns, for so many requests that wait, for how long more of them may gather
-# before they are taken, in seconds.
-BatchingDelay = Callable[[int], float]
-# Replies to a job with an error, and records why.
-Refuse = Callable[[HostJob, errors.SchedulerError], None]
 
+class Completer(Protocol):
+    """Completes claims that the store has: CLAIMED -> COMPLETED.
 
-class Claimer(Protocol):
-    """Completes claims that were made in the store."""
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether claims are being completed."""
-        ...
-
-    @property
-    def batching_delay_s(self) -> BatchingDelay | None:
-        """For how long requests may gather, since none could be completed.
-
-        None: each can be at any time.
-        """
-        ...
-
-    def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Register a callback for when ``batching_delay_s`` changes."""
-        ...
-
-    def hold(self) -> contextlib.AbstractContextManager[None]:
-        """Hold completions until the whole batch is queued.
-
-        For the engine's thread.
-        """
-        ...
+    A job whose claims cannot be completed comes back with its ``failure``.
+    Where that is NoValidHost, a host that has no room after all is among its
+    ``excluded_hosts``, and the job is scheduled again.
+    """
 
     def check(self, request: Request) -> None:
         """Check that claims for a request can be completed.
@@ -59,21 +35,8 @@ class Claimer(Protocol):
         """
         ...
 
-    def complete(
-        self,
-        job: HostJob,
-        placements: Sequence[Placement],
-        repeated: bool,
-        on_done: Callable[[], None],
-        on_failure: Callable[[errors.SchedulerError], None],
-    ) -> None:
-        """Complete the claims of a job; call one of the two functions.
-
-        Before *on_failure*, a host that turned out to have no room is added
-        to ``job.excluded_hosts``.
-
-        :param repeated: they may be complete from an earlier delivery
-        """
+    def complete(self, jobs: Sequence[HostJob]) -> None:
+        """Take away jobs whose claims were made together."""
         ...
 
     def stop(self) -> None:
@@ -81,16 +44,15 @@ class Claimer(Protocol):
         ...
 
 
+# Makes a completer, of what it takes jobs from and gives them back to.
+MakeCompleter = Callable[[JobLender], Completer]
+
+
 class Extenders(Protocol):
-    """Other services that have a say in requests, asked on own threads."""
+    """Other services that have a say in requests."""
 
     max_requeries: int
     """How often a request whose hosts are taken is sent to them again."""
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether jobs are out that will come back."""
-        ...
 
     @property
     def pending(self) -> int:
@@ -110,29 +72,20 @@ class Extenders(Protocol):
         """Whether one of them binds what is claimed for a request."""
         ...
 
-    def submit(self, job: HostJob, table: HostTable) -> None:
-        """Have them asked about a job, which comes back to the queue.
+    def ask(self, job: HostJob, table: HostTable) -> None:
+        """Take a job away; it comes back QUEUED with ``extender_scores``.
 
         :param table: the newest; it is copied before this returns
         """
         ...
 
-    def bind(
-        self,
-        job: HostJob,
-        table: HostTable,
-        placements: Sequence[Placement],
-        on_bound: Callable[[], None],
-        on_failure: Callable[[errors.ExtenderFailed], None],
-    ) -> None:
-        """Have placements bound; call one of the two functions.
+    def bind(self, job: HostJob, table: HostTable) -> None:
+        """Take a job away to bind what it claimed: COMPLETED -> BOUND.
+
+        Where that fails, the host is among its ``excluded_hosts``.
 
         :param table: the newest; it is copied before this returns
         """
-        ...
-
-    def requeue(self, job: HostJob) -> None:
-        """Put a job back into the request queue."""
         ...
 
     def retire(self) -> None:
@@ -144,46 +97,6 @@ class Extenders(Protocol):
         ...
 
 
-# Makes what asks extenders: of the pipeline of hosts, the health, what puts
-# a job back into the queue, and what refuses one.
-MakeExtenders = Callable[
-    [HostPipeline, Health, Callable[[HostJob], None], Refuse], Extenders
-]
-
-
-class EmbeddedClaimer:
-    """Claims are complete once they are in the store."""
-
-    has_pending = False
-    batching_delay_s = None
-    hold = staticmethod(contextlib.nullcontext)
-
-    def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Do nothing: nothing is waited for."""
-
-    def check(self, request: Request) -> None:
-        """Check that a request has no groups of resources.
-
-        :raises InvalidRequest: it has some
-        """
-        if request.resource_groups:
-            suffix = request.resource_groups[0].suffix
-            raise errors.InvalidRequest(
-                f'resource_groups: group {suffix} can only be claimed in the '
-                'placement service ([compute] use_placement)',
-                at='resource_groups',
-            )
-
-    def complete(
-        self,
-        job: HostJob,
-        placements: Sequence[Placement],
-        repeated: bool,
-        on_done: Callable[[], None],
-        on_failure: Callable[[errors.SchedulerError], None],
-    ) -> None:
-        """Call *on_done*."""
-        on_done()
-
-    def stop(self) -> None:
-        """Do nothing."""
+# Makes what asks extenders: of the pipeline of hosts, the health, and what it
+# takes jobs from and gives them back to.
+MakeExtenders = Callable[[HostPipeline, Health, JobLender], Extenders]

@@ -11,6 +11,8 @@ where the others are. What holds across lanes:
   earlier job that names it has its result. So a release never overtakes the
   selection of its instance, whoever asked for either. Its lane waits with it.
 * Explanations wait for each other in this way: one is worked on at a time.
+
+A job that a stage took away and gives back comes before all that wait.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ import time
 from collections.abc import Hashable, Sequence
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import HostJob, Job
-from scheduler_service.engine.ports import BatchingDelay
+from scheduler_service.engine.jobs import HostJob, Job, State
 
 # Long enough for another thread to run, in seconds.
 _YIELD_S = 0.00001
@@ -60,6 +61,7 @@ class RequestQueue:
 
     :ivar size: how many may wait. One more is refused, unless its caller
         has fewer than its share of them.
+    :ivar away: how many are with stages that will give them back
     """
 
     def __init__(self, size: int) -> None:
@@ -80,12 +82,13 @@ class RequestQueue:
         self._pending: list[Job] = []
         self._kept_pending = 0
         self._closed = self._interrupted = False
-        # Says how long requests may gather, while the engine's thread waits.
-        self._batching_delay_s: BatchingDelay | None = None
+        # Jobs that a stage which waits gave back.
+        self._returned: list[Job] = []
+        self.away = 0
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return self._waiting
+        return self._waiting + len(self._returned)
 
     @property
     def closed(self) -> bool:
@@ -128,12 +131,9 @@ class RequestQueue:
             if not self._room(job):
                 raise self._busy()
             self._append(job)
-            gathering = self._is_gathering()
-            if not gathering:
-                self._changed.notify()
-        if not gathering:
-            # The job is more urgent than whatever this thread does next.
-            time.sleep(_YIELD_S)
+            self._changed.notify()
+        # The job is more urgent than whatever this thread does next.
+        time.sleep(_YIELD_S)
 
     def put_all(self, jobs: Sequence[Job]) -> None:
         """Add jobs of one caller that came together, to be decided together.
@@ -209,76 +209,73 @@ class RequestQueue:
         They keep their order. Their callers get back what is not done.
         """
         with self._changed:
-            for job in reversed(jobs):
-                lane = self._lane(job.lane)
-                lane.jobs.appendleft(job)
-                lane.served -= min(job.cost, job.charged)
-                job.charged = 0
-                self._waiting += 1
-                if len(lane.jobs) == 1:
-                    self._busy_lanes += 1
-            for key in dict.fromkeys([job.lane for job in jobs]):
-                lane = self._lanes[key]
-                if lane not in self._blocked:
-                    self._push(lane)
+            self._put_back(jobs)
             self._changed.notify()
 
-    def take(
-        self,
-        most: int,
-        timeout: float,
-        batching_delay_s: BatchingDelay | None = None,
-    ) -> list[Job]:
+    def _put_back(self, jobs: Sequence[Job]) -> None:
+        for job in reversed(jobs):
+            lane = self._lane(job.lane)
+            lane.jobs.appendleft(job)
+            lane.served -= min(job.cost, job.charged)
+            job.charged = 0
+            self._waiting += 1
+            if len(lane.jobs) == 1:
+                self._busy_lanes += 1
+        for key in dict.fromkeys([job.lane for job in jobs]):
+            lane = self._lanes[key]
+            if lane not in self._blocked:
+                self._push(lane)
+
+    def lend(self, jobs: Sequence[Job]) -> None:
+        """Note that a stage takes jobs away, each of which comes back."""
+        with self._changed:
+            self.away += len(jobs)
+            for job in jobs:
+                job.away = True
+
+    def give_back(self, job: Job) -> None:
+        """Have the engine go on with a job that a stage had.
+
+        One that is only to be selected waits for its turn once more.
+        """
+        with self._changed:
+            if job.state is State.QUEUED and job.failure is None:
+                self._put_back([job])
+            elif not job.done():
+                self._returned.append(job)
+            self.away -= 1
+            self._changed.notify()
+
+    def take(self, most: int, timeout: float) -> list[Job]:
         """Return up to *most* jobs, none if none comes within the timeout.
 
         An isolated job comes in a batch of its own, and so does one with
-        more instances than a batch is to have.
+        more instances than a batch is to have. What stages gave back comes
+        beside it.
 
         :param timeout: in seconds
-        :param batching_delay_s: lets requests gather before they are taken
         """
         with self._changed:
             self._forget_finished()
-            taken: list[Job] = []
             if not self._wait(timeout):
-                return taken
-            if batching_delay_s is not None:
-                self._gather(batching_delay_s)
+                return []
+            taken, self._returned = self._returned, []
+            for returned in taken:
+                returned.away = False
             left = _INSTANCES_PER_JOB * most
+            is_first = True
             while len(taken) < most and left > 0:
                 job = self._next()
                 if job is None or (
-                    taken and (job.isolated or job.size > left)
+                    not is_first and (job.isolated or job.size > left)
                 ):
                     break
                 taken.append(self._pop())
+                is_first = False
                 left -= job.size
                 if job.isolated:
                     break
             return taken
-
-    def _gather(self, batching_delay_s: BatchingDelay) -> None:
-        """Let requests gather, as long as one is next in line."""
-        self._batching_delay_s = batching_delay_s
-        while isinstance(job := self._next(), HostJob) and job.claim:
-            left = batching_delay_s(self._waiting)
-            if left <= 0 or self._closed or self._interrupted:
-                break
-            self._changed.wait(left)
-        self._batching_delay_s = None
-
-    def _is_gathering(self) -> bool:
-        """Whether :meth:`take` waits for requests, and goes on waiting."""
-        batching_delay_s = self._batching_delay_s
-        return (
-            batching_delay_s is not None
-            and batching_delay_s(self._waiting) > 0
-        )
-
-    def notify(self) -> None:
-        """Have :meth:`take` ask again for how long requests may gather."""
-        with self._changed:
-            self._changed.notify()
 
     def take_batchable(self, most: int) -> list[HostJob]:
         """Return the batchable host jobs first in line, without waiting."""
@@ -311,6 +308,8 @@ class RequestQueue:
             self._ready.clear()
             self._blocked.clear()
             self._waiting = self._busy_lanes = 0
+            for job in taken:
+                job.away = False
             # Some get a result now, and are not to be waited for.
             self._taken += [job for job in taken if job.names]
             return taken
@@ -320,7 +319,7 @@ class RequestQueue:
 
         Where the queue is closed it waits for those alone that are inside.
         """
-        if self._next() is not None:
+        if self._returned or self._next() is not None:
             return True
         deadline = time.monotonic() + timeout
         while not self._closed or self._waiting:
@@ -331,7 +330,7 @@ class RequestQueue:
             self._changed.wait(
                 min(left, _BLOCKED_S) if self._blocked else left
             )
-            if self._next() is not None:
+            if self._returned or self._next() is not None:
                 return True
         return False
 
@@ -365,6 +364,7 @@ class RequestQueue:
         """Take the job that :meth:`_next` returned."""
         served, _, lane = self._ready[0]
         job = lane.jobs.popleft()
+        job.away = False
         self._clock = max(self._clock, served)
         job.charged = job.cost
         lane.served += job.charged

@@ -41,7 +41,7 @@ from scheduler_service.engine.loop import RETRY_S, EngineLoop
 from scheduler_service.engine.outcome_writer import OutcomeWriter
 from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.engine.plan import EngineOptions, Plan
-from scheduler_service.engine.ports import Claimer, Extenders, Refuse
+from scheduler_service.engine.ports import Extenders, MakeCompleter
 from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.request_context import (
@@ -101,7 +101,7 @@ class Scheduler:
             options.claim_retries,
             self.health,
             self._outcomes,
-            self._queue.others_wait,
+            self._queue,
         )
         self._zones = ZoneScheduler(
             self._snapshots,
@@ -166,12 +166,7 @@ class Scheduler:
         """
         if plan.extenders is None:
             return None
-        return plan.extenders(
-            plan.hosts,
-            self.health,
-            lambda job: self._queue.requeue([job]),
-            self._hosts.replies.refuse,
-        )
+        return plan.extenders(plan.hosts, self.health, self._queue)
 
     def _apply(self, plan: Plan, extenders: Extenders | None) -> None:
         options = plan.options
@@ -193,10 +188,9 @@ class Scheduler:
             self._store.timeouts = plan.timeouts
             self._snapshots.drop()
 
-    def claim_with(self, make: Callable[[Refuse], Claimer]) -> None:
+    def complete_with(self, make: MakeCompleter) -> None:
         """Have claims completed, from the start on."""
-        claimer = make(self._hosts.replies.refuse)
-        self._hosts.claim_with(claimer, self._queue)
+        self._hosts.complete_with(make(self._queue))
 
     def start(self, is_filled: Callable[[], bool] = lambda: True) -> bool:
         """Load the snapshot, waiting for the database, and start deciding.

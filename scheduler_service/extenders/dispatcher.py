@@ -2,13 +2,13 @@
 
 A request that an extender applies to leaves the engine's thread with a copy
 of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
-on that copy, calls the extenders, and puts the job back into the request queue
+on that copy, calls the extenders, and gives the job back to the request queue
 with their scores. The engine then checks it against the present, selects and
 claims. Other requests never come here, so a slow or dead extender delays none
 of them.
 
-The engine's thread calls ``submit`` and ``bind``; the copy of the table and
-the job belong to the dispatcher's thread until the job is back in the queue.
+The engine's thread calls ``ask`` and ``bind``; the copy of the table and the
+job belong to the dispatcher's thread until the job is back in the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob
+from scheduler_service.engine.jobs import HostJob, JobLender, State
 from scheduler_service.engine.table_copies import (
     TableCopier,
     TableCopy,
@@ -70,8 +70,7 @@ class ExtenderOptions:
 class ExtenderDispatcher:
     """Hands requests to threads that call the extenders.
 
-    :param requeue: puts a job back into the request queue
-    :param refuse: replies to a job with an error, and records the reason
+    :param queue: lends jobs, and gets each of them back
     :raises ConfigurationError: TLS material does not load
     """
 
@@ -81,13 +80,11 @@ class ExtenderDispatcher:
         options: ExtenderOptions,
         pipeline: HostPipeline,
         health: Health,
-        requeue: Callable[[HostJob], None],
-        refuse: Callable[[HostJob, errors.SchedulerError], None],
+        queue: JobLender,
     ) -> None:
         self.options = options
         self.max_requeries = options.max_requeries
-        self.requeue = requeue
-        self._refuse = refuse
+        self._queue = queue
         self._pipeline = pipeline
         self._health = health
         self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
@@ -114,11 +111,6 @@ class ExtenderDispatcher:
         """The URL prefixes of the extenders."""
         return self._chain.urls
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether jobs are out that will come back."""
-        return self._pending > 0
-
     def applies_to(self, request: Request) -> bool:
         """Whether any extender is called for a request."""
         return self._chain.applies_to(self._resources(request))
@@ -127,46 +119,35 @@ class ExtenderDispatcher:
         """Whether an extender binds what is claimed for a request."""
         return self._any_binds and self.applies_to(request)
 
-    def submit(self, job: HostJob, table: HostTable) -> None:
+    def ask(self, job: HostJob, table: HostTable) -> None:
         """Have the extenders called for a job.
 
-        It comes back to the request queue with ``extender_scores``, or is
-        refused.
+        It comes back with ``extender_scores``, or with its ``failure``.
 
         :param table: the newest; it is copied before this returns
         """
-        job.extender_rounds += 1
         copy = self._copier.copy(table)
         self._start(job, lambda: self._query(job, copy))
 
-    def bind(
-        self,
-        job: HostJob,
-        table: HostTable,
-        placements: Sequence[Placement],
-        on_bound: Callable[[], None],
-        on_failure: Callable[[errors.ExtenderFailed], None],
-    ) -> None:
-        """Have placements bound by an extender.
+    def bind(self, job: HostJob, table: HostTable) -> None:
+        """Have the placements of a job bound by an extender.
 
-        One of the two functions is called, by a thread of the dispatcher.
-        Before *on_failure*, the host is added to ``job.excluded_hosts``.
+        It comes back BOUND, or with its ``failure``: then the host is among
+        its ``excluded_hosts``.
 
         :param table: the newest; it is copied before this returns
         """
         copy = self._copier.copy(table)
+        self._start(job, lambda: self._bind_all(job, copy))
 
-        def work() -> None:
-            for placement in placements:
-                try:
-                    self._bind_one(job.request, copy, placement)
-                except errors.ExtenderFailed as error:
-                    job.excluded_hosts.add(placement.selected.host)
-                    on_failure(error)
-                    return
-            on_bound()
-
-        self._start(job, work)
+    def _bind_all(self, job: HostJob, copy: TableCopy) -> None:
+        for placement in job.placements:
+            try:
+                self._bind_one(job.request, copy, placement)
+            except errors.ExtenderFailed:
+                job.excluded_hosts.add(placement.selected.host)
+                raise
+        job.state = State.BOUND
 
     def _bind_one(
         self, request: Request, copy: TableCopy, placement: Placement
@@ -192,7 +173,8 @@ class ExtenderDispatcher:
         self._chain.close()
 
     def _start(self, job: HostJob, work: Callable[[], None]) -> None:
-        """Run *work* on a thread; the job is refused where it fails."""
+        """Run *work* on a thread, and give the job back after it."""
+        self._queue.lend([job])
         with self._lock:
             self._pending += 1
 
@@ -201,11 +183,12 @@ class ExtenderDispatcher:
                 with tracing.working_on(job.message.trace):
                     work()
             except errors.SchedulerError as error:
-                self._refuse(job, error)
+                job.failure = error
             except Exception as fault:
                 LOG.exception('Asking the extenders about a request failed')
-                self._refuse(job, errors.as_scheduler_error(fault))
+                job.failure = errors.as_scheduler_error(fault)
             finally:
+                self._queue.give_back(job)
                 with self._lock:
                     self._pending -= 1
                     is_last = self._retired and not self._pending
@@ -233,7 +216,7 @@ class ExtenderDispatcher:
         )
 
     def _query(self, job: HostJob, copy: TableCopy) -> None:
-        """Call the extenders for a job and put it back into the queue."""
+        """Call the extenders for a job."""
         request = job.request
         if job.excluded_hosts:
             ignored = sorted(
@@ -244,7 +227,6 @@ class ExtenderDispatcher:
         # Instances that no host is left for: the engine finds out why.
         missing = len(request.instance_uuids) - len(scores)
         job.extender_scores = scores + [{}] * missing
-        self.requeue(job)
 
     def _scores_of_instances(
         self, request: Request, copy: TableCopy

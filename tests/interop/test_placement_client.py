@@ -153,11 +153,10 @@ def test_a_move_keeps_what_the_instance_has(service, placement_client):
 
     def undo(on: str, amounts: Any) -> Undone:
         unsure: set[str] = set()
-        found = claims.undo(
-            placement_client, one.consumer, on, {on: amounts}, unsure
-        )
+        left = claims.Remnant(one.consumer, on, {on: amounts})
+        undone = claims.undo(placement_client, left, unsure)
         assert not unsure
-        return found
+        return undone
 
     assert undo(second, TAKEN) is Undone.DONE
     assert service.held(one.consumer) == {first: TAKEN}
@@ -165,6 +164,58 @@ def test_a_move_keeps_what_the_instance_has(service, placement_client):
     assert undo(first, TAKEN) is Undone.DONE
     assert service.held(one.consumer) == {}
     assert undo(first, TAKEN) is Undone.ABSENT
+
+
+def test_what_several_claims_left_is_undone_together(
+    service, placement_client
+):
+    on, other = provider(service), provider(service)
+    requests = [wanted(on) for _ in range(3)]
+    claims.make(placement_client, requests, set())
+    moved = wanted(other, requests[0].consumer, keep_existing=True)
+    claims.make(placement_client, [moved], set())
+    absent = new()
+    consumers = [*(request.consumer for request in requests), absent]
+    left = [claims.Remnant(uuid, on, {on: TAKEN}) for uuid in consumers]
+    unsure: set[str] = set()
+    undone = claims.undo_all(placement_client, left, unsure)
+    assert undone == {
+        **dict.fromkeys(consumers, Undone.DONE),
+        absent: Undone.ABSENT,
+    }
+    assert not unsure
+    assert service.usages(on)['VCPU'] == 0
+    # What is not of these claims stays.
+    assert service.held(consumers[0]) == {other: TAKEN}
+
+
+def test_one_of_several_that_changes_meanwhile_stops_no_other(
+    service, placement_client, monkeypatch
+):
+    on = provider(service)
+    requests = [wanted(on) for _ in range(2)]
+    claims.make(placement_client, requests, set())
+    changing = requests[0].consumer
+    read = placement_client.allocations
+
+    def read_and_change(consumer: str) -> dict[str, Any]:
+        held = read(consumer)
+        if consumer == changing:
+            monkeypatch.setattr(placement_client, 'allocations', read)
+            taken = {name: n + 1 for name, n in TAKEN.items()}
+            service.take(changing, on, held['consumer_generation'], **taken)
+        return dict(held)
+
+    monkeypatch.setattr(placement_client, 'allocations', read_and_change)
+    left = [
+        claims.Remnant(request.consumer, on, {on: TAKEN})
+        for request in requests
+    ]
+    undone = claims.undo_all(placement_client, left, set())
+    assert undone[requests[1].consumer] is Undone.DONE
+    assert service.held(requests[1].consumer) == {}
+    # It has something else by now, which is not ours.
+    assert undone[changing] is Undone.ABSENT
 
 
 def test_every_answer_of_the_service_has_the_version(

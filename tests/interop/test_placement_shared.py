@@ -108,7 +108,8 @@ def test_a_move_between_hosts_that_share_takes_of_it_twice(
 
     def undo(host: str) -> Undone:
         given = tree(host).allocations
-        return claims.undo(placement_client, one.consumer, host, given, set())
+        left = claims.Remnant(one.consumer, host, given)
+        return claims.undo(placement_client, left, set())
 
     one = wanted(first, tree=tree(first))
     assert (

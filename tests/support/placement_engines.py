@@ -102,9 +102,9 @@ def engine(
     follower = ProviderFollower(
         store, client, made.health, 60.0, lambda: True, shared
     )
-    made.claim_with(
-        lambda refuse: PlacementClaimer(
-            client, store, made.health, refuse, lambda host: None, shared
+    made.complete_with(
+        lambda queue: PlacementClaimer(
+            client, store, made.health, queue, lambda host: None, shared
         )
     )
     assert made.start()

@@ -196,8 +196,17 @@ class PlacementService:
             for uuid, one in found['allocations'].items()
         }
 
-    def take(self, consumer: str, provider: str, **amounts: int) -> None:
-        """Give a consumer allocations, as another client would."""
+    def take(
+        self,
+        consumer: str,
+        provider: str,
+        generation: int | None = None,
+        **amounts: int,
+    ) -> None:
+        """Give a consumer allocations, as another client would.
+
+        :param generation: of a consumer that has some
+        """
         self.call(
             'PUT',
             f'/allocations/{consumer}',
@@ -205,7 +214,7 @@ class PlacementService:
                 'allocations': {provider: {'resources': amounts}},
                 'project_id': 'p',
                 'user_id': 'u',
-                'consumer_generation': None,
+                'consumer_generation': generation,
             },
         )
 

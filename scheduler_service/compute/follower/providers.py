@@ -374,9 +374,9 @@ class ProviderFollower:
     def _run(self) -> None:
         look_until = time.monotonic() + _IDLE_S
         while not self._stopping:
-            done = False
+            done = has_more = False
             try:
-                self.poll()
+                has_more = self.poll()
                 self._health.recover(_CAUSE)
                 done = True
             except errors.PlacementUnavailable as error:
@@ -389,16 +389,17 @@ class ProviderFollower:
             except Exception:
                 LOG.exception('Providers could not be mirrored')
             with self._changed:
-                due = done and (self._touched or self._then)
+                due = has_more or (done and (self._touched or self._then))
                 if not due and not self._stopping:
                     started = self._leading() or time.monotonic() > look_until
                     self._changed.wait(_IDLE_S if started else _LOOK_S)
             # Several hosts that change together are read together.
             time.sleep(0.05)
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Read what is due, and undo what is to be undone.
 
+        :return: whether more is to be undone now
         :raises PlacementUnavailable: the service does not answer
         :raises StoreUnavailable: our database does not answer
         """
@@ -413,15 +414,16 @@ class ProviderFollower:
             # Whoever leads now waits for a whole read of its own.
             self._then = None
             self._read_touched()
-            return
+            return False
         age = time.monotonic() - self._read_all_at
         many = len(self._touched) > _ONE_BY_ONE and age > _PAUSE_S
         if many or self._then or age > self.interval:
             self._read_all_then()
         else:
             self._read_touched()
-        self._claims.sweep()
+        has_more = self._claims.sweep()
         self._units.read_some()
+        return has_more
 
     def _read_all_then(self) -> None:
         """Read all, and call whoever waited for it before it began."""

@@ -1,8 +1,8 @@
 """Completes claims by allocations in the placement service.
 
-The engine's thread hands claims over and goes on. Threads of
-:class:`PlacementClaimer` take as many waiting claims as fit into one call; see
-``placement_queue``.
+The engine's thread hands jobs over and goes on. Threads of
+:class:`PlacementClaimer` take as many waiting claims as fit into one call (see
+``queue``), and give each job back to the engine.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from scheduler_service.compute.placement.queue import (
 from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.trees import TreeClaims, with_tree
 from scheduler_service.compute.placement.undoing import PlacementUndoer
-from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.ports import Refuse
+from scheduler_service.engine.jobs import HostJob, JobLender, State
 from scheduler_service.model import Placement, Request
 from scheduler_service.store.connection import Store
 
@@ -43,27 +41,22 @@ from scheduler_service.store.connection import Store
 class ClaimTask(msgspec.Struct, eq=False):
     """The claims of a job.
 
-    :ivar placements: in the order of *wanted*
+    :ivar wanted: in the order of the job's placements
     :ivar hosts: uuid of a provider -> service host
-    :ivar repeated: whether they may be complete already
     :ivar is_tree: whether the service says which providers give them
     :ivar since: monotonic time at which it began to wait
     """
 
     job: HostJob
     wanted: list[AllocationRequest]
-    placements: Sequence[Placement]
     hosts: dict[str, str]
-    repeated: bool
     is_tree: bool
-    on_done: Callable[[], None]
-    on_failure: Callable[[errors.SchedulerError], None]
     since: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def fresh(self) -> bool:
         """Whether its instances have no allocations, as a rule."""
-        return not (self.repeated or self.job.move)
+        return not (self.job.is_repeated or self.job.move)
 
 
 # Extra specs that the compute service turns into more than an amount of the
@@ -115,7 +108,7 @@ _GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
 class PlacementClaimer:
     """Threads that make allocations.
 
-    :param refuse: replies to a job with an error
+    :param queue: lends jobs, and gets each of them back
     :param on_misfit: called with a service host that has less room than the
         store says
     """
@@ -125,7 +118,7 @@ class PlacementClaimer:
         client: PlacementClient,
         store: Store,
         health: Health,
-        refuse: Refuse,
+        queue: JobLender,
         on_misfit: Callable[[str], None],
         shared: SharedProviders,
     ) -> None:
@@ -136,11 +129,9 @@ class PlacementClaimer:
         self._shared = shared
         self._store = store
         self._health = health
-        self._refuse = refuse
+        self._engine = queue
         self._queue: PlacementQueue[ClaimTask] = PlacementQueue()
         self._stopping = threading.Event()
-        self.hold = self._queue.hold
-        self.batching_delay_s = self._queue.batching_delay_s
         self._threads = [
             threading.Thread(
                 target=self._run, name=f'placement-{number}', daemon=True
@@ -150,41 +141,30 @@ class PlacementClaimer:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether claims are being completed."""
-        return self._queue.has_pending
-
-    def notify(self, on_call_end: Callable[[], None]) -> None:
-        """Register a callback for the end of a call; the delay may change."""
-        self._queue.on_call_end = on_call_end
-
     check = staticmethod(check_claimable)
 
-    def complete(
-        self,
-        job: HostJob,
-        placements: Sequence[Placement],
-        repeated: bool,
-        on_done: Callable[[], None],
-        on_failure: Callable[[errors.SchedulerError], None],
-    ) -> None:
-        """Hand claims over to the threads."""
+    def complete(self, jobs: Sequence[HostJob]) -> None:
+        """Hand jobs over to the threads."""
+        tasks = [self._task(job) for job in jobs]
+        self._engine.lend(jobs)
+        self._queue.put(tasks)
+
+    def _task(self, job: HostJob) -> ClaimTask:
         request = job.request
         user = request.user_id
         if user is None and job.caller is not None:
             user = job.caller.credentials.get('user_id')
         is_tree = candidates.is_needed(request)
-        wanted = []
+        allocations = []
         hosts = {}
-        for placement in placements:
+        for placement in job.placements:
             tree = None
             if not is_tree:
                 tree = self._share(placement, request.own_resources)
             for uuid in tree.allocations if tree else ():
                 hosts[uuid] = placement.selected.host
             hosts[placement.selected.uuid] = placement.selected.host
-            wanted.append(
+            allocations.append(
                 AllocationRequest(
                     placement.instance_uuid,
                     placement.selected.uuid,
@@ -195,17 +175,7 @@ class PlacementClaimer:
                     tree,
                 )
             )
-        task = ClaimTask(
-            job,
-            wanted,
-            placements,
-            hosts,
-            repeated,
-            is_tree,
-            on_done,
-            on_failure,
-        )
-        self._queue.put(task)
+        return ClaimTask(job, allocations, hosts, is_tree)
 
     def _share(
         self, placement: Placement, resources: Mapping[str, int]
@@ -293,7 +263,7 @@ class PlacementClaimer:
         if len(tasks) > 1:
             try:
                 for task in tasks:
-                    if task.repeated:
+                    if task.job.is_repeated:
                         _use_recorded(task, journal)
                 journal.intend(
                     [
@@ -321,7 +291,7 @@ class PlacementClaimer:
         """Record it for one task; wait for the database as others do."""
         while True:
             try:
-                if task.repeated:
+                if task.job.is_repeated:
                     _use_recorded(task, journal)
                 journal.intend_patiently(task.wanted, task.fresh)
                 return
@@ -389,7 +359,9 @@ class PlacementClaimer:
             for number, one in enumerate(task.wanted):
                 try:
                     task.wanted[number], found[one.consumer] = (
-                        self._trees.make(one, request, task.repeated, journal)
+                        self._trees.make(
+                            one, request, task.job.is_repeated, journal
+                        )
                     )
                 except Exception:
                     journal.unanswered([one])
@@ -401,7 +373,7 @@ class PlacementClaimer:
                 journal.made([task.wanted[number]])
             else:
                 for placement, one in zip(
-                    task.placements, task.wanted, strict=True
+                    task.job.placements, task.wanted, strict=True
                 ):
                     self._trees.complete(placement, one, request)
             self._settle(task, found, journal)
@@ -473,7 +445,8 @@ class PlacementClaimer:
         ]
         if not bad:
             self._health.count('placement_claims', by=len(task.wanted))
-            task.on_done()
+            task.job.state = State.COMPLETED
+            self._engine.give_back(task.job)
             return
         self._health.count('placement_claims_lost', by=len(task.wanted))
         good = [allocation for allocation in done if allocation not in bad]
@@ -513,7 +486,7 @@ class PlacementClaimer:
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:
-        """Refuse a job, and release its claims.
+        """Give up a job after a fault.
 
         What may have been made for it is undone by its records, once the
         placement service answers.
@@ -521,28 +494,12 @@ class PlacementClaimer:
         if not isinstance(fault, errors.SchedulerError):
             LOG.error('Claiming in placement failed', exc_info=fault)
         self._health.count('placement_failures')
-        try:
-            self._give_up(task, errors.as_scheduler_error(fault))
-        except Exception as error:
-            LOG.exception('A claim could not be released')
-            self._refuse(task.job, errors.as_scheduler_error(error))
+        self._give_up(task, errors.as_scheduler_error(fault))
 
     def _give_up(self, task: ClaimTask, error: errors.SchedulerError) -> None:
-        """Release the claims of a job; where that waits, it has no answer.
-
-        At the end of the daemon another one gets the request, if it can.
-        """
-        while True:
-            try:
-                task.on_failure(error)
-                return
-            except errors.StoreUnavailable:
-                if not self._stopping.wait(_AWAY_S):
-                    continue
-                if not task.job.future.returnable:
-                    raise
-                task.job.fail(RequestReturned())
-                return
+        """Give a job back with the reason why it is not completed."""
+        task.job.failure = error
+        self._engine.give_back(task.job)
 
     def _undo(
         self,
@@ -556,7 +513,7 @@ class PlacementClaimer:
         """
         # Others take the records from here on.
         journal.flush()
-        if task.repeated or task.job.contested:
+        if task.job.is_repeated or task.job.contested:
             # Another answer may have given them to the caller.
             return
         for allocation in wanted:
@@ -579,5 +536,5 @@ def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
         document = record.document if record is not None else {}
         tree = Tree.of(document) if 'allocations' in document else None
         task.wanted[number] = one._replace(tree=tree)
-        placement = task.placements[number]
+        placement = task.job.placements[number]
         placement.selected = with_tree(placement.selected, tree)

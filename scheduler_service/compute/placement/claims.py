@@ -12,6 +12,7 @@ import enum
 import time
 from collections import Counter
 from collections.abc import Mapping, MutableSet, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple
 
 from scheduler_service.compute.placement.candidates import Tree
@@ -28,6 +29,8 @@ _TRIES = 5
 # which doubles. Then others have their turn.
 _UNDO_TRIES = 3
 _PAUSE_S = 0.1
+# So many consumers are read at a time.
+_READERS = 4
 _GENERATION = 'consumer generation conflict'
 
 
@@ -259,47 +262,110 @@ def _less(held: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
     return {name: n for name, n in left.items() if n > 0}
 
 
-def undo(
+class Remnant(NamedTuple):
+    """What a claim that is held no more may have left.
+
+    :ivar own: the host's own provider
+    :ivar allocations: what was made; anything else is not ours, and stays
+    """
+
+    consumer: str
+    own: str
+    allocations: Mapping[str, Mapping[str, int]]
+
+
+def undo_all(
     client: PlacementClient,
-    consumer: str,
-    own: str,
-    allocations: Mapping[str, Mapping[str, int]],
+    remnants: Sequence[Remnant],
     unsure: MutableSet[str],
+) -> dict[str, Undone | Exception]:
+    """Undo what several consumers have, with one call for all that have it.
+
+    :param remnants: of different consumers
+    :param unsure: as for :func:`undo`
+    :return: what it came to, or why nothing is known, for each consumer
+    :raises PlacementUnavailable: all may still be there
+    """
+    with futures.ThreadPoolExecutor(_READERS) as pool:
+        answers = list(
+            pool.map(lambda remnant: _read(client, remnant), remnants)
+        )
+    results: dict[str, Undone | Exception] = {}
+    bodies: dict[str, Any] = {}
+    for remnant, answer in zip(remnants, answers, strict=True):
+        if isinstance(answer, Exception):
+            results[remnant.consumer] = answer
+        elif _has(answer, remnant.allocations, remnant.own):
+            bodies[remnant.consumer] = _without(answer, remnant.allocations)
+        else:
+            results[remnant.consumer] = Undone.ABSENT
+    if not bodies:
+        return results
+    unsure |= bodies.keys()
+    posted = client.post_allocations(bodies)
+    if posted.sure:
+        unsure -= bodies.keys()
+    for remnant in remnants:
+        if remnant.consumer in bodies:
+            results[remnant.consumer] = (
+                Undone.DONE if posted.done else undo(client, remnant, unsure)
+            )
+    return results
+
+
+def _read(
+    client: PlacementClient, remnant: Remnant
+) -> dict[str, Any] | Exception:
+    """Return what a consumer has, or the fault of the call."""
+    try:
+        return client.allocations(remnant.consumer)
+    except Exception as fault:
+        return fault
+
+
+def _without(
+    held: Mapping[str, Any], allocations: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    """Return what is sent to leave a consumer all but some allocations.
+
+    Without any left, the service forgets the consumer.
+    """
+    return {
+        'allocations': {
+            uuid: {'resources': left}
+            for uuid, provider in held['allocations'].items()
+            if (
+                left := _less(provider['resources'], allocations.get(uuid, {}))
+            )
+        },
+        'project_id': held.get('project_id') or UNKNOWN,
+        'user_id': held.get('user_id') or UNKNOWN,
+        'consumer_generation': held.get('consumer_generation'),
+    }
+
+
+def undo(
+    client: PlacementClient, remnant: Remnant, unsure: MutableSet[str]
 ) -> Undone:
     """Take away what a consumer has of some providers; keep all else.
 
     What it has is read with its generation, so that nothing is taken of what
     others change meanwhile.
 
-    :param own: the host's own provider
-    :param allocations: what was made; anything else is not ours, and stays
     :param unsure: gets the consumer where a call got no answer, which the
         service may carry out later
     :raises PlacementUnavailable: it may still be there
     """
+    consumer, own, allocations = remnant
     sure = True
     for tries in range(_UNDO_TRIES):
         if tries:
             time.sleep(_PAUSE_S * 2 ** (tries - 1))
-        found = client.allocations(consumer)
-        if not _has(found, allocations, own):
+        held = client.allocations(consumer)
+        if not _has(held, allocations, own):
             return Undone.ABSENT
-        kept = {
-            uuid: {'resources': left}
-            for uuid, held in found['allocations'].items()
-            if (left := _less(held['resources'], allocations.get(uuid, {})))
-        }
         unsure.add(consumer)
-        # Without any left, the service forgets the consumer.
-        answer = client.put_allocations(
-            consumer,
-            {
-                'allocations': kept,
-                'project_id': found.get('project_id') or UNKNOWN,
-                'user_id': found.get('user_id') or UNKNOWN,
-                'consumer_generation': found.get('consumer_generation'),
-            },
-        )
+        answer = client.put_allocations(consumer, _without(held, allocations))
         sure = sure and answer.sure
         if sure:
             unsure.discard(consumer)

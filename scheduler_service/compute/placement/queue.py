@@ -6,17 +6,15 @@ fail each other. One call for many consumers costs the service less than half
 of one for each, but one call keeps only one of its workers busy. So a call
 begins beside others where it has some consumers and few calls are under way,
 where it is full, or where the others take unusually long. Until then one
-thread prepares the next call, and what the engine does next may wait for as
-long as nothing could be done with it. A condition guards all.
+thread prepares the next call. A condition guards all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 # How many consumers go in one call.
@@ -33,9 +31,6 @@ _MAX_WAIT_S = 0.25
 _NEWEST_SHARE = 0.2
 # One that took longer, in seconds, was not usual.
 _MAX_COUNTED_S = 1.0
-# What gathers is claimed in our store after this part of a call's usual time,
-# so that it is ready when the call ends.
-_GATHER_SHARE = 0.8
 
 
 class Waiting(Protocol):
@@ -67,68 +62,24 @@ class Call(Generic[T]):
 
 
 class PlacementQueue(Generic[T]):
-    """Tasks in the order in which they came.
-
-    :ivar on_call_end: called after a call ended; it may not call back
-    """
+    """Tasks in the order in which they came."""
 
     def __init__(self) -> None:
-        self.on_call_end: Callable[[], None] = _do_nothing
         self._changed = threading.Condition()
         self._waiting: deque[T] = deque()
         self._busy: set[str] = set()
-        self._pending = 0
         # Taken, and not begun.
         self._next: Call[T] | None = None
         # Monotonic times at which the calls began that are under way.
         self._calls: list[float] = []
-        self._ended = False
         self._mean_call_s = 0.0
-        self._held = False
         self._stopping = False
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether tasks are there that are not done."""
-        return self._pending > 0
-
-    def put(self, task: T) -> None:
-        """Add a task."""
+    def put(self, tasks: Sequence[T]) -> None:
+        """Add tasks, which go in one call as far as they fit."""
         with self._changed:
-            self._pending += 1
-            self._waiting.append(task)
-            if not self._held:
-                self._changed.notify()
-
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Give out none of the tasks that are put before all of them are."""
-        self._held = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held = False
-                if self._waiting:
-                    self._changed.notify()
-
-    def batching_delay_s(self, count: int) -> float:
-        """Return for how long it is worth it that requests gather, in seconds.
-
-        While a call is under way no other begins, so it costs them nothing
-        to be claimed together in our store. The engine's thread asks.
-
-        :param count: how many wait for the engine
-        """
-        calls, usual = self._calls, self._mean_call_s
-        enough = _MIN_BATCH if len(calls) < _CALLS else MOST_AT_ONCE
-        if not calls or count >= enough or self._stopping:
-            return 0.0
-        # Where some are ready for the next call, those after them wait for
-        # its time, too.
-        ready = self._waiting or self._next is not None
-        due_s = self._max_wait_s if ready else _GATHER_SHARE * usual
-        return max(0.0, calls[-1] + due_s - time.monotonic())
+            self._waiting.extend(tasks)
+            self._changed.notify()
 
     def take(self, idle_s: float | None) -> Call[T] | None:
         """Wait for the tasks of a call.
@@ -169,7 +120,6 @@ class PlacementQueue(Generic[T]):
             for task in call.tasks:
                 self._busy.update(task.hosts)
             self._next = None
-            self._notify_call_end()
             self._changed.notify_all()
             return []
 
@@ -186,7 +136,6 @@ class PlacementQueue(Generic[T]):
                 self._next = None
                 self._changed.notify_all()
             self._end(call)
-            self._pending -= len(call.tasks)
 
     def _end(self, call: Call[T]) -> None:
         if call.began is None:
@@ -194,20 +143,11 @@ class PlacementQueue(Generic[T]):
         taken_s = min(time.monotonic() - call.began, _MAX_COUNTED_S)
         usual = self._mean_call_s or taken_s
         self._mean_call_s = usual + _NEWEST_SHARE * (taken_s - usual)
-        self._calls = [one for one in self._calls if one != call.began]
+        self._calls = [began for began in self._calls if began != call.began]
         call.began = None
         for task in call.tasks:
             self._busy -= task.hosts.keys()
-        self._ended = True
-        if self._next is None and not self._waiting:
-            self._notify_call_end()
         self._changed.notify_all()
-
-    def _notify_call_end(self) -> None:
-        """Say that a call ended: not before the next one began, if any."""
-        if self._ended:
-            self._ended = False
-            self.on_call_end()
 
     def stop(self) -> None:
         """Give out nothing more."""
@@ -235,8 +175,6 @@ class PlacementQueue(Generic[T]):
 
     def _join(self, call: Call[T]) -> list[T]:
         """Take what fits into a call; return it."""
-        if self._held:
-            return []
         count = _consumers(call.tasks)
         joined: list[T] = []
         for task in self._waiting:
@@ -255,7 +193,3 @@ class PlacementQueue(Generic[T]):
 
 def _consumers(tasks: Iterable[Waiting]) -> int:
     return sum(len(task.wanted) for task in tasks)
-
-
-def _do_nothing() -> None:
-    """Do nothing: nobody waits for the end of a call."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent import futures
 
 import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.placement import claims
-from scheduler_service.compute.placement.claims import Undone
+from scheduler_service.compute.placement.claims import Remnant, Undone
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.engine.health import Health
 from scheduler_service.store import schema
@@ -64,27 +64,65 @@ class PlacementUndoer:
             return None
         unsure: set[str] = set()
         try:
-            found = claims.undo(
-                self._client,
-                record.instance_uuid,
-                record.host_uuid,
-                record.allocations,
-                unsure,
-            )
-        except Exception:
-            self._give_back(taken, None, sure=not unsure)
+            undone = claims.undo(self._client, _remnant(record), unsure)
+        except Exception as fault:
+            self._give_back([taken], {record.instance_uuid: fault}, unsure)
             raise
-        self._give_back(taken, _THERE[found], sure=not unsure)
-        if found is Undone.DONE:
-            self._health.count('placement_claims_undone')
-        return found
+        self._give_back([taken], {record.instance_uuid: undone}, unsure)
+        return undone
 
-    def _give_back(self, taken: Taken, there: bool | None, sure: bool) -> None:
-        self._store.write(
-            lambda writer: placement_records.give_back(
-                writer.conn, taken, there, sure
+    def undo_all(
+        self, records: Sequence[Record]
+    ) -> dict[str, Undone | Exception]:
+        """Undo what records of different instances say, as far as it is there.
+
+        :return: what it came to, or why nothing is known, for each instance
+            that nobody else claims for or undoes just now
+        :raises PlacementUnavailable: all may still be there
+        :raises StoreUnavailable: our database does not answer
+        """
+
+        def take(writer: Writer) -> list[Taken]:
+            each = (placement_records.take(writer.conn, r) for r in records)
+            return [taken for taken in each if taken is not None]
+
+        taken = self._store.write(take)
+        remnants = [_remnant(one.record) for one in taken]
+        unsure: set[str] = set()
+        try:
+            results = claims.undo_all(self._client, remnants, unsure)
+        except Exception as fault:
+            self._give_back(
+                taken, {one.consumer: fault for one in remnants}, unsure
             )
-        )
+            raise
+        self._give_back(taken, results, unsure)
+        return results
+
+    def _give_back(
+        self,
+        taken: Sequence[Taken],
+        results: Mapping[str, Undone | Exception],
+        unsure: Set[str],
+    ) -> None:
+        """Record what undoing came to, or that it is done later.
+
+        :param unsure: instances of which a call may be carried out yet
+        """
+
+        def give_back(writer: Writer) -> None:
+            for each in taken:
+                instance = each.record.instance_uuid
+                result = results[instance]
+                there = _THERE[result] if isinstance(result, Undone) else None
+                placement_records.give_back(
+                    writer.conn, each, there, instance not in unsure
+                )
+
+        self._store.write(give_back)
+        done = sum(result is Undone.DONE for result in results.values())
+        if done:
+            self._health.count('placement_claims_undone', by=done)
 
     def undo_left(self, instance: str) -> bool:
         """Undo what claims of an instance left that are held no more.
@@ -112,18 +150,42 @@ class LeftClaims:
         self._undoer = PlacementUndoer(store, client, health)
         self._swept_at = -1e9
 
-    def sweep(self) -> None:
+    def sweep(self) -> bool:
         """Undo allocations without a claim; now and then the reverse.
 
+        :return: whether more are to be undone now
         :raises PlacementUnavailable: the service does not answer
         :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
-            found = placement_records.orphans(conn, _SWEPT_AT_ONCE)
-        self._each(found, self._undoer.undo)
+            records = placement_records.orphans(conn, _SWEPT_AT_ONCE)
+        if records:
+            self._undo(records)
         if time.monotonic() - self._swept_at > _SWEEP_S:
             self.release_forgotten()
             self._swept_at = time.monotonic()
+        return len(records) == _SWEPT_AT_ONCE
+
+    def _undo(self, records: Sequence[Record]) -> None:
+        """Undo what records say; one that is odd stops no other.
+
+        :raises PlacementUnavailable: the service does not answer
+        """
+        # Of an instance with several, one after the other.
+        alone = {record.instance_uuid: record for record in records}
+        results = self._undoer.undo_all(list(alone.values()))
+        faults = {
+            instance: result
+            for instance, result in results.items()
+            if isinstance(result, Exception)
+        }
+        for instance, fault in faults.items():
+            _log_later(instance, fault)
+        unanswered = [
+            fault for fault in faults.values() if _is_unanswered(fault)
+        ]
+        if len(unanswered) >= _UNANSWERED:
+            raise unanswered[0]
 
     def _each(
         self, records: Iterable[Record], work: Callable[[Record], object]
@@ -135,11 +197,13 @@ class LeftClaims:
         """
         unanswered = 0
         with futures.ThreadPoolExecutor(_THREADS) as pool:
-            for fault in pool.map(lambda one: self._try(work, one), records):
+            for fault in pool.map(
+                lambda record: self._try(work, record), records
+            ):
                 if fault is None:
                     unanswered = 0
-                elif isinstance(fault, errors.PlacementUnavailable):
-                    unanswered += 'status' not in fault.facts
+                elif _is_unanswered(fault):
+                    unanswered += 1
                     if unanswered >= _UNANSWERED:
                         raise fault
 
@@ -153,11 +217,7 @@ class LeftClaims:
             raise
         except Exception as fault:
             self._postpone(record)
-            LOG.warning(
-                'Allocations of instance %s are looked at later: %s',
-                record.instance_uuid,
-                fault,
-            )
+            _log_later(record.instance_uuid, fault)
             return fault
         return None
 
@@ -203,6 +263,24 @@ class LeftClaims:
                     writer.conn, [claim], made=True, sure=False
                 )
             )
+
+
+def _remnant(record: Record) -> Remnant:
+    return Remnant(record.instance_uuid, record.host_uuid, record.allocations)
+
+
+def _log_later(instance: str, fault: Exception) -> None:
+    LOG.warning(
+        'Allocations of instance %s are looked at later: %s', instance, fault
+    )
+
+
+def _is_unanswered(fault: Exception) -> bool:
+    """Whether the placement service did not answer at all."""
+    return (
+        isinstance(fault, errors.PlacementUnavailable)
+        and 'status' not in fault.facts
+    )
 
 
 def _release(writer: Writer, record: Record) -> None:

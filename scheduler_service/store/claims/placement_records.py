@@ -360,13 +360,17 @@ def forget(
 
 
 def orphans(conn: Connection, limit: int) -> list[Record]:
-    """Return records of claims that are held no more, and due for a look."""
+    """Return records of claims that are held no more, and due for a look.
+
+    Those that nobody has looked at come first, then those due the longest.
+    """
     query = (
         _records()
         .where(
             ~sa.exists().where(*_held(_TABLE.c)),
             sa.func.coalesce(_TABLE.c.look_at, 0.0) <= clock.NOW,
         )
+        .order_by(sa.func.coalesce(_TABLE.c.look_at, 0.0))
         .limit(limit)
     )
     return [Record(*row) for row in conn.execute(query)]

@@ -17,6 +17,7 @@ from scheduler_service.engine.jobs import (
     ExplainJob,
     HostJob,
     Job,
+    State,
     ZoneJob,
 )
 from scheduler_service.engine.queue import RequestQueue
@@ -346,7 +347,7 @@ def test_a_job_that_was_returned_is_not_waited_for():
 def test_a_refusal_is_waited_for_until_it_is_recorded():
     """Its caller does not know it before, and may claim with a copy."""
     first = instances(1)
-    first.settled = True
+    first.state = State.DONE
     release = ClaimsJob(
         change=lambda *_: [None], instances=first.request.instance_uuids
     )
@@ -381,50 +382,46 @@ def test_finished_jobs_are_not_kept():
     assert not any(job() for job in jobs)
 
 
-def test_requests_gather_before_they_are_taken():
-    jobs = [host_job() for _ in range(3)]
-    queue = filled(jobs[0])
-    asked: list[int] = []
-
-    def batching_delay_s(count: int) -> float:
-        asked.append(count)
-        return 30.0 if count < 3 else 0.0
-
-    def put_others() -> None:
-        queue.put(jobs[1])
-        queue.put(jobs[2])
-
-    thread = threading.Thread(target=put_others)
-    thread.start()
-    assert queue.take(9, 0, batching_delay_s) == jobs
-    thread.join()
-    assert asked[-1] == 3
+def test_what_a_stage_gives_back_comes_before_all_that_wait():
+    queue = RequestQueue(9)
+    lent, waiting = instances(1), instances(1)
+    queue.put(lent)
+    assert queue.take(9, timeout=0) == [lent]
+    queue.lend([lent])
+    queue.put(waiting)
+    assert (queue.away, lent.away) == (1, True)
+    lent.state = State.CLAIMED
+    queue.give_back(lent)
+    assert (queue.away, len(queue)) == (0, 2)
+    # It is the stage's until the engine has it again.
+    assert lent.away
+    assert queue.take(9, timeout=0) == [lent, waiting]
+    assert not lent.away
 
 
-def test_what_waited_for_them_to_gather_may_end_earlier():
-    job = host_job()
-    queue = filled(job)
-    left = [30.0]
-
-    def end() -> None:
-        left[0] = 0.0
-        queue.notify()
-
-    thread = threading.Timer(0.05, end)
-    thread.start()
-    assert queue.take(9, 0, lambda count: left[0]) == [job]
-    thread.join()
+def test_what_is_selected_again_waits_for_its_turn():
+    queue = RequestQueue(9)
+    lent = instances(1)
+    queue.put(lent)
+    queue.take(9, timeout=0)
+    queue.lend([lent])
+    large = instances(99)
+    queue.put(large)
+    queue.give_back(lent)
+    assert queue.take(9, timeout=0) == [lent]
+    assert queue.take(9, timeout=0) == [large]
 
 
-def test_nothing_gathers_that_takes_no_claim():
-    caller: Any = None
-    zone = ZoneJob(zone=documents.zone({'name': 'a.'}), caller=caller)
-    for job in (host_job(claim=False), zone):
-        assert filled(job).take(9, 0, lambda count: 30.0) == [job]
-
-
-def test_nothing_gathers_in_a_closed_queue():
-    job = host_job()
-    queue = filled(job)
-    queue.close()
-    assert queue.take(9, 0, lambda count: 30.0) == [job]
+def test_what_failed_at_a_stage_or_is_done_there():
+    queue = RequestQueue(9)
+    failed, done = instances(1), instances(1)
+    for job in (failed, done):
+        queue.put(job)
+    queue.take(9, timeout=0)
+    queue.lend([failed, done])
+    failed.failure = errors.NoValidHost('none')
+    done.finish([])
+    queue.give_back(done)
+    queue.give_back(failed)
+    assert queue.take(9, timeout=0) == [failed]
+    assert queue.take(9, timeout=0) == []

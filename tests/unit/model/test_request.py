@@ -7,7 +7,6 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.ports import EmbeddedClaimer
 from scheduler_service.model import documents
 
 UUID = '794ccc2c-d751-44fe-b57f-8894c9f5c842'
@@ -252,12 +251,3 @@ def test_resources_of_groups_count_for_the_host():
 def test_groups_that_say_nothing_sensible_are_refused(fields, words):
     with pytest.raises(errors.InvalidRequest, match=words):
         request_of_groups(**fields)
-
-
-def test_claims_without_the_placement_service_have_no_groups():
-    claimer = EmbeddedClaimer()
-    claimer.check(request_of_groups())
-    with pytest.raises(errors.InvalidRequest, match='group port-1'):
-        claimer.check(
-            request_of_groups(resource_groups=[{'suffix': 'port-1'}])
-        )

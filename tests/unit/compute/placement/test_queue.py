@@ -22,7 +22,7 @@ class Task:
     def __init__(self, *providers, age=0.0):
         self.wanted = list(providers)
         self.hosts = {provider: f'host-{provider}' for provider in providers}
-        self.since = time.monotonic() - age
+        self.since = placement_queue.time.monotonic() - age
 
 
 def tasks(count, **how):
@@ -32,11 +32,6 @@ def tasks(count, **how):
 @pytest.fixture
 def queue():
     return PlacementQueue()
-
-
-def put(queue, some):
-    for task in some:
-        queue.put(task)
 
 
 def begin(queue):
@@ -56,32 +51,31 @@ def waiting(queue):
 
 def test_what_waits_goes_together(queue):
     some = tasks(3)
-    put(queue, some)
+    queue.put(some)
     assert queue.take(0.0).tasks == some
     assert queue.take(0.0) is None
-    assert queue.has_pending
 
 
 def test_a_call_takes_no_more_than_fit(queue):
     several = Task(*(f'q{number}' for number in range(MOST_AT_ONCE - 1)))
     some = tasks(2)
-    put(queue, [several, *some])
+    queue.put([several, *some])
     assert queue.take(0.0).tasks == [several, some[0]]
 
 
 def test_one_that_is_larger_than_a_call_goes_alone(queue):
     small = Task('a', age=60)
     large = Task(*(f'r{number}' for number in range(MOST_AT_ONCE + 1)))
-    put(queue, [small, large, Task('b')])
+    queue.put([small, large, Task('b')])
     assert begin(queue).tasks == [small]
     assert begin(queue).tasks == [large]
 
 
 def test_no_two_calls_are_at_the_same_provider(queue):
     first, other, same = Task('a'), Task('b', age=60), Task('a', age=60)
-    put(queue, [first])
+    queue.put([first])
     call = begin(queue)
-    put(queue, [same, other])
+    queue.put([same, other])
     assert begin(queue).tasks == [other]
     assert queue.take(0.0) is None
     queue.done(call)
@@ -89,15 +83,15 @@ def test_no_two_calls_are_at_the_same_provider(queue):
 
 
 def test_others_join_until_a_call_ends(queue, waiting):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     call = begin(queue)
     second, third = Task('b'), Task('c')
-    put(queue, [second])
+    queue.put([second])
     following = queue.take(0.0)
     assert following.tasks == [second]
     joined = waiting(following)
     assert not joined.done()
-    put(queue, [third])
+    queue.put([third])
     assert joined.result(30) == [third]
     assert following.tasks == [second, third]
     begun = waiting(following)
@@ -106,37 +100,35 @@ def test_others_join_until_a_call_ends(queue, waiting):
 
 
 def test_only_one_call_is_prepared(queue):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     call = begin(queue)
-    put(queue, [Task('b')])
+    queue.put([Task('b')])
     assert queue.take(0.0) is not None
-    put(queue, [Task('c')])
+    queue.put([Task('c')])
     assert queue.take(0.0) is None
     queue.done(call)
     assert queue.take(0.0) is None
 
 
 def test_a_call_that_fails_before_it_begins_holds_nothing_up(queue):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     queue.done(queue.take(0.0))
-    assert not queue.has_pending
     same = Task('a')
-    put(queue, [same])
+    queue.put([same])
     assert begin(queue).tasks == [same]
 
 
 def test_the_next_call_does_not_wait_for_what_follows_an_answer(queue):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     call = begin(queue)
     same = Task('a')
-    put(queue, [same])
+    queue.put([same])
     queue.end(call)
-    assert queue.has_pending
     following = begin(queue)
     assert following.tasks == [same]
     queue.done(call)
     # It frees nothing that is in the call after it.
-    put(queue, [Task('a', age=60)])
+    queue.put([Task('a', age=60)])
     assert queue.take(0.0) is None
     queue.done(following)
     assert begin(queue).tasks
@@ -147,63 +139,39 @@ def test_few_calls_of_some_consumers_are_under_way_at_once(queue, waiting):
     few = [Task(f'few{number}') for number in range(4)]
     some = [Task(f'some{number}') for number in range(5)]
     more = [Task(f'more{number}') for number in range(5)]
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     call = begin(queue)
-    put(queue, few)
+    queue.put(few)
     following = queue.take(0.0)
     joined = waiting(following)
-    put(queue, [Task('b')])
+    queue.put([Task('b')])
     assert [one.hosts for one in joined.result(30)] == [{'b': 'host-b'}]
     assert queue.begin(following) == []
-    put(queue, some)
+    queue.put(some)
     assert begin(queue).tasks == some
     # No more of them than three.
-    put(queue, more)
+    queue.put(more)
     fourth = queue.take(0.0)
     begun = waiting(fourth)
     assert not begun.done()
-    assert queue.batching_delay_s(15) > 0
     queue.done(call)
     assert begun.result(30) == []
 
 
 def test_a_full_call_waits_for_no_other(queue):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     begin(queue)
     some = tasks(MOST_AT_ONCE)
-    put(queue, some)
+    queue.put(some)
     assert begin(queue).tasks == some
 
 
 def test_one_that_waited_long_waits_for_no_other(queue):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     begin(queue)
     old = Task('b', age=2 * placement_queue._MAX_WAIT_S)
-    put(queue, [old])
+    queue.put([old])
     assert begin(queue).tasks == [old]
-
-
-def test_none_of_a_batch_goes_before_all_are_there(queue):
-    some = tasks(4)
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(queue.take, None)
-        with queue.hold():
-            put(queue, some)
-            assert queue.take(0.0) is None
-        assert waiting.result(30).tasks == some
-
-
-def test_a_batch_that_fails_holds_nothing_up(queue):
-    task = Task('a')
-
-    def fail():
-        with queue.hold():
-            queue.put(task)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert queue.take(0.0).tasks == [task]
 
 
 class Clock:
@@ -223,55 +191,17 @@ def clock(monkeypatch):
     return made
 
 
-def test_requests_gather_only_beside_a_call(queue, clock):
-    assert queue.batching_delay_s(1) == 0
-    put(queue, [Task('a')])
-    call = begin(queue)
-    # It is not known how long calls take.
-    assert queue.batching_delay_s(1) == 0
-    clock.now += 1
-    queue.done(call)
-    assert queue.batching_delay_s(1) == 0
-    put(queue, [Task('a')])
-    call = begin(queue)
-    assert 0 < queue.batching_delay_s(1) < 1
-    assert queue.batching_delay_s(placement_queue._MIN_BATCH) == 0
-    # Those after it would go in a later call than this one.
-    alone = queue.batching_delay_s(1)
-    put(queue, [Task('b')])
-    assert queue.batching_delay_s(1) > alone
-    # Also where that one is being prepared.
-    following = queue.take(0.0)
-    assert queue.batching_delay_s(1) > alone
-    queue.done(call)
-    assert queue.begin(following) == []
-    queue.done(following)
-    assert queue.batching_delay_s(1) == 0
-
-
 def test_a_call_that_hung_is_not_usual(queue, clock):
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     call = begin(queue)
     clock.now += 3600
     queue.done(call)
-    put(queue, [Task('a')])
+    queue.put([Task('a')])
     begin(queue)
-    assert 0 < queue.batching_delay_s(1) <= 1
-
-
-def test_the_end_of_a_call_is_said_once_the_next_began(queue):
-    seen = []
-    queue.on_call_end = lambda: seen.append(len(queue._calls))
-    put(queue, [Task('a')])
-    call = begin(queue)
-    put(queue, [Task('b')])
-    queue.done(call)
-    assert seen == []
-    call = begin(queue)
-    assert seen == [1]
-    # Without a next one there is nothing to wait for.
-    queue.done(call)
-    assert seen == [1, 0]
+    # Others do not wait for as long as it took.
+    queue.put([Task('b')])
+    clock.now += 3
+    assert begin(queue).tasks
 
 
 def test_threads_end(queue):
@@ -287,7 +217,6 @@ def test_threads_end(queue):
     wait_until(lambda: ended == [[], [], []], 30)
     for thread in threads:
         thread.join()
-    assert queue.batching_delay_s(1) == 0
 
 
 def test_every_task_is_done_once_with_many_threads(queue):
@@ -310,9 +239,8 @@ def test_every_task_is_done_once_with_many_threads(queue):
     for thread in threads:
         thread.start()
     for start in range(0, 300, 30):
-        with queue.hold():
-            put(queue, some[start : start + 30])
-    wait_until(lambda: not queue.has_pending, 60)
+        queue.put(some[start : start + 30])
+    wait_until(lambda: len(done) == 300, 60)
     queue.stop()
     for thread in threads:
         thread.join()

@@ -1,4 +1,4 @@
-"""Select hosts for one job of a batch.
+"""Selects hosts for one job of a batch: QUEUED -> SELECTED.
 
 It belongs to the engine's thread.
 """
@@ -8,17 +8,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import msgspec
 
-from scheduler_service import time_slice
+from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.claiming import ScheduledJob
-from scheduler_service.engine.jobs import HostJob
-from scheduler_service.engine.outcomes import Outcomes, Recalled
-from scheduler_service.engine.ports import Claimer, EmbeddedClaimer, Extenders
+from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.outcomes import Outcomes
+from scheduler_service.engine.ports import Completer, Extenders
+from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
@@ -33,20 +32,12 @@ TURN_S = 0.015
 _BATCH_TURN_S = 0.1
 
 
-class Repeated(NamedTuple):
-    """A job whose instances all hold a claim: the same placements again."""
-
-    job: HostJob
-    placements: list[Placement]
-
-
 class Selector:
     """Selects hosts for jobs.
 
-    :param others_wait: whether others wait than those of a lane
-
     :ivar extenders: asks extenders; None where there are none
-    :ivar claimer: says which claims can be completed
+    :ivar completer: says which claims can be completed; None: a claim is
+        complete once it is in the store
     :ivar pipeline: what hosts are selected by
     :ivar selections: how often :meth:`select` was called
     """
@@ -57,31 +48,31 @@ class Selector:
         pipeline: HostPipeline,
         rng: random.Random,
         outcomes: Outcomes,
-        others_wait: OthersWait,
+        queue: RequestQueue,
     ) -> None:
         self.extenders: Extenders | None = None
-        self.claimer: Claimer = EmbeddedClaimer()
+        self.completer: Completer | None = None
         self.selections = 0
         self._snapshots = snapshots
         self.pipeline = pipeline
         self._rng = rng
         self._outcomes = outcomes
-        self._others_wait = others_wait
+        self._queue = queue
 
     def batch_turn(self, first: HostJob) -> time_slice.TimeSlice:
         """Return the turn of a batch that begins now, with a job."""
         return time_slice.TimeSlice(
-            _BATCH_TURN_S, lambda: self._others_wait(first.lane)
+            _BATCH_TURN_S, lambda: self._queue.others_wait(first.lane)
         )
 
-    def select(
-        self, overlay: Overlay, job: HostJob
-    ) -> ScheduledJob | Repeated | Recalled | None:
+    def select(self, overlay: Overlay, job: HostJob) -> None:
         """Select for a job; what is selected for a claim stays assumed.
 
-        What was selected when the turn is over is kept in ``job.placed``.
+        Its state says what it came to: DONE where its message has an outcome
+        already, CLAIMED where its instances have their claims, and QUEUED
+        where extenders are asked first. What was selected when the turn is
+        over is kept in ``job.placed``.
 
-        :return: None where extenders have to be asked first
         :raises TimeSliceOver: others have their turn first
         :raises NoValidHost: no host passes
         :raises Forbidden: an instance or the group is another project's
@@ -92,39 +83,65 @@ class Selector:
         if job.pipeline is not self.pipeline:
             job.forget_selection(self.pipeline)
         if job.claim:
-            self.claimer.check(request)
-        recalled = self._recall(job)
-        if recalled is not None:
-            return recalled
+            self._check_claimable(request)
+        if self._recall(job):
+            return
         present = self._present(table, job)
-        before = self._claimed_before(present, job)
-        if before:
+        held = self._claimed_before(present, job)
+        if held:
             uuids = request.instance_uuids
-            missing = [uuid for uuid in uuids if uuid not in before]
+            missing = [uuid for uuid in uuids if uuid not in held]
             if not missing:
-                return Repeated(job, [before[uuid] for uuid in uuids])
+                job.placements = [held[uuid] for uuid in uuids]
+                job.held, job.state = held, State.CLAIMED
+                return
             request = msgspec.structs.replace(
                 request, instance_uuids=missing, num_instances=len(missing)
             )
         if job.move or job.excluded_hosts:
             request = _elsewhere(present, request, job)
-        if self._submit(job, table):
-            return None
+        if self._ask_extenders(job, table):
+            return
         # A job that lost its claim selects among more hosts: those who won
         # it select the best, too.
         spread = 2**job.attempts
-        result = self._select(overlay, request, job, spread)
+        selection = self._select(overlay, request, job, spread)
         if not job.claim:
-            overlay.forget_last(len(result.assignments))
-        known = present.keys() - before.keys()
-        return ScheduledJob(job, result, table, before, known)
+            overlay.forget_last(len(selection.assignments))
+        job.table, job.held = table, held
+        job.present = present.keys() - held.keys()
+        job.select(selection)
 
-    def _recall(self, job: HostJob) -> Recalled | None:
-        """Return the outcome of a job's message, if it has one already."""
+    def _check_claimable(self, request: Request) -> None:
+        """Check that claims for a request can be completed.
+
+        :raises InvalidRequest: they cannot
+        """
+        if self.completer is not None:
+            self.completer.check(request)
+        elif request.resource_groups:
+            suffix = request.resource_groups[0].suffix
+            raise errors.InvalidRequest(
+                f'resource_groups: group {suffix} can only be claimed in the '
+                'placement service ([compute] use_placement)',
+                at='resource_groups',
+            )
+
+    def _recall(self, job: HostJob) -> bool:
+        """Take the outcome of a job's message; return whether it has one."""
         if not self._outcomes.may_exist(job, self._snapshots.releases):
-            return None
+            return False
         with self._snapshots.autocommit_connection() as conn:
-            return self._outcomes.recall(conn, job)
+            recalled = self._outcomes.recall(conn, job)
+        if recalled is None:
+            return False
+        if recalled.held:
+            # Whether they were completed and bound before is not known.
+            job.placements = recalled.result.placements
+            job.state = State.CLAIMED
+        else:
+            recalled.settle(job)
+        return True
 
     def _present(
         self, table: HostTable, job: HostJob
@@ -152,7 +169,7 @@ class Selector:
     ) -> ScheduleResult:
         """Select for the length of a turn, from where the last one ended."""
         turn = time_slice.TimeSlice(
-            TURN_S, lambda: self._others_wait(job.lane)
+            TURN_S, lambda: self._queue.others_wait(job.lane)
         )
         placed, job.placed = job.placed, {}
         try:
@@ -187,26 +204,29 @@ class Selector:
             placements = claims.placements(conn, held, job.move)
         return msgspec.convert(placements, dict[str, Placement])
 
-    def _submit(self, job: HostJob, table: HostTable) -> bool:
-        """Submit a job to the extenders, if they have to be asked."""
+    def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
+        """Have the extenders asked, if they have to be; return whether."""
         extenders = self.extenders
         if extenders is None or job.extender_scores is not None:
             return False
         if not extenders.applies_to(job.request):
             return False
-        extenders.submit(job, table)
+        job.extender_rounds += 1
+        extenders.ask(job, table)
         return True
 
-    def requery_extenders(self, job: HostJob, table: HostTable) -> bool:
-        """Ask extenders once more where all hosts that they left are gone."""
-        extenders = self.extenders
-        scores = job.extender_scores
+    def ask_extenders_again(self, job: HostJob, table: HostTable) -> bool:
+        """Have them asked about the present where all they passed is taken.
+
+        :return: whether they are asked
+        """
+        extenders, scores = self.extenders, job.extender_scores
         if extenders is None or not scores or not all(scores):
             return False
         if job.extender_rounds > extenders.max_requeries:
             return False
         job.extender_scores = None
-        return self._submit(job, table)
+        return self._ask_extenders(job, table)
 
 
 def _traced(
