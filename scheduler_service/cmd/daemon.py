@@ -17,11 +17,10 @@ from typing import Any
 from scheduler_service import policies, tracing
 from scheduler_service.cmd import adapters
 from scheduler_service.cmd.connections import new_store, registration
+from scheduler_service.cmd.daemon_register import DaemonRegister
 from scheduler_service.cmd.program import run_within
 from scheduler_service.cmd.serving import HttpServing
-from scheduler_service.engine.daemon_register import DaemonRegister
-from scheduler_service.engine.factory import build, plan
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.factory import build, plan
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
 from scheduler_service.rpc.call_monitor import CallMonitor
@@ -36,6 +35,7 @@ from scheduler_service.rpc.server import (
     LateAckServer,
     new_server,
 )
+from scheduler_service.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.

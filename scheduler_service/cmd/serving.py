@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler_service import errors
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.policies import Enforcer
+from scheduler_service.scheduler import Scheduler
 
 if TYPE_CHECKING:
     import ssl

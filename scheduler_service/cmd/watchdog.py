@@ -11,7 +11,7 @@ import os
 import threading
 
 from scheduler_service.cmd.signals import notify
-from scheduler_service.engine.introspection import Introspection
+from scheduler_service.introspection import Introspection
 
 LOG = logging.getLogger(__name__)
 # How often the engine is looked at, in seconds; more often where systemd

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler_service import adapter as base
 from scheduler_service import conf as core_options
+from scheduler_service import factory
 from scheduler_service.compute import options
 from scheduler_service.compute.endpoint import ComputeEndpoint
 from scheduler_service.compute.follower.mirror import (
@@ -18,10 +19,9 @@ from scheduler_service.compute.follower.mirror import (
 from scheduler_service.compute.follower.providers import ProviderFollower
 from scheduler_service.compute.state import ServiceChanges
 from scheduler_service.conf.filter_scheduler import GROUP
-from scheduler_service.engine import factory
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.rpc import transport
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
 from scheduler_service.store.records.mirror_progress import Progress

@@ -16,9 +16,7 @@ from scheduler_service import errors
 from scheduler_service.compute import reply, request, state
 from scheduler_service.compute.request import ComputeRequest
 from scheduler_service.compute.state import ServiceChange, ServiceChanges
-from scheduler_service.engine import claim_changes, host_state_writer
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import HostsAnswer, Request
 from scheduler_service.model.inventory import Document, Uuid
 from scheduler_service.model.limits import Name
@@ -32,6 +30,8 @@ from scheduler_service.rpc.incoming import (
 )
 from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.rpc.undo import undo_of
+from scheduler_service.scheduler import Scheduler
+from scheduler_service.store.ports import host_state_writer
 
 LOG = logging.getLogger(__name__)
 VERSION = '4.5'
@@ -169,15 +169,13 @@ class ComputeEndpoint:
         """
         wanted = made.request
         if made.group is not None and not self._is_stored(made):
-            job = claim_changes.store_group(
+            self._scheduler.store_group(
                 made.group, wanted.instance_uuids, message
             )
-            self._scheduler.put(job)
         present = not wanted.is_rebuild and self._are_known(wanted)
         if present:
             # Nobody builds it there any more, or it does not move there.
-            job = claim_changes.supersede(wanted.instance_uuids, message)
-            self._scheduler.put(job)
+            self._scheduler.supersede(wanted.instance_uuids, message)
         return self._scheduler.select_destinations(
             wanted,
             claim=not wanted.is_rebuild,

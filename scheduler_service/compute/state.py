@@ -13,10 +13,10 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service.compute import wire
-from scheduler_service.engine import host_state_writer
 from scheduler_service.engine.health import Health
 from scheduler_service.model import Aggregate, Instance, documents
 from scheduler_service.model.inventory import dashed
+from scheduler_service.store.ports import host_state_writer
 
 LOG = logging.getLogger(__name__)
 _MAX_ENTRIES = 10_000

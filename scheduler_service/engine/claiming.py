@@ -3,175 +3,31 @@
 A long batch goes in portions: while the database claims one portion, the
 next is selected, on the same overlay. Jobs that arrive meanwhile join it. A
 job that lost its claim is QUEUED again. It belongs to the engine's thread.
-A claim is one type before it is sent, ``ClaimBatch``, and one while it is
-under way, ``PendingClaim``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from scheduler_service import errors, time_slice
 from scheduler_service.columns import Overlay
 from scheduler_service.engine.finishing import Finisher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.ports import (
+    Claimer,
+    ClaimLost,
+    HostSource,
+    PendingClaims,
+)
 from scheduler_service.engine.selecting import Selector
-from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.model import STANDARD_CLASSES, Placement, Request
-from scheduler_service.pipeline import Assignment, HostPipeline
-from scheduler_service.store import claims, rows
 
-_encode = msgspec.json.Encoder().encode
 # Long enough that a claim costs little each, short enough that the database
 # has something to do while the next portion is selected.
 _PORTION = 32
 NextJobs = Callable[[], Sequence[HostJob]]
-
-
-class _StoredPlacement(Placement, kw_only=True):
-    """A placement as it is stored with its claim, for audits.
-
-    :ivar amounts: resource class -> what the claim took
-    """
-
-    amounts: dict[str, int]
-
-
-class ClaimSender:
-    """Sends claims for what was selected.
-
-    :param pipeline: what it claims is selected by this one
-    """
-
-    def __init__(
-        self,
-        snapshots: SnapshotCache,
-        pipeline: HostPipeline,
-        health: Health,
-    ) -> None:
-        self._snapshots = snapshots
-        self._health = health
-        self.use(pipeline)
-
-    def use(self, pipeline: HostPipeline) -> None:
-        """Claim what this pipeline selects, from now on."""
-        settings = pipeline.settings
-        self._policies = frozenset(
-            host_filter.policy
-            for host_filter in pipeline.filters
-            if host_filter.policy
-        )
-        self._fallback = {
-            name: settings.default_ratio(name) for name in STANDARD_CLASSES
-        }
-
-    def prepare(self, jobs: Sequence[HostJob]) -> claims.ClaimBatch | None:
-        """Return the claims of the jobs that need one; None: none does."""
-        needed = [
-            _claim(job, assignment)
-            for job in jobs
-            if job.claim and job.selection is not None
-            for assignment in job.selection.assignments
-        ]
-        if not needed:
-            return None
-        return claims.prepare(
-            self._snapshots.store, needed, self._fallback, self._policies
-        )
-
-    def send(self, batch: claims.ClaimBatch, jobs: int) -> claims.PendingClaim:
-        """Send a batch, to be claimed as a whole or not at all.
-
-        :param jobs: how many jobs it is for
-        :raises StoreUnavailable: it is not known whether anything is claimed
-        """
-        start = time.perf_counter()
-
-        def on_done(fault: Exception | None) -> None:
-            self._health.time('claim', time.perf_counter() - start)
-            if isinstance(fault, claims.ClaimLost):
-                self._health.count('claims_lost', by=jobs)
-
-        snapshots = self._snapshots
-        store = snapshots.store
-        with snapshots.raw_connection() as conn:
-            if not batch.statements:
-                with snapshots.writer() as writing:
-                    return claims.send(store, conn, batch, on_done, writing)
-            pending = claims.send(store, conn, batch, on_done)
-            snapshots.pending = pending
-        return pending
-
-    def wait(self, pending: claims.PendingClaim) -> int:
-        """Wait for a claim; return its revision.
-
-        :raises ClaimLost: nothing is claimed
-        :raises StoreUnavailable: it is not known whether anything is claimed
-        """
-        with self._snapshots.raw_connection():
-            return pending.wait()
-
-
-def _claim(job: HostJob, assignment: Assignment) -> claims.Claim:
-    request = job.request
-    selected = assignment.placement.selected
-    is_present = assignment.uuid in job.present
-    return claims.Claim(
-        assignment.uuid,
-        assignment.host_id,
-        selected.host,
-        selected.node,
-        assignment.amounts,
-        assignment.ratios,
-        request.project_id,
-        request.request_id,
-        document=_document(request),
-        placement=_stored(assignment),
-        known=is_present,
-        group=request.instance_group,
-        group_owner=_group_owner(job),
-        move=is_present and job.move,
-        key=job.key,
-        redelivered=job.contested,
-        releases_seen=job.releases_seen,
-    )
-
-
-def _stored(assignment: Assignment) -> str:
-    """Return what is stored of a placement, as JSON."""
-    placement = assignment.placement
-    stored = _StoredPlacement(
-        instance_uuid=placement.instance_uuid,
-        selected=placement.selected,
-        alternates=placement.alternates,
-        amounts=dict(assignment.amounts),
-    )
-    return _encode(stored).decode()
-
-
-def _group_owner(job: HostJob) -> str | None:
-    """Return the project of the job's group; None: there is no such group."""
-    uuid, table = job.request.instance_group, job.table
-    group = table.groups.get(uuid) if uuid and table is not None else None
-    return None if group is None else group.project_id or ''
-
-
-def _document(request: Request) -> str:
-    """Return what is stored of an instance beside its place, as JSON."""
-    document: dict[str, Any] = {
-        'availability_zone': request.availability_zone,
-        'flavor': {'flavorid': request.flavor.flavorid},
-    }
-    image = request.image
-    if image is not None:
-        meta = {'properties': image.properties} if image.properties else None
-        document.update(image_id=image.id, image_meta=meta)
-    return rows.document(document)
 
 
 class _Portion(NamedTuple):
@@ -182,7 +38,7 @@ class _Portion(NamedTuple):
     """
 
     jobs: list[HostJob]
-    pending: claims.PendingClaim | None
+    pending: PendingClaims | None
     sent_at: float
 
 
@@ -199,22 +55,22 @@ class SchedulingBatch:
 
     def __init__(
         self,
-        snapshots: SnapshotCache,
+        source: HostSource,
         selector: Selector,
-        sender: ClaimSender,
+        claimer: Claimer,
         finisher: Finisher,
         health: Health,
         next_jobs: NextJobs,
     ) -> None:
-        self._snapshots = snapshots
+        self._source = source
         self._selector = selector
-        self._sender = sender
+        self._claimer = claimer
         self._finisher = finisher
         self._health = health
         self._next_jobs = next_jobs
-        self._overlay = Overlay(snapshots.current().hosts)
+        self._overlay = Overlay(source.current().hosts)
         # When what the first jobs are judged by was known to be current.
-        self._current_at = snapshots.current_at
+        self._current_at = source.current_at
         self._claimed = False
         self._again: list[HostJob] = []
         self.unfinished: list[HostJob] = []
@@ -246,7 +102,7 @@ class SchedulingBatch:
                     self._select_again(portion)
                     continue
                 selected = self._select(portion)
-                batch = self._sender.prepare(selected)
+                batch = self._claimer.prepare(selected)
                 before, under_way = under_way, None
                 if before is not None and not self._is_claimed(before):
                     self._select_again(selected)
@@ -254,7 +110,7 @@ class SchedulingBatch:
                 pending, sent_at = None, time.monotonic()
                 if batch is not None:
                     count = sum(job.claim for job in selected)
-                    pending = self._sender.send(batch, count)
+                    pending = self._claimer.send(batch, count)
                 under_way = _Portion(selected, pending, sent_at)
                 if before is not None:
                     self._finish(before)
@@ -340,8 +196,8 @@ class SchedulingBatch:
         if portion.pending is None:
             return True
         try:
-            self._sender.wait(portion.pending)
-        except claims.ClaimLost:
+            portion.pending.wait()
+        except ClaimLost:
             self.lost = True
             self._overlay.forget()
             self._claim_each(portion.jobs)
@@ -360,11 +216,11 @@ class SchedulingBatch:
         if any(job.move for job in jobs):
             # The overlay shows an instance that moves in one place only.
             self._overlay.forget()
-            self._snapshots.refresh()
+            self._source.refresh()
             return
         self._claimed = True
         self._overlay.commit(sum(_instances(job) for job in jobs if job.claim))
-        self._snapshots.advance(pending.wait(), pending.lineage, sent_at)
+        self._source.advance(pending, sent_at)
 
     def _advance(self, jobs: Sequence[HostJob]) -> None:
         """Have jobs go on that are claimed, or need no claim."""
@@ -383,14 +239,14 @@ class SchedulingBatch:
             if not job.done():
                 self._again.append(job)
         if several:
-            self._snapshots.refresh()
+            self._source.refresh()
 
     def _claim_alone(self, job: HostJob) -> bool:
-        batch = self._sender.prepare([job])
+        batch = self._claimer.prepare([job])
         assert batch is not None
         try:
-            self._sender.wait(self._sender.send(batch, 1))
-        except claims.ClaimLost:
+            self._claimer.send(batch, 1).wait()
+        except ClaimLost:
             return False
         return True
 
@@ -401,7 +257,7 @@ class SchedulingBatch:
         nothing, and the snapshot was current after the job came. Where it was
         not, jobs that can be claimed for do not wait until it is.
         """
-        current_at = max(self._current_at, self._snapshots.current_at)
+        current_at = max(self._current_at, self._source.current_at)
         doubtful = []
         for job, error in self._refused:
             if not self.lost and job.queued_at <= current_at:
@@ -413,7 +269,7 @@ class SchedulingBatch:
         jobs = [job for job, _ in doubtful]
         if self._claimed and not self.lost:
             self.unfinished += jobs
-        elif self.lost or self._snapshots.changed_by_others():
+        elif self.lost or self._source.changed_by_others():
             self._again += jobs
         else:
             for job, error in doubtful:

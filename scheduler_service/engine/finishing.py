@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.ports import Completer, Extenders
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.ports import (
+    Claimer,
+    Completer,
+    DecisionLog,
+    Extenders,
+    HostSource,
+)
 from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
-from scheduler_service.store.claims import released_claims
-from scheduler_service.store.connection import Writer
-from scheduler_service.store.records.decisions import Decision
 
 KIND = 'select_destinations'
 
@@ -36,16 +37,18 @@ class Finisher:
 
     def __init__(
         self,
-        snapshots: SnapshotCache,
-        recorder: DecisionRecorder,
+        source: HostSource,
+        claimer: Claimer,
+        decisions: DecisionLog,
         health: Health,
         retries: int,
         max_binds: int,
     ) -> None:
         self.extenders: Extenders | None = None
         self.completer: Completer | None = None
-        self._snapshots = snapshots
-        self._recorder = recorder
+        self._source = source
+        self._claimer = claimer
+        self._decisions = decisions
         self._health = health
         self.retries = retries
         self.max_binds = max_binds
@@ -92,7 +95,7 @@ class Finisher:
 
     def _bind(self, job: HostJob) -> None:
         """Have an extender bind a job, if one is to."""
-        extenders, snapshot = self.extenders, self._snapshots.snapshot
+        extenders, snapshot = self.extenders, self._source.snapshot
         if (
             extenders is None
             or snapshot is None
@@ -110,7 +113,7 @@ class Finisher:
         have given them up: then the answer is recorded before, which only one
         of the two can do.
         """
-        group, snapshot = job.request.instance_group, self._snapshots.snapshot
+        group, snapshot = job.request.instance_group, self._source.snapshot
         if group and snapshot and group not in snapshot.hosts.groups:
             # It has no policy that anybody could keep.
             self._health.count('requests_with_unknown_group')
@@ -148,16 +151,8 @@ class Finisher:
         """
         released = [job for job in jobs if _is_released(job)]
         if released:
-
-            def release(writer: Writer) -> None:
-                for job in released:
-                    released_claims.give_up(
-                        writer, _places(job), job.move, job.key
-                    )
-
-            with self._snapshots.writer() as conn:
-                self._snapshots.store.write(release, conn)
-            self._snapshots.refresh()
+            self._claimer.give_up(released)
+            self._source.refresh()
         for job in jobs:
             self._go_on_without(job)
 
@@ -187,7 +182,9 @@ class Finisher:
         decisive = explain.decisive_filter(error.facts)
         self._health.count('refusals', f'{decisive} {error.name}')
         if job.claim:
-            self._record(job, error.name, {'error': error.to_dict()})
+            self._decisions.record(
+                job, KIND, error.name, {'error': error.to_dict()}
+            )
 
     def count_lost_claim(self, job: HostJob) -> None:
         """Count a lost claim; refuse a job that lost too often."""
@@ -209,15 +206,7 @@ class Finisher:
                 'placements': job.placements,
                 'explanation': job.explain_selection(),
             }
-            self._record(job, 'chosen', why)
-
-    def _record(self, job: HostJob, outcome: str, why: Any) -> None:
-        request_id = job.request.request_id
-        document = {'project_id': job.request.project_id, **why}
-        origin = job.message.origin(request_id)
-        self._recorder.put(
-            Decision.of(request_id, KIND, outcome, document, *origin)
-        )
+            self._decisions.record(job, KIND, 'chosen', why)
 
 
 def _is_released(job: HostJob) -> bool:
@@ -226,14 +215,3 @@ def _is_released(job: HostJob) -> bool:
         return True
     lost = isinstance(job.failure, errors.NoValidHost)
     return job.state is State.CLAIMED and (lost or not job.is_repeated)
-
-
-def _places(job: HostJob) -> dict[str, tuple[str, str]]:
-    """Return where the instances of a job have their claims."""
-    return {
-        placement.instance_uuid: (
-            placement.selected.host,
-            placement.selected.node,
-        )
-        for placement in job.placements
-    }

@@ -1,6 +1,6 @@
-"""Jobs: what the engine decides, each with its state and a future.
+"""Jobs: what the engine decides, with their messages, states and futures.
 
-A job is made by :class:`~scheduler_service.engine.scheduler.Scheduler` in the
+A job is made by :class:`~scheduler_service.scheduler.Scheduler` in the
 caller's thread. From then on it belongs to the engine's thread, which has the
 stage run that its state asks for. A stage that has to wait, for a placement
 service or an extender, takes the job away to a thread of its own, and gives
@@ -12,38 +12,30 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from concurrent.futures import Future
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from scheduler_service import errors
+from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable
-from scheduler_service.engine.delivered_message import (
-    NO_MESSAGE,
-    DeliveredMessage,
-)
-from scheduler_service.engine.futures import (
-    BatchItem,
-    ReplyFuture,
-    RequestReturned,
-)
-from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.model import (
     Placement,
     Pool,
     Request,
     SelectEntry,
+    ServerGroup,
     ZoneEntry,
     ZoneRequest,
 )
+from scheduler_service.model.limits import NAME_LENGTH
 from scheduler_service.pipeline import (
     Assignment,
     Bonuses,
     HostPipeline,
     ScheduleResult,
 )
-from scheduler_service.store.claims.lifecycle import OwnerCheck
-from scheduler_service.store.connection import Writer
 
 # The lane of all explanations, whoever asks.
 EXPLANATIONS = 'explanations'
@@ -53,6 +45,207 @@ EXPLANATIONS = 'explanations'
 # last looked up, may have been processed by another daemon meanwhile, or its
 # instances may have been released.
 LONG_WAIT_S = 5.0
+
+
+def never() -> bool:
+    """Return False: nothing tells that a message is lost."""
+    return False
+
+
+class DeliveredMessage(msgspec.Struct, frozen=True):
+    """The message that a job came with.
+
+    :ivar id: of the message, the same with each delivery; empty: there is no
+        message that can be delivered again
+    :ivar redelivered: whether it was delivered before, to any daemon
+    :ivar sent_at: seconds since the epoch at which it was sent, by the
+        caller's clock; None: the caller did not say
+    :ivar lane: of whoever sent it: callers get fair shares by it
+    :ivar is_lost: says whether the connection that it came over is closed, so
+        that the broker may have given it to another daemon
+    :ivar trace: gets the stages of its requests; None: it is not traced
+    :ivar context: of the caller, as it was sent
+    """
+
+    id: str = ''
+    redelivered: bool = False
+    sent_at: float | None = None
+    lane: Hashable = ''
+    is_lost: Callable[[], bool] = never
+    context: Mapping[str, Any] = {}
+    trace: tracing.Trace | None = None
+
+    def sent_id(self, name: str = 'request_id') -> str | None:
+        """Return an id that the caller's log knows the request by.
+
+        :param name: or ``global_request_id``
+        :return: None where there is none that can be kept
+        """
+        sent = self.context.get(name)
+        if not sent or not isinstance(sent, str):
+            return None
+        fits = len(sent) <= NAME_LENGTH and sent.isprintable()
+        return sent if fits else None
+
+    def origin(self, request_id: str | None) -> tuple[str | None, str | None]:
+        """Return the caller's ids that are kept beside an id of a request."""
+        sent = self.sent_id()
+        own = sent if sent != request_id else None
+        return own, self.sent_id('global_request_id')
+
+    def key(self, entry: int = 0) -> str | None:
+        """Return the idempotency key of an entry; None: there is none."""
+        return f'{self.id}/{entry}' if self.id else None
+
+
+NO_MESSAGE = DeliveredMessage()
+
+
+class RequestReturned(Exception):
+    """The request was not decided: it goes back to the message bus."""
+
+
+class ReplyFuture(Future[Any]):
+    """The result of a request.
+
+    :ivar returnable: whether whoever waits can give the request to another
+        daemon, and so takes :class:`RequestReturned` for a result
+    """
+
+    returnable = False
+
+
+class BatchItem:
+    """The result of one job of many, in place of a future of its own.
+
+    Nobody waits for it alone, so it needs no lock.
+
+    :param whole: the future of all items
+    :param on_done: is called once, when the result is set
+    """
+
+    __slots__ = ('_error', '_on_done', '_result', '_whole')
+
+    def __init__(
+        self, whole: ReplyFuture, on_done: Callable[[], None]
+    ) -> None:
+        self._whole: ReplyFuture | None = whole
+        self._on_done: Callable[[], None] | None = on_done
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    @property
+    def returnable(self) -> bool:
+        """Whether the request of all items can go to another daemon."""
+        return self._whole is not None and self._whole.returnable
+
+    def done(self) -> bool:
+        """Whether the result or an error is set."""
+        return self._on_done is None
+
+    def set_result(self, result: Any) -> None:
+        """Set the result."""
+        self._result = result
+        self._finish()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Set an error."""
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        on_done, self._on_done = self._on_done, None
+        # The future holds its items: that would be a reference cycle.
+        self._whole = None
+        if on_done is not None:
+            on_done()
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        """Return the error, None where there is none."""
+        return self._error
+
+
+class BatchFuture:
+    """The results of jobs that came together.
+
+    :ivar whole: a future of all items, done when each of them is; it fails
+        with RequestReturned where one of them did
+    :ivar each: one item for each job
+    """
+
+    def __init__(self, count: int) -> None:
+        self.whole = ReplyFuture()
+        self.each = [
+            BatchItem(self.whole, self._count_one) for _ in range(count)
+        ]
+        self._all_but_one = iter(range(count - 1))
+        if not count:
+            self.whole.set_result([])
+
+    def _count_one(self) -> None:
+        # next() on a built-in iterator is atomic: exactly one call is last.
+        if next(self._all_but_one, None) is None:
+            each, self.each = self.each, []
+            for item in each:
+                if isinstance(item.exception(), RequestReturned):
+                    self.whole.set_exception(RequestReturned())
+                    return
+            self.whole.set_result(each)
+
+
+# Raises Forbidden unless the caller may change what projects have: of each
+# instance, the project.
+OwnerCheck = Callable[[Mapping[str, str | None]], None]
+
+
+class Caller(Protocol):
+    """Who makes a request, and what the policy allows them.
+
+    :ivar credentials: user_id, project_id, roles and so on
+    """
+
+    credentials: dict[str, Any]
+
+    @property
+    def project_id(self) -> str | None:
+        """The caller's project."""
+        ...
+
+    def authorize(self, rule: str, target: Mapping[str, Any]) -> None:
+        """Check a policy rule.
+
+        :raises Forbidden: the rule does not allow it
+        """
+        ...
+
+    def authorize_project(
+        self, rule: str, project_id: str | None, what: str
+    ) -> None:
+        """Check a policy rule for something that belongs to a project.
+
+        :raises Forbidden: the rule does not allow it
+        """
+        ...
+
+    def check_select(
+        self,
+        request: Request,
+        present: Mapping[str, PlacedInstance],
+        table: HostTable,
+    ) -> None:
+        """Check a request that names instances or a group that exist already.
+
+        :raises Forbidden: one belongs to another project
+        """
+        ...
+
+    def owner_check(self, rule: str) -> OwnerCheck | None:
+        """Return what checks the owners of instances; None: any may be."""
+        ...
 
 
 class State(enum.Enum):
@@ -174,6 +367,10 @@ class Job(msgspec.Struct, eq=False):
         """Whether it changes anything, so that it must not be done twice."""
         return False
 
+    def begin_anew(self) -> None:
+        """Have it decided again: what it was given came to nothing."""
+        self.state, self.failure = State.QUEUED, None
+
     def done(self) -> bool:
         """Whether it has a result, or is about to get one."""
         return self.state is State.DONE or self.future.done()
@@ -251,7 +448,7 @@ class HostJob(Job, eq=False, kw_only=True):
     """
 
     request: Request
-    caller: RequestContext | None = None
+    caller: Caller | None = None
     claim: bool = True
     explain: bool = False
     move: bool = False
@@ -288,7 +485,7 @@ class HostJob(Job, eq=False, kw_only=True):
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""
-        self.state, self.failure = State.QUEUED, None
+        Job.begin_anew(self)
         self.selection = self.table = self.explanation = None
         self.held, self.placements = {}, ()
 
@@ -354,7 +551,7 @@ class ZoneJob(Job, eq=False, kw_only=True):
     """
 
     zone: ZoneRequest
-    caller: RequestContext
+    caller: Caller
     pools: Mapping[str, Pool] | None = None
     keep: bool = True
     explain: bool = False
@@ -370,21 +567,39 @@ class ZoneJob(Job, eq=False, kw_only=True):
         return (str(self.zone.id),)
 
 
-class ClaimsJob(Job, eq=False, kw_only=True):
-    """A change of claims that exist: release, confirm, drop a move.
+class Change(enum.Enum):
+    """What a job changes of claims that exist, and what its result is."""
 
-    :ivar change: makes the changes of jobs in a writing transaction, which
-        may be repeated, and returns their results; it gets all jobs of a
-        batch that have the same
+    RELEASE = 'release'
+    """Release claims: the instances that held something."""
+    CONFIRM = 'confirm'
+    """Confirm claims: the instances that were not confirmed before."""
+    DROP_MOVES = 'drop moves'
+    """Release the second claims of instances: those that had one."""
+    SUPERSEDE = 'supersede'
+    """Release what earlier messages claimed: the instances."""
+    UNDO = 'undo'
+    """Release what a message claimed: the instances."""
+    STORE_GROUP = 'store group'
+    """Add or complete a server group: whether that changed it."""
+
+
+class ClaimsJob(Job, eq=False, kw_only=True):
+    """A change of claims that exist.
+
+    :ivar instances: whose claims it changes, or that are about to join
     :ivar check: whether the caller may change them; None: it may
     :ivar project_id: for which its caller acts; None: for all
-    :ivar instances: whose claims it changes
+    :ivar claimed_by: idempotency key of what SUPERSEDE keeps and UNDO releases
+    :ivar group: that STORE_GROUP stores
     """
 
-    change: Callable[[Writer, Sequence[ClaimsJob]], list[Any]]
+    change: Change
+    instances: Sequence[str] = ()
     check: OwnerCheck | None = None
     project_id: str | None = None
-    instances: Sequence[str] = ()
+    claimed_by: str | None = None
+    group: ServerGroup | None = None
 
     @property
     def size(self) -> int:
@@ -402,19 +617,9 @@ class ClaimsJob(Job, eq=False, kw_only=True):
         return self.instances
 
 
-class JobLender(Protocol):
-    """What a stage that waits takes jobs from, and gives them back to."""
-
-    def lend(self, jobs: Sequence[Job]) -> None:
-        """Note, on the engine's thread, that a stage takes jobs away."""
-
-    def give_back(self, job: Job) -> None:
-        """Have the engine go on with a job, from any thread."""
-
-
 def job_of(
     entry: SelectEntry | ZoneEntry,
-    caller: RequestContext,
+    caller: Caller,
     future: BatchItem,
     message: DeliveredMessage,
     number: int,

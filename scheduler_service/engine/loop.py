@@ -14,25 +14,21 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from scheduler_service import errors
-from scheduler_service.engine.claim_changer import ClaimChanger
 from scheduler_service.engine.claiming import NextJobs
-from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.host_scheduler import HostScheduler
+from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
     ClaimsJob,
     ExplainJob,
     HostJob,
     Job,
+    RequestReturned,
     State,
     ZoneJob,
 )
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.plan import EngineOptions
+from scheduler_service.engine.ports import Claimer, HostSource, StoreMonitor
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.store_monitor import StoreMonitor
-from scheduler_service.engine.zone_scheduler import ZoneScheduler
+from scheduler_service.engine.zones import ZoneStages
 
 LOG = logging.getLogger(__name__)
 J = TypeVar('J', bound=Job)
@@ -55,28 +51,28 @@ class EngineLoop:
     :ivar requests: how many jobs were in them
     :ivar turns: how often the loop turned
     :ivar turned_at: monotonic time of its last turn
-    :ivar options: what is read of them is read with each batch
+    :ivar batch_size: how many jobs a batch has, at first
     """
 
     def __init__(
         self,
         queue: RequestQueue,
-        snapshots: SnapshotCache,
-        hosts: HostScheduler,
-        zones: ZoneScheduler,
-        options: EngineOptions,
+        source: HostSource,
+        claimer: Claimer,
+        hosts: HostStages,
+        zones: ZoneStages,
+        batch_size: int,
         health: Health,
-        outcomes: Outcomes,
         monitor: StoreMonitor,
     ) -> None:
         self._monitor = monitor
         self._queue = queue
-        self._snapshots = snapshots
+        self._source = source
+        self._claimer = claimer
         self._hosts = hosts
         self._zones = zones
-        self.options = options
+        self.batch_size = batch_size
         self._health = health
-        self._claim_changer = ClaimChanger(snapshots, outcomes)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='engine', daemon=True
@@ -128,7 +124,7 @@ class EngineLoop:
         while True:
             self.turns += 1
             self.turned_at = time.monotonic()
-            jobs = self._queue.take(self.options.batch_size, _IDLE_S)
+            jobs = self._queue.take(self.batch_size, _IDLE_S)
             if self._changes:
                 self._change()
             if not jobs and self._queue.closed and not len(self._queue):
@@ -160,7 +156,7 @@ class EngineLoop:
         """
         jobs = self._unexpired(batch)
         if not jobs:
-            self._snapshots.current()
+            self._source.current()
             return
         start = time.monotonic()
         self.batches += 1
@@ -180,13 +176,13 @@ class EngineLoop:
         selected and claimed.
         """
         changes = [job for job in jobs if isinstance(job, ClaimsJob)]
-        self._claim_changer.send(changes)
+        self._claimer.send_changes(changes)
         try:
             unfinished = self._hosts.schedule(
                 [job for job in jobs if isinstance(job, HostJob)], next_jobs
             )
         finally:
-            self._claim_changer.run(changes)
+            self._claimer.make_changes(changes)
         self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
         for job in jobs:
             if isinstance(job, ExplainJob):
@@ -196,7 +192,7 @@ class EngineLoop:
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
-        size = self.options.batch_size
+        size = self.batch_size
         room = _GROWTH * size - len(batch)
         taken = self._queue.take_batchable(min(room, size))
         batch += taken
@@ -219,7 +215,7 @@ class EngineLoop:
 
         Those that cannot be returned are kept until their deadline.
         """
-        held = [*_present(jobs), *self._queue.take_all()]
+        held = [*_undecided(jobs), *self._queue.take_all()]
         for job in held:
             if job.future.returnable:
                 job.fail(RequestReturned())
@@ -227,26 +223,33 @@ class EngineLoop:
 
     def _requeue(self, jobs: list[Job]) -> None:
         """Keep jobs without a result until their deadline."""
-        present = _present(jobs)
-        for job in present:
+        undecided = _undecided(jobs)
+        for job in undecided:
             if job.expired():
                 job.fail(errors.StoreUnavailable())
-        self._queue.requeue([job for job in present if not job.done()])
+        self._queue.requeue([job for job in undecided if not job.done()])
 
     def _isolate(self, jobs: list[Job], fault: Exception) -> None:
         """Decide the jobs of a batch that failed one by one."""
         LOG.error('A batch of %d requests failed', len(jobs), exc_info=fault)
         # A claim may be under way for them: read everything again.
-        self._snapshots.drop()
+        self._source.drop()
         if len(jobs) == 1:
             jobs[0].fail(errors.as_scheduler_error(fault))
             return
-        left = [job for job in _present(jobs) if not job.done()]
+        left = _undecided(jobs)
         for job in left:
             job.isolated = True
         self._queue.requeue(left)
 
 
-def _present(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs that no stage has taken away."""
-    return [job for job in jobs if not job.away]
+def _undecided(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs without a result that no stage has taken away.
+
+    What was selected for them is forgotten: it is not known what was claimed.
+    """
+    undecided = [job for job in jobs if not (job.away or job.done())]
+    for job in undecided:
+        if job.state is State.SELECTED:
+            job.begin_anew()
+    return undecided

@@ -1,23 +1,268 @@
-"""What the engine needs of adapters: stages that have to wait for others.
+"""What the engine needs of the world: two ports to the store, and stages.
 
-A claim in the store keeps the daemons that share it from colliding. What a
-request takes besides, such as allocations in the placement service or the
-word of an extender, takes time that the engine's thread does not have. A stage
-that waits takes jobs away to threads of its own and gives each of them back to
-the request queue: with the state that it brought the job to, or with the
-reason why it could not. The engine knows no more of it.
+:class:`HostSource` has the hosts, and :class:`Claimer` takes what is promised
+of them. The store implements both. A claim in it keeps the daemons that share
+it from colliding. What a request takes besides, such as allocations in the
+placement service or the word of an extender, takes time that the engine's
+thread does not have: stages that wait take jobs away to threads of their own,
+and give each of them back to the request queue with the state that they
+brought it to, or with the reason why they could not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from scheduler_service import errors
 from scheduler_service.columns import HostTable
+from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, JobLender
-from scheduler_service.model import Request
+from scheduler_service.engine.jobs import (
+    ClaimsJob,
+    HostJob,
+    Job,
+    State,
+    ZoneJob,
+)
+from scheduler_service.model import Placement, PoolAnswer, Request
 from scheduler_service.pipeline import HostPipeline
+
+
+class ClaimLost(Exception):
+    """What was to be claimed is not free, or not allowed, any more."""
+
+
+class HostSource(Protocol):
+    """The hosts and pools, as the store has them.
+
+    The engine's thread alone calls it, and writes what it assumes into the
+    table of the snapshot. Any call may raise StoreUnavailable.
+    """
+
+    snapshot: Snapshot | None
+    """The newest; None before the first load."""
+    refreshed_at: float
+    """Monotonic time at which it was known to be current."""
+    loading: bool
+    """Whether hosts are being read, which may take long."""
+
+    @property
+    def current_at(self) -> float:
+        """Likewise; 0: never as it is now, but for changes of ours."""
+        ...
+
+    def load(self) -> Snapshot:
+        """Load everything anew."""
+        ...
+
+    def current(self) -> Snapshot:
+        """Return the snapshot, brought up to date if it is too old."""
+        ...
+
+    def refresh(self) -> Snapshot:
+        """Bring it up to date now; nothing may be assumed in its table."""
+        ...
+
+    def changed_by_others(self) -> bool:
+        """Bring it up to date; return whether that changed it."""
+        ...
+
+    def advance(self, pending: PendingClaims, sent_at: float) -> None:
+        """Note that the snapshot has what claims of ours took.
+
+        :param sent_at: monotonic time before they were sent
+        """
+        ...
+
+    def is_waiting(self) -> bool:
+        """Whether an answer of the database is waited for; for any thread."""
+        ...
+
+    def forget(self, max_age: float) -> None:
+        """Forget what was worked out from the options before.
+
+        :param max_age: seconds after which the snapshot is brought up to date
+            before it is used
+        """
+        ...
+
+    def drop(self) -> None:
+        """Drop the connections, and read what is not certain again."""
+        ...
+
+
+class PendingClaims(Protocol):
+    """Claims of a batch that are under way, all or none of which are made."""
+
+    @property
+    def lineage(self) -> str:
+        """The token of the change that makes them."""
+        ...
+
+    def wait(self) -> int:
+        """Wait until they are made; return the revision of the change.
+
+        :raises ClaimLost: none is
+        :raises StoreUnavailable: it is not known whether they are
+        """
+        ...
+
+
+class Recalled(NamedTuple):
+    """The outcome that a message has from an earlier delivery.
+
+    :ivar held: whether all that the result places is claimed still
+    """
+
+    result: Any = None
+    error: errors.SchedulerError | None = None
+    held: bool = False
+
+    def settle(self, job: Job) -> None:
+        """Set it on a job's future; nothing is recorded anew."""
+        job.state = State.DONE
+        if self.error is not None:
+            job.future.set_exception(self.error)
+        else:
+            job.future.set_result(self.result)
+
+
+class Claimer(Protocol):
+    """Takes and gives back what the store has, for the engine's thread.
+
+    Any call may raise StoreUnavailable: then it is not known whether it had
+    an effect, and what it had is found when it is made again.
+    """
+
+    def use(
+        self, ratios: Mapping[str, float], policies: Collection[str]
+    ) -> None:
+        """Claim by another configuration from now on.
+
+        :param ratios: resource class -> allocation ratio of hosts without one
+        :param policies: server group policies that a claim must not break
+        """
+        ...
+
+    def prepare(self, jobs: Sequence[HostJob]) -> Any:
+        """Return what :meth:`send` takes; None: no job needs a claim.
+
+        The database is not asked, so that another claim may be under way.
+        """
+        ...
+
+    def send(self, batch: Any, jobs: int) -> PendingClaims:
+        """Send claims, to be made as a whole or not at all.
+
+        :param jobs: how many jobs they are for
+        """
+        ...
+
+    def give_up(self, jobs: Sequence[HostJob]) -> None:
+        """Release claims of jobs that come to nothing.
+
+        Those that another copy of a message was answered with stay.
+        """
+        ...
+
+    def find(
+        self, instances: Sequence[str], moves: bool
+    ) -> dict[str, Placement]:
+        """Return the placements that instances hold claims of.
+
+        :param moves: where they move to, in place of where they are
+        """
+        ...
+
+    def run_somewhere(self, instances: Sequence[str]) -> bool:
+        """Whether a host has one of these instances, as hosts reported."""
+        ...
+
+    def recall(self, job: HostJob | ZoneJob) -> Recalled | None:
+        """Return the outcome that a job's message has already.
+
+        It is looked up where there may be one: the message was delivered
+        again, or others may have it.
+
+        :return: None: it has none yet
+        :raises RequestCancelled: it has none, and one of its instances was
+            released since the request was sent
+        """
+        ...
+
+    def send_changes(self, jobs: Sequence[ClaimsJob]) -> None:
+        """Send changes that travel by themselves; the others go on meanwhile.
+
+        :meth:`make_changes` has to follow.
+        """
+        ...
+
+    def make_changes(self, jobs: Sequence[ClaimsJob]) -> None:
+        """Make changes of which no two name an instance, and answer them."""
+        ...
+
+    def pools_of(
+        self, zone_ids: Sequence[str]
+    ) -> Mapping[str, tuple[str, str | None]]:
+        """Return (pool id, project id) of each zone that is stored."""
+        ...
+
+    def store_zones(
+        self, answers: Sequence[tuple[ZoneJob, PoolAnswer]]
+    ) -> bool:
+        """Store zones with their pools, all or none.
+
+        :return: false where others stored one of them, or have its message
+        """
+        ...
+
+
+class DecisionLog(Protocol):
+    """Keeps decisions with their reasons; any thread may call it."""
+
+    def record(
+        self,
+        job: HostJob | ZoneJob,
+        kind: str,
+        outcome: str,
+        reasons: Mapping[str, Any],
+    ) -> None:
+        """Have a decision kept.
+
+        :param kind: the verb
+        :param outcome: ``chosen``, or the name of the error
+        :param reasons: what JSON can represent
+        """
+        ...
+
+
+class StoreMonitor(Protocol):
+    """Has the daemon stop work while the store is away."""
+
+    def lost(self, error: errors.StoreUnavailable) -> None:
+        """Note that the store does not answer."""
+        ...
+
+    def answered(self, waiting: int) -> None:
+        """Note that the store answers.
+
+        :param waiting: how many requests waited for it
+        :raises StoreUnavailable: it was lost, and cannot be written to yet
+        """
+        ...
+
+
+class JobLender(Protocol):
+    """What a stage that waits takes jobs from, and gives them back to."""
+
+    def lend(self, jobs: Sequence[Job]) -> None:
+        """Note, on the engine's thread, that a stage takes jobs away."""
+        ...
+
+    def give_back(self, job: Job) -> None:
+        """Have the engine go on with a job; any thread may call it."""
+        ...
 
 
 class Completer(Protocol):

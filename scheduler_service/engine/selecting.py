@@ -6,7 +6,7 @@ It belongs to the engine's thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
@@ -15,17 +15,12 @@ from scheduler_service import errors, time_slice
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.engine.jobs import HostJob, State
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.ports import Completer, Extenders
+from scheduler_service.engine.ports import Claimer, Completer, Extenders
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.model import Placement, Request
 from scheduler_service.pipeline import HostPipeline, ScheduleResult
-from scheduler_service.store import claims
 
 _UNTRACED: AbstractContextManager[None] = nullcontext()
-# Whether others wait than those of a lane of the queue.
-OthersWait = Callable[[Hashable], bool]
 # How long hosts are selected for one request while others wait, and for one
 # batch, in seconds.
 TURN_S = 0.015
@@ -44,19 +39,17 @@ class Selector:
 
     def __init__(
         self,
-        snapshots: SnapshotCache,
+        claimer: Claimer,
         pipeline: HostPipeline,
         rng: random.Random,
-        outcomes: Outcomes,
         queue: RequestQueue,
     ) -> None:
         self.extenders: Extenders | None = None
         self.completer: Completer | None = None
         self.selections = 0
-        self._snapshots = snapshots
+        self._claimer = claimer
         self.pipeline = pipeline
         self._rng = rng
-        self._outcomes = outcomes
         self._queue = queue
 
     def batch_turn(self, first: HostJob) -> time_slice.TimeSlice:
@@ -129,10 +122,7 @@ class Selector:
 
     def _recall(self, job: HostJob) -> bool:
         """Take the outcome of a job's message; return whether it has one."""
-        if not self._outcomes.may_exist(job, self._snapshots.releases):
-            return False
-        with self._snapshots.autocommit_connection() as conn:
-            recalled = self._outcomes.recall(conn, job)
+        recalled = self._claimer.recall(job)
         if recalled is None:
             return False
         if recalled.held:
@@ -160,8 +150,7 @@ class Selector:
         if job.caller and (present or job.request.instance_group):
             job.caller.check_select(job.request, present, table)
         if job.moves_unsaid and present:
-            with self._snapshots.autocommit_connection() as conn:
-                job.move = claims.run_somewhere(conn, sorted(present))
+            job.move = self._claimer.run_somewhere(sorted(present))
         return present
 
     def _select(
@@ -200,9 +189,7 @@ class Selector:
         ]
         if not held or not job.claim:
             return {}
-        with self._snapshots.autocommit_connection() as conn:
-            placements = claims.placements(conn, held, job.move)
-        return msgspec.convert(placements, dict[str, Placement])
+        return self._claimer.find(held, job.move)
 
     def _ask_extenders(self, job: HostJob, table: HostTable) -> bool:
         """Have the extenders asked, if they have to be; return whether."""

@@ -8,12 +8,12 @@ import pathlib
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine.plan import Policy
 from scheduler_service.extenders import policy_file
 from scheduler_service.extenders.dispatcher import (
     ExtenderDispatcher,
     ExtenderOptions,
 )
+from scheduler_service.plan import Policy
 
 LOG = logging.getLogger(__name__)
 

@@ -26,13 +26,14 @@ import msgspec
 from scheduler_service import errors, tracing
 from scheduler_service.columns import HostTable, Overlay
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, JobLender, State
-from scheduler_service.engine.table_copies import (
+from scheduler_service.columns.table_copies import (
     TableCopier,
     TableCopy,
     node_name,
 )
+from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.ports import JobLender
 from scheduler_service.extenders import objects
 from scheduler_service.extenders.chain import (
     Chain,

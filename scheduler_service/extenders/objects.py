@@ -17,7 +17,7 @@ import msgspec
 
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
-from scheduler_service.engine.table_copies import node_name
+from scheduler_service.columns.table_copies import node_name
 from scheduler_service.model import (
     NESTED_FIELDS,
     STANDARD_CLASSES,

@@ -18,12 +18,12 @@ import falcon
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.http import metrics, v1
 from scheduler_service.http.access import CREDENTIALS, Guard
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route, Router
 from scheduler_service.policies import Enforcer
+from scheduler_service.scheduler import Scheduler
 
 _WITHOUT_PREFIX = ('CONTENT_TYPE',)
 _NOT_PASSED_ON = (

@@ -12,8 +12,8 @@ from typing import Any
 import prometheus_client
 from prometheus_client import core
 
-from scheduler_service.engine.introspection import Introspection
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.introspection import Introspection
+from scheduler_service.scheduler import Scheduler
 
 PREFIX = 'scheduler_service_'
 # The route of a verb that a kube-scheduler calls is this and its name.

@@ -14,12 +14,12 @@ import msgspec
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.http import access
 from scheduler_service.model import Request, document_text, documents
 from scheduler_service.model.inventory import Document
 from scheduler_service.policies import Enforcer
+from scheduler_service.request_context import RequestContext
+from scheduler_service.scheduler import Scheduler
 
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000

@@ -8,8 +8,7 @@ from typing import Any
 
 from scheduler_service import adapter as base
 from scheduler_service import conf as options
-from scheduler_service.engine import factory
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service import factory
 from scheduler_service.filters.hosts.compute_filter import ComputeFilter
 from scheduler_service.http.routes import Route
 from scheduler_service.kube import node_reader, verbs
@@ -27,6 +26,7 @@ from scheduler_service.kube.pod_load import LoadScoring
 from scheduler_service.kube.pod_reader import PodReader
 from scheduler_service.kube.pod_use import SELECTOR, PodSink, PodUse
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.store.records import leases
 from scheduler_service.weighers.base import ColumnWeigher

@@ -21,7 +21,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.table_copies import TableCopy
+from scheduler_service.columns.table_copies import TableCopy
 from scheduler_service.kube.node_tables import (
     SentNodes,
     StoredNodes,

@@ -16,7 +16,7 @@ import msgspec
 from scheduler_service import extender_wire as wire
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.table_copies import TableCopier, TableCopy
+from scheduler_service.columns.table_copies import TableCopier, TableCopy
 from scheduler_service.kube.node_reader import (
     NodeHost,
     NodeReader,

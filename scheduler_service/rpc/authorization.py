@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.model import Request, ZoneRequest
 from scheduler_service.policies import Enforcer
+from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc.context import credentials
 
 

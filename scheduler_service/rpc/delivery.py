@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import BatchItem, RequestReturned
-from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.engine.jobs import BatchItem, RequestReturned
 from scheduler_service.model import HostsAnswer, plain
 from scheduler_service.rpc.cast_replies import ReplyCallback
 from scheduler_service.rpc.incoming import stored_id
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
+from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
 # A reply with more placements is encoded and sent on a thread of its own,

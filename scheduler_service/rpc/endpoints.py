@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import BatchItem
-from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.jobs import BatchItem
 from scheduler_service.model import (
     Entry,
     Pool,
@@ -29,11 +27,13 @@ from scheduler_service.model import (
 from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
+from scheduler_service.request_context import RequestContext
 from scheduler_service.rpc import authorization, queues
 from scheduler_service.rpc.cast_replies import CastReplySender
 from scheduler_service.rpc.incoming import ArgumentParser, deadline, delivered
 from scheduler_service.rpc.server import Pending
 from scheduler_service.rpc.undo import undo_each_of, undo_of
+from scheduler_service.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 VERSION = '1.2'

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine import host_state_writer
 from scheduler_service.model import (
     Aggregate,
     HostReport,
@@ -27,6 +26,7 @@ from scheduler_service.policies import Enforcer
 from scheduler_service.rpc import authorization
 from scheduler_service.rpc.incoming import ArgumentParser
 from scheduler_service.rpc.server import Pending
+from scheduler_service.store.ports import host_state_writer
 
 _MAX_ENTRIES = 10_000
 

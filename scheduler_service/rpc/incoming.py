@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import DeliveredMessage, never
+from scheduler_service.engine.jobs import DeliveredMessage, never
 from scheduler_service.model import documents, limits
 from scheduler_service.rpc.context import sent_at
 

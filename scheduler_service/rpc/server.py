@@ -19,7 +19,7 @@ import oslo_messaging
 from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors, tracing
-from scheduler_service.engine.futures import ReplyFuture, RequestReturned
+from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
 from scheduler_service.rpc.delivery import Delivery, RedeliveryWorker

@@ -12,11 +12,9 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.engine import claim_changes
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.futures import BatchItem
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.jobs import BatchItem, DeliveredMessage
 from scheduler_service.model import HostsAnswer
+from scheduler_service.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ def _undo(
         ', '.join(uuids[:5]),
     )
     try:
-        done = scheduler.put(claim_changes.undo(uuids, message, entry))
+        done = scheduler.undo(uuids, message, entry)
     except errors.ServiceBusy as error:
         LOG.warning('Claims of a lost answer stay: %s', error)
         scheduler.health.count('answers_undone', 'failed')

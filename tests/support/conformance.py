@@ -23,12 +23,12 @@ from scheduler_service import errors, plugins, request_filters
 from scheduler_service.cmd import adapters
 from scheduler_service.columns import HostTable, build_table
 from scheduler_service.columns.build import placed
-from scheduler_service.engine.request_context import RequestContext
 from scheduler_service.filters import pools as pool_table
 from scheduler_service.filters.unreadable import UNREADABLE
 from scheduler_service.model import Inventory, documents
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.weighing import Weighing, raw_weights
+from scheduler_service.request_context import RequestContext
 
 # Faults of Python or a library in the reference: any named refusal will do.
 ANY_REFUSAL = frozenset(

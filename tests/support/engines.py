@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.factory import build
-from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.engine.jobs import DeliveredMessage
+from scheduler_service.factory import build
 from scheduler_service.model import SelectEntry, ZoneEntry, documents
+from scheduler_service.request_context import RequestContext
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from tests.support.documents import SMALL
 from tests.support.services import new_conf

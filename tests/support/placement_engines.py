@@ -14,9 +14,9 @@ from scheduler_service.compute.placement import options as placement_options
 from scheduler_service.compute.placement.claimer import PlacementClaimer
 from scheduler_service.compute.placement.client import PlacementClient
 from scheduler_service.compute.placement.sharing import SharedProviders
-from scheduler_service.engine.factory import build
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.factory import build
 from scheduler_service.model import documents
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
 from tests.support.fake_placement import FakePlacement

@@ -17,7 +17,7 @@ from scheduler_service.cmd.parser import pair
 from scheduler_service.cmd.program import WrongUsage
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.engine import headroom
-from scheduler_service.engine.factory import plan
+from scheduler_service.factory import plan
 from scheduler_service.model import Request, documents
 from scheduler_service.store.reading import residents
 from scheduler_service.store.reading.snapshot import load_snapshot

@@ -15,10 +15,10 @@ from scheduler_service import errors
 from scheduler_service.cmd import output
 from scheduler_service.cmd.commands.inventory import read_document
 from scheduler_service.cmd.connections import call, open_store
-from scheduler_service.engine.factory import build
-from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.factory import build
 from scheduler_service.model import documents, plain
+from scheduler_service.request_context import RequestContext
+from scheduler_service.scheduler import Scheduler
 
 _CONTEXT = {'user_id': 'scheduler-manage', 'roles': ['admin']}
 _TIMEOUT_S = 60.0

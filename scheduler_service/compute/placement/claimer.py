@@ -33,7 +33,8 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.trees import TreeClaims, with_tree
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import HostJob, JobLender, State
+from scheduler_service.engine.jobs import HostJob, State
+from scheduler_service.engine.ports import JobLender
 from scheduler_service.model import Placement, Request
 from scheduler_service.store.connection import Store
 

@@ -13,6 +13,7 @@ Where to look:
 - ``claim_queries``: claims as an operator lists them
 """
 
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store.claims.batch import (
     ClaimBatch,
     PendingClaim,
@@ -21,7 +22,7 @@ from scheduler_service.store.claims.batch import (
     send,
 )
 from scheduler_service.store.claims.claim_queries import placements
-from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
+from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.released_claims import run_somewhere
 
 __all__ = [

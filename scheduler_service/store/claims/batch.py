@@ -18,9 +18,10 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy.engine import Connection
 
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
-from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
+from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.connection import Store, Writer, new_lineage
 
 OnDone = Callable[[Exception | None], None]

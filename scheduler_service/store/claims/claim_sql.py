@@ -65,10 +65,6 @@ FITS = f"""
 """
 
 
-class ClaimLost(Exception):
-    """Another claim was faster; nothing of the batch is claimed."""
-
-
 class Claim(msgspec.Struct, frozen=True):
     """What one consumer takes of one host.
 

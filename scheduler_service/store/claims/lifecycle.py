@@ -21,19 +21,17 @@ statements of one transaction may see different claims. Therefore
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from scheduler_service.engine.jobs import OwnerCheck
 from scheduler_service.store import rows, schema
 from scheduler_service.store.claims import claim_sql, outcomes
 from scheduler_service.store.connection import Writer, in_chunks
 
-# Gets the project of each instance that is to be changed, None where it has
-# none, and raises where the caller may not change one.
-OwnerCheck = Callable[[Mapping[str, str | None]], None]
 _CHUNK = 500
 _INSTANCES, _MOVES = schema.instances, schema.moves
 _ALLOCATIONS = schema.allocations

@@ -31,13 +31,14 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Connection
 
+from scheduler_service.engine.ports import ClaimLost
 from scheduler_service.store import clock, postgresql, rows
 from scheduler_service.store.claims import (
     claim_sql,
     outcomes,
     pg_statements,
 )
-from scheduler_service.store.claims.claim_sql import Claim, ClaimLost
+from scheduler_service.store.claims.claim_sql import Claim
 from scheduler_service.store.claims.pg_statements import (
     BoundStatement,
     StatementError,

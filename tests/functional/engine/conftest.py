@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler_service.engine.claim_changer import ClaimChanger
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.host_source import StoreHostSource
+from scheduler_service.store.ports.recall import Outcomes
 
 
 @pytest.fixture
-def snapshots(store) -> Iterator[SnapshotCache]:
-    cache = SnapshotCache(store, max_age=60.0)
+def snapshots(store) -> Iterator[StoreHostSource]:
+    cache = StoreHostSource(store, 60.0, lambda: None)
     yield cache
     cache.drop()
 

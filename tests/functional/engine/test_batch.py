@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import claiming, host_scheduler
+from scheduler_service.engine import host_stages
 from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
@@ -55,7 +55,7 @@ def beat(monkeypatch: Any, store: Store, beaten: int) -> list[int]:
             rival(store, prepared.claims[0])
         return real(sent, conn, prepared, *more)
 
-    monkeypatch.setattr(claiming.claims, 'send', begin)
+    monkeypatch.setattr(claims, 'send', begin)
     return calls
 
 
@@ -149,13 +149,13 @@ def test_one_snapshot_serves_requests_that_come_while_claiming(
 ):
     """It is chosen for on the same view, and is not promised twice."""
     service = make_service(scheduler__batch_size=64)
-    real, batches = host_scheduler.SchedulingBatch, []
+    real, batches = host_stages.SchedulingBatch, []
 
     def begin(*about: Any) -> Any:
         batches.append(real(*about))
         return batches[-1]
 
-    monkeypatch.setattr(host_scheduler, 'SchedulingBatch', begin)
+    monkeypatch.setattr(host_stages, 'SchedulingBatch', begin)
     one = {'select_destinations': {'flavor': {'memory_mb': 1}}}
     answers = service.client.schedule_many(CONTEXT, [one] * 256)
     uuids = {
@@ -198,7 +198,7 @@ def test_an_instance_is_claimed_once_when_a_batch_names_it_twice(
         claimed.extend(claim.consumer for claim in prepared.claims)
         return real(store, conn, prepared, *more)
 
-    monkeypatch.setattr(claiming.claims, 'send', begin)
+    monkeypatch.setattr(claims, 'send', begin)
     uuids = [str(uuid.uuid4()) for _ in range(80)]
     uuids[70] = uuids[5]
     asked = [
@@ -272,7 +272,7 @@ def test_nothing_is_promised_when_a_claim_is_lost_and_a_request_raises(
         return real_send(store, conn, prepared, *more)
 
     monkeypatch.setattr(selector, 'select', select)
-    monkeypatch.setattr(claiming.claims, 'send', begin)
+    monkeypatch.setattr(claims, 'send', begin)
     asked: list[Any] = [{'flavor': {'memory_mb': 256}} for _ in range(80)]
     asked[49] = {'flavor': {'memory_mb': 256, 'vcpus': 7}}
     answers = service.client.schedule_many(

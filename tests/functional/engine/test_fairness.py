@@ -9,8 +9,8 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import selection
-from scheduler_service.engine.delivered_message import DeliveredMessage
+from scheduler_service.engine import selecting
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import documents
 from tests.support.waiting import wait_until
 
@@ -36,7 +36,7 @@ def test_another_caller_is_answered_before_a_long_request(
     scheduler, monkeypatch
 ):
     """And the long one is placed as a whole."""
-    monkeypatch.setattr(selection, 'TURN_S', 0.0)
+    monkeypatch.setattr(selecting, 'TURN_S', 0.0)
     large = scheduler.select_destinations(
         request(1000), message=sent_by('large')
     )
@@ -58,7 +58,7 @@ def test_another_caller_is_answered_before_a_long_request(
 def test_nothing_is_claimed_when_a_long_request_fails_in_a_later_turn(
     scheduler, monkeypatch
 ):
-    monkeypatch.setattr(selection, 'TURN_S', 0.0)
+    monkeypatch.setattr(selecting, 'TURN_S', 0.0)
     with scheduler._store.reading() as conn:
         (before,) = conn.exec_driver_sql('SELECT count(*) FROM allocations')
     large = scheduler.select_destinations(

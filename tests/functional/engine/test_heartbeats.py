@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from scheduler_service.engine.factory import build
+from scheduler_service.factory import build
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.services import new_conf
 from tests.support.stores import stored_host

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scheduler_service.engine.factory import build
+from scheduler_service.factory import build
 from tests.support.engines import select, start_engine
 from tests.support.services import new_conf
 from tests.support.stores import import_inventory
@@ -27,7 +27,7 @@ def test_an_engine_that_was_not_started_stands_still_unless_it_loads(
     url = store.engine.url.render_as_string(hide_password=False)
     engine = build(new_conf(database__connection=url), store)
     assert stalled(engine.introspection) >= 0.5
-    with engine._snapshots._loads():
+    with engine._source._loads():
         assert stalled(engine.introspection) < 0.5
     assert stalled(engine.introspection) >= 0.5
     assert engine.introspection.snapshot() == {
@@ -48,7 +48,7 @@ def test_an_engine_that_waits_for_a_lock_moves(make_store, kind):
             future = select(['11111111-0000-4000-8000-000000000001']).deliver(
                 engine
             )
-            wait_until(engine._snapshots.is_waiting, 20)
+            wait_until(engine._source.is_waiting, 20)
             turns = engine._loop.turns
             for _ in range(3):
                 assert stalled(engine.introspection) < 0.5

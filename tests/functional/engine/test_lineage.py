@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.store import claims, schema
+from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.writing import hosts as host_rows
 from tests.support.databases import DATABASES, backup
 from tests.support.documents import CONTEXT, SMALL
@@ -25,13 +25,12 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.db
 
 
-class Cache(SnapshotCache):
+class Cache(StoreHostSource):
     """A daemon's view of a store; counts how often its history changed."""
 
     def __init__(self, store):
-        super().__init__(store, max_age=60.0)
+        super().__init__(store, 60.0, self._count)
         self.changes = 0
-        self.on_history_changed = self._count
         self.load()
 
     def _count(self):
@@ -44,7 +43,7 @@ class Cache(SnapshotCache):
             batch = claims.prepare(self.store, [one], DEFAULT_RATIOS)
             pending = claims.send(self.store, conn, batch)
             self.pending = pending
-        self.advance(pending.wait(), pending.lineage, 0.0)
+        self.advance(pending, 0.0)
 
     def up_to_date(self):
         """Refresh, again where the database was not there for a moment."""

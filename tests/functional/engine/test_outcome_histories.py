@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from scheduler_service.engine.scheduler import Scheduler
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine.outcomes import Outcomes
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle, outcomes
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.recall import Outcomes
 from tests.support.databases import DATABASES, migrated_database
 from tests.support.documents import SMALL
 from tests.support.engines import (

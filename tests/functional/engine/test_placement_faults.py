@@ -17,8 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.futures import RequestReturned
+from scheduler_service.engine.jobs import DeliveredMessage, RequestReturned
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries, placement_records
 from scheduler_service.store.connection import Store

@@ -36,9 +36,9 @@ def test_limits_and_timeouts_are_taken(make_service):
     assert scheduler._store.timeouts != old
     assert scheduler._store.timeouts.lock == 1.5
     assert scheduler._queue.size == 7
-    assert scheduler._loop.options.batch_size == 3
-    assert scheduler._hosts.replies.retries == 2
-    assert scheduler._snapshots.max_age == 9.0
+    assert scheduler._loop.batch_size == 3
+    assert scheduler._hosts._finisher.retries == 2
+    assert scheduler._source.max_age == 9.0
     assert scheduler.recorder.keep == 11
     assert scheduler.recorder.outcome_retention == 99.0
     assert scheduler._outcome_writer._known.retention == 99.0
@@ -132,13 +132,13 @@ def test_extenders_are_exchanged_while_one_is_asked(make_service, tmp_path):
         thread.start()
         assert waiting.wait(30)
         reconfigure(service, extender__policy_file=policy(second))
-        assert asked._hosts.has_pending
+        assert asked._queue.away == 1
         go_on.set()
         thread.join()
         # The verdict of an extender that is configured no more is dropped.
         assert answers == [['compute-2']]
         assert second.verbs() == ['filter']
-        assert not asked._hosts.has_pending
+        assert not asked._queue.away == 1
         reconfigure(service)
         assert service.select_hosts() == ['compute-4']
 
@@ -171,7 +171,7 @@ def test_an_extender_that_cannot_be_used_changes_nothing(
             extender__policy_file=str(path),
             scheduler__batch_size=1,
         )
-    assert service.daemon.scheduler._loop.options.batch_size == 64
+    assert service.daemon.scheduler._loop.batch_size == 64
 
 
 def test_nodes_of_pods_are_judged_by_the_new_filters(make_service):

@@ -11,16 +11,14 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine import claim_changes
-from scheduler_service.engine.claim_changer import ClaimChanger
-from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ClaimsJob
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
 from scheduler_service.store import schema
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.host_source import StoreHostSource
+from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.reading import change_feed
 from tests.support.stores import (
     STRICT,
@@ -70,12 +68,12 @@ def release(*instances: str, project_id: str | None = None) -> ClaimsJob:
         if set(project_of.values()) - {project_id}:
             raise errors.Forbidden('another project owns it')
 
-    return claim_changes.release(
-        instances,
-        None,
-        DeliveredMessage(id=str(uuid.uuid4())),
-        check if project_id else None,
-        project_id,
+    return ClaimsJob(
+        change=Change.RELEASE,
+        instances=instances,
+        message=DeliveredMessage(id=str(uuid.uuid4())),
+        check=check if project_id else None,
+        project_id=project_id,
     )
 
 
@@ -220,7 +218,7 @@ def test_releases_and_claims_of_two_daemons_leave_clean_books(store):
 
     def give_back(seed: int) -> None:
         dice = random.Random(seed)
-        cache = SnapshotCache(store, max_age=60.0)
+        cache = StoreHostSource(store, max_age=60.0)
         mine = ClaimChanger(cache, Outcomes(3600.0, Health()))
         try:
             while time.monotonic() < end and not faults:

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from scheduler_service.engine.request_context import RequestContext
+from scheduler_service.request_context import RequestContext
 from tests.support.databases import DATABASES
 from tests.support.engines import Message, select, start_engine
 from tests.support.services import new_conf

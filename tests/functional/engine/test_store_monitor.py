@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine import store_monitor
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.store_monitor import StoreMonitor
+from scheduler_service.store.ports import store_monitor
+from scheduler_service.store.ports.store_monitor import StoreMonitor
 
 LOST = errors.StoreUnavailable('The disk of the database is full')
 

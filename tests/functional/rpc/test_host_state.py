@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine import host_state_writer
+from scheduler_service.store.ports import host_state_writer
 from scheduler_service.store.reading import loading
 from scheduler_service.store.records import refused_reports
 from tests.support.documents import CONTEXT, SMALL

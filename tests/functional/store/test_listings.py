@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.model import STANDARD_CLASSES, documents
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.reading import host_listing, residents
 from scheduler_service.store.records import decisions as stored_decisions

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.cmd import manage
-from scheduler_service.engine.factory import build
+from scheduler_service.factory import build
 from scheduler_service.store import migrate, schema, version
 from tests.support.databases import DATABASES
 from tests.support.next_release import VERSION, in_process

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.futures import BatchFuture, RequestReturned
 from scheduler_service.engine.jobs import (
+    BatchFuture,
+    DeliveredMessage,
     HostJob,
     Job,
+    RequestReturned,
 )
 from scheduler_service.model import documents
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.jobs import (
     ClaimsJob,
+    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
+    RequestReturned,
     State,
     ZoneJob,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import BatchFuture
+from scheduler_service.engine.jobs import BatchFuture
 from scheduler_service.model import HostsAnswer, Placement, Selection
 from scheduler_service.rpc.delivery import Delivery
 

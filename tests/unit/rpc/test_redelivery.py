@@ -8,11 +8,11 @@ from concurrent.futures import Future
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import RequestReturned
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.engine.jobs import RequestReturned
 from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
+from scheduler_service.store.ports.redeliveries import Quarantine
 
 
 class Message:

@@ -11,15 +11,15 @@ from concurrent.futures import Future
 import pytest
 from oslo_serialization import jsonutils
 
-from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.quarantine import Quarantine
+from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.rpc import inproc, transport
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.rpc.server import Dispatcher, Pending, new_server
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.tracing import Tracer
 from tests.support.collector import collector
 from tests.support.services import new_conf

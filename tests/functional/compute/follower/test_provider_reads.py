@@ -122,4 +122,4 @@ def test_what_was_released_goes_first_where_many_are_read(metal, fake):
         if path.endswith('/usages')
     ]
     assert claim.consumer not in fake.allocations
-    assert methods.index('PUT') < read[len(read) // 2]
+    assert methods.index('POST') < read[len(read) // 2]

@@ -20,12 +20,12 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.engine import headroom
 from scheduler_service.engine.health import DATABASE, Health
-from scheduler_service.engine.host_scheduler import HostScheduler
+from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import ClaimsJob, HostJob, Job, ZoneJob
 from scheduler_service.engine.loop import EngineLoop
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.snapshot_cache import SnapshotCache
 from scheduler_service.store import schema
+from scheduler_service.store.ports.host_source import StoreHostSource
 from scheduler_service.store.reading import claim_counts
 
 LOG = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ class Introspection:
         self,
         queue: RequestQueue,
         loop: EngineLoop,
-        hosts: HostScheduler,
-        snapshots: SnapshotCache,
+        hosts: HostStages,
+        source: StoreHostSource,
         health: Health,
     ) -> None:
         self._queue = queue
         self._loop = loop
         self._hosts = hosts
-        self._snapshots = snapshots
+        self._source = source
         self._health = health
         self._turns_before = -1
         self._moved_at = time.monotonic()
@@ -65,8 +65,8 @@ class Introspection:
 
     def status(self) -> dict[str, Any]:
         """Return how the engine is: what it holds, what waits, counters."""
-        snapshot = self._snapshots.snapshot
-        age = time.monotonic() - self._snapshots.refreshed_at
+        snapshot = self._source.snapshot
+        age = time.monotonic() - self._source.refreshed_at
         up = int(snapshot.hosts.number('up').sum()) if snapshot else 0
         degraded = self._health.degraded
         return {
@@ -88,7 +88,7 @@ class Introspection:
     def usage(self) -> list[headroom.ZoneUsage]:
         """Return how full the zones are, by resource class."""
         return headroom.by_zone(
-            self._snapshots.snapshot, self._hosts.pipeline.settings
+            self._source.snapshot, self._hosts.pipeline.settings
         )
 
     def claims(self) -> dict[tuple[str, str], int]:
@@ -110,7 +110,7 @@ class Introspection:
         # What was counted before is not true any more where this fails.
         counts: dict[tuple[str, str], int] = {}
         try:
-            with self._snapshots.store.reading() as conn:
+            with self._source.store.reading() as conn:
                 counts = claim_counts.count(conn)
         except errors.SchedulerError:
             # The engine's thread logs that the database does not answer.
@@ -142,7 +142,7 @@ class Introspection:
         return {
             'version': metadata.version('scheduler-service'),
             'tables': schema.VERSION,
-            'database': self._snapshots.store.dialect,
+            'database': self._source.store.dialect,
             'python': platform.python_version(),
             **{
                 name.lower().replace('.', '_'): metadata.version(name)
@@ -162,8 +162,8 @@ class Introspection:
         turns = self._loop.turns + self._hosts.selections
         if (
             turns != self._turns_before
-            or self._snapshots.loading
-            or self._snapshots.is_waiting()
+            or self._source.loading
+            or self._source.is_waiting()
         ):
             self._turns_before = turns
             self._moved_at = time.monotonic()
@@ -173,17 +173,17 @@ class Introspection:
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return what is known of the hosts, and since when."""
-        snapshot = self._snapshots.snapshot
+        snapshot = self._source.snapshot
         if snapshot is None:
-            return {'loaded': False, 'loading': self._snapshots.loading}
+            return {'loaded': False, 'loading': self._source.loading}
         return {
             'loaded': True,
-            'loading': self._snapshots.loading,
+            'loading': self._source.loading,
             'hosts': len(snapshot.hosts),
             'pools': len(snapshot.pools),
             'instances': len(snapshot.hosts.instances),
             'revision': snapshot.revision,
-            'age': _seconds(self._snapshots.refreshed_at),
+            'age': _seconds(self._source.refreshed_at),
         }
 
     def queue(self) -> Mapping[str, Any]:
@@ -209,8 +209,8 @@ class Introspection:
         return {
             'loop_turns': self._loop.turns,
             'last_turn': f'{_seconds(self._loop.turned_at)} ago',
-            'claim_is_sent': self._snapshots.pending is not None,
-            'waits_for_the_database': self._snapshots.is_waiting(),
+            'claim_is_sent': self._source.pending is not None,
+            'waits_for_the_database': self._source.is_waiting(),
             'requests': len(jobs),
             'first': [_described(job) for job in jobs[:_JOBS_SHOWN]],
         }

@@ -1,6 +1,6 @@
 """What a configuration makes of the engine, checked and ready for use.
 
-Plain values and loaded plug-ins, made by ``engine.factory``. The engine's
+Plain values and loaded plug-ins, made by ``factory``. The engine's
 thread takes a new plan between two batches, so that a request is decided by
 one of them as a whole.
 """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_service.engine.host_state_writer import (
+from scheduler_service.model import HostReport, documents
+from scheduler_service.store.ports.host_state_writer import (
     DeleteAggregate,
     ReportBuffer,
     SyncInstances,
     UpdateInstances,
 )
-from scheduler_service.model import HostReport, documents
 
 
 def report(host: str, **fields: Any) -> HostReport:

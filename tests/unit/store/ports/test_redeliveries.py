@@ -6,8 +6,8 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.store.records import quarantine as records
 
 MESSAGE = {'method': 'ping', 'args': {'a': 1}}

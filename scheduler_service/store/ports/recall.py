@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy.engine import Connection
@@ -22,36 +22,17 @@ from scheduler_service.engine.jobs import (
     ClaimsJob,
     HostJob,
     Job,
-    State,
     ZoneJob,
 )
-from scheduler_service.engine.snapshot_cache import RecentReleases
+from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer, Placement, PoolAnswer
 from scheduler_service.store import claims, clock
-from scheduler_service.store.claims import lifecycle, outcomes
+from scheduler_service.store.claims import outcomes
 from scheduler_service.store.connection import Writer
+from scheduler_service.store.ports.host_source import RecentReleases
 
 _decode = msgspec.json.decode
 _encode = functools.partial(msgspec.json.encode, enc_hook=str)
-
-
-class Recalled(NamedTuple):
-    """The recorded outcome of a request: a result or an error.
-
-    :ivar held: whether all that the result places is claimed still
-    """
-
-    result: Any = None
-    error: errors.SchedulerError | None = None
-    held: bool = False
-
-    def settle(self, job: Job) -> None:
-        """Set it on a job's future; nothing is recorded anew."""
-        job.state = State.DONE
-        if self.error is not None:
-            job.future.set_exception(self.error)
-        else:
-            job.future.set_result(self.result)
 
 
 def outcome_of(
@@ -76,10 +57,12 @@ class Outcomes:
         self._health = health
 
     @staticmethod
-    def may_exist(job: HostJob, releases: RecentReleases) -> bool:
+    def may_exist(job: HostJob | ZoneJob, releases: RecentReleases) -> bool:
         """Whether a job has to be looked up before it is scheduled."""
-        if not job.claim or not job.message.id:
+        if not job.has_effect or not job.message.id:
             return False
+        if isinstance(job, ZoneJob):
+            return True
         return (
             job.contested
             or job.extender_rounds > 0
@@ -109,10 +92,15 @@ class Outcomes:
         self._count(recalled)
         return recalled
 
-    def change_claims(
-        self, writer: Writer, jobs: Sequence[ClaimsJob]
+    def make_changes(
+        self,
+        writer: Writer,
+        jobs: Sequence[ClaimsJob],
+        change: Callable[
+            [Writer, Sequence[ClaimsJob]], Mapping[ClaimsJob, Any]
+        ],
     ) -> list[Recalled]:
-        """Run changes of claims in the transaction that records outcomes.
+        """Make changes of claims in the transaction that records outcomes.
 
         :param jobs: one, or several of which none is redelivered
         :raises DBDuplicateEntry: another copy of a message was faster; the
@@ -123,7 +111,7 @@ class Outcomes:
             recalled = self.recall(writer.conn, first)
             if recalled is not None:
                 return [recalled]
-        results = _change(writer, jobs)
+        results = change(writer, jobs)
         outcomes.add(
             writer.conn,
             [
@@ -197,20 +185,6 @@ class Outcomes:
             self._health.count('outcomes_expired')
         else:
             self._health.count('outcomes_repeated')
-
-
-def _change(writer: Writer, jobs: Sequence[ClaimsJob]) -> dict[ClaimsJob, Any]:
-    """Run changes of claims, those of one kind together; return results."""
-    by_change: dict[Any, list[ClaimsJob]] = {}
-    for job in jobs:
-        by_change.setdefault(job.change, []).append(job)
-    if len(by_change) > 1:
-        # Different changes must not lock the same rows in different orders.
-        lifecycle.lock(writer.conn, (u for job in jobs for u in job.names))
-    results: dict[ClaimsJob, Any] = {}
-    for change, some in by_change.items():
-        results.update(zip(some, change(writer, some), strict=True))
-    return results
 
 
 _RESULTS = {HostJob: HostsAnswer, ZoneJob: PoolAnswer}

@@ -1,4 +1,4 @@
-"""ZoneScheduler on SQLite: a zone's row is its claim."""
+"""ZoneStages on SQLite: a zone's row is its claim."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import pytest
 from scheduler_service import conf as options
 from scheduler_service import errors, plugins
 from scheduler_service.cmd import adapters
-from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ZoneJob
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.request_context import RequestContext
-from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.zone_scheduler import ZoneScheduler
+from scheduler_service.engine.zones import ZoneStages
 from scheduler_service.filters.pools import PoolFilter
 from scheduler_service.model import Pool, documents
 from scheduler_service.pipeline import PoolPipeline
+from scheduler_service.request_context import RequestContext
 from scheduler_service.settings import Settings
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.claimer import StoreClaimer
+from scheduler_service.store.ports.decision_recorder import DecisionRecorder
+from scheduler_service.store.ports.host_source import StoreHostSource
+from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.records import decisions
 from scheduler_service.store.writing import zones
 
@@ -59,17 +60,18 @@ def make_scheduler(store, import_inventory, recorder, health):
 
     def make(
         filters: list[type[PoolFilter]] | None = None,
-    ) -> ZoneScheduler:
-        caches.append(SnapshotCache(store, 0.2))
-        return ZoneScheduler(
+    ) -> ZoneStages:
+        caches.append(StoreHostSource(store, 0.2, lambda: None))
+        outcomes = Outcomes(3600.0, health)
+        return ZoneStages(
             caches[-1],
+            StoreClaimer(caches[-1], outcomes, health),
             PoolPipeline(
                 filters or plugins.pool_filters(['attribute']), Settings()
             ),
             recorder,
             random.Random(1),
             health,
-            Outcomes(3600.0, health),
         )
 
     yield make

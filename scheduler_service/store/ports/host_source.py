@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
+from scheduler_service.engine.ports import PendingClaims
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
 from scheduler_service.store.driver_errors import translate_errors
@@ -65,11 +66,7 @@ class RecentReleases:
         return bool(seen_at) and any(uuid in seen_at for uuid in instances)
 
 
-def _ignore_change() -> None:
-    """Do nothing: nobody needs to know that the history changed."""
-
-
-class SnapshotCache:
+class StoreHostSource:
     """The engine's view of the store, and its connections.
 
     :ivar max_age: seconds after which the snapshot is brought up to date
@@ -79,19 +76,24 @@ class SnapshotCache:
     :ivar loading: whether hosts are being read, which may take long
     :ivar pending: the claim that the raw connection is busy with
     :ivar pending_release: releases that the kept writer is busy with
-    :ivar on_history_changed: called when the database went back in time,
-        before everything is loaded anew
     :ivar releases: that the change feed named
+    :param on_history_changed: called when the database went back in time,
+        before everything is loaded anew
     """
 
-    def __init__(self, store: Store, max_age: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        max_age: float,
+        on_history_changed: Callable[[], None],
+    ) -> None:
         self.store = store
         self.snapshot: Snapshot | None = None
         self.refreshed_at = 0.0
         self.loading = False
         self.pending: claims.PendingClaim | None = None
         self.pending_release: PendingRelease | None = None
-        self.on_history_changed: Callable[[], None] = _ignore_change
+        self._on_history_changed = on_history_changed
         self.releases = RecentReleases()
         self.max_age = max_age
         # Our own claims since the last look at the database, whose effect is
@@ -156,7 +158,7 @@ class SnapshotCache:
                     'The database went back in time (%s): loading everything',
                     change,
                 )
-                self.on_history_changed()
+                self._on_history_changed()
                 self.snapshot = load_snapshot(conn)
             self._read_s = time.monotonic() - start
         return self._mark_refreshed(self.snapshot)
@@ -176,16 +178,16 @@ class SnapshotCache:
         self.refresh()
         return behind or self._newest != before
 
-    def advance(self, revision: int, lineage: str, sent_at: float) -> None:
-        """Note that the snapshot has what a change of ours wrote.
+    def advance(self, pending: PendingClaims, sent_at: float) -> None:
+        """Note that the snapshot has what claims of ours took.
 
         Where others wrote in between, their changes are read later. Where
-        nobody did, the snapshot was current as this change was committed.
+        nobody did, the snapshot was current as these were committed.
 
-        :param sent_at: monotonic time before the change was sent
+        :param sent_at: monotonic time before they were sent
         """
         self.finish_release()
-        self._note_own(revision, lineage, sent_at)
+        self._note_own(pending.wait(), pending.lineage, sent_at)
 
     def _note_own(self, revision: int, lineage: str, sent_at: float) -> None:
         self._own[revision] = lineage
@@ -289,8 +291,9 @@ class SnapshotCache:
                     return True
         return False
 
-    def forget(self) -> None:
+    def forget(self, max_age: float) -> None:
         """Forget what was worked out from the options before."""
+        self.max_age = max_age
         if self.snapshot is not None:
             self.snapshot.hosts.topology.clear()
             self.snapshot.hosts.load.clear()

@@ -1,8 +1,8 @@
-"""Chooses pools for DNS zones and stores them.
+"""Chooses pools for DNS zones and stores them: QUEUED to DONE.
 
 The row of a zone is its claim: the first daemon that inserts it wins, and
 the others reply with its pool. The engine's thread alone calls
-:class:`ZoneScheduler`, which keeps nothing between batches.
+:class:`ZoneStages`, which keeps nothing between batches.
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from oslo_db import exception as db_exception
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine.decision_recorder import DecisionRecorder
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ZoneJob
-from scheduler_service.engine.outcomes import Outcomes, outcome_of
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.jobs import State, ZoneJob
+from scheduler_service.engine.ports import (
+    Claimer,
+    DecisionLog,
+    HostSource,
+)
 from scheduler_service.filters.pools import pool_id_attribute_filter
 from scheduler_service.model import Pool, PoolAnswer, ZoneRequest
 from scheduler_service.pipeline import PoolChoice, PoolPipeline
-from scheduler_service.store.claims import outcomes
-from scheduler_service.store.connection import Writer
-from scheduler_service.store.records.decisions import Decision
-from scheduler_service.store.writing import zones
 
 KIND = 'schedule_zone'
 
 
-class ZoneScheduler:
+class ZoneStages:
     """Decides batches of zone jobs.
 
     :ivar pipeline: what pools are chosen by
@@ -40,19 +37,19 @@ class ZoneScheduler:
 
     def __init__(
         self,
-        snapshots: SnapshotCache,
+        source: HostSource,
+        claimer: Claimer,
         pipeline: PoolPipeline,
-        recorder: DecisionRecorder,
+        decisions: DecisionLog,
         rng: random.Random,
         health: Health,
-        outcomes: Outcomes,
     ) -> None:
-        self._snapshots = snapshots
+        self._source = source
+        self._claimer = claimer
         self.pipeline = pipeline
-        self._recorder = recorder
+        self._decisions = decisions
         self._rng = rng
         self._health = health
-        self._outcomes = outcomes
 
     def decide(self, jobs: Sequence[ZoneJob]) -> None:
         """Reply to every job; an error of one concerns no other.
@@ -66,15 +63,12 @@ class ZoneScheduler:
             if not (job.done() or (job.redelivered and self._recalled(job)))
         ]
         while waiting:
-            again = self._decide_once(self._snapshots.current(), waiting)
+            again = self._decide_once(self._source.current(), waiting)
             waiting = [job for job in again if not self._recalled(job)]
 
     def _recalled(self, job: ZoneJob) -> bool:
         """Finish a job if its message has an outcome already."""
-        if not job.keep or not job.message.id:
-            return False
-        with self._snapshots.autocommit_connection() as conn:
-            recalled = self._outcomes.recall(conn, job)
+        recalled = self._claimer.recall(job)
         if recalled is None:
             return False
         recalled.settle(job)
@@ -111,13 +105,10 @@ class ZoneScheduler:
 
     def _stored_pools(
         self, jobs: Sequence[ZoneJob]
-    ) -> dict[str, tuple[str, str | None]]:
+    ) -> Mapping[str, tuple[str, str | None]]:
         """Return zone id -> (pool id, project) of stored zones."""
         ids = [str(job.zone.id) for job in jobs if job.keep]
-        if not ids:
-            return {}
-        with self._snapshots.autocommit_connection() as conn:
-            return zones.pools_of(conn, ids)
+        return self._claimer.pools_of(ids) if ids else {}
 
     def _choose(self, snapshot: Snapshot, job: ZoneJob) -> PoolChoice | None:
         """Return the pool for a job; None where it was refused."""
@@ -133,6 +124,7 @@ class ZoneScheduler:
             if _is_recorded(job):
                 self._record(job, error.name, {'error': error.to_dict()})
             return None
+        job.state = State.SELECTED
         return choice
 
     def _refuse(self, job: ZoneJob, error: errors.SchedulerError) -> None:
@@ -147,23 +139,12 @@ class ZoneScheduler:
         :return: all of the jobs if another daemon stored one of the zones, or
             processed one of the messages
         """
-        rows = [_row(job, choice) for job, choice in chosen]
-        recorded = [
-            outcome_of(job.key, _answer(job, choice), None)
-            for job, choice in chosen
-            if job.key is not None
-        ]
-
-        def work(writer: Writer) -> None:
-            outcomes.add(writer.conn, recorded)
-            zones.add(writer, rows)
-
-        if rows:
-            try:
-                with self._snapshots.writer() as conn:
-                    self._snapshots.store.write(work, conn)
-            except db_exception.DBDuplicateEntry:
-                return [job for job, _ in chosen]
+        if chosen and not self._claimer.store_zones(
+            [(job, _answer(job, choice)) for job, choice in chosen]
+        ):
+            return [job for job, _ in chosen]
+        for job, _ in chosen:
+            job.state = State.CLAIMED
         for job, choice in chosen:
             self._reply(job, choice)
             self._record_choice(job, choice)
@@ -270,20 +251,15 @@ class ZoneScheduler:
         self, job: ZoneJob, outcome: str, reasons: dict[str, Any]
     ) -> None:
         zone = job.zone
-        document = {
-            'project_id': zone.project_id,
-            'zone': zone.name,
-            'zone_id': zone.id,
-            **reasons,
-        }
-        self._recorder.put(
-            Decision.of(
-                zone.request_id,
-                KIND,
-                outcome,
-                document,
-                *job.message.origin(zone.request_id),
-            )
+        self._decisions.record(
+            job,
+            KIND,
+            outcome,
+            {
+                'zone': zone.name,
+                'zone_id': zone.id,
+                **reasons,
+            },
         )
 
 
@@ -305,16 +281,6 @@ def _check_candidate(
             'which is not one of those that were sent',
             **choice.explanation(),
         )
-
-
-def _row(job: ZoneJob, choice: PoolChoice) -> zones.ZoneRow:
-    return zones.ZoneRow(
-        id=str(job.zone.id),
-        name=str(job.zone.name),
-        pool_id=choice.pool.id,
-        project_id=job.zone.project_id,
-        request_id=job.zone.request_id,
-    )
 
 
 def _answer(job: ZoneJob, choice: PoolChoice) -> PoolAnswer:

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from scheduler_service.columns import HostTable
+from scheduler_service.columns.table_copies import TableCopier, node_names
 from scheduler_service.columns.topology import Topology
-from scheduler_service.engine.table_copies import TableCopier, node_names
 from scheduler_service.testing import table as build_table
 
 

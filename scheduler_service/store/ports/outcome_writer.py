@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.engine import outcomes
-from scheduler_service.engine.futures import RequestReturned
-from scheduler_service.engine.jobs import HostJob, Job
+from scheduler_service.engine.jobs import HostJob, Job, RequestReturned
+from scheduler_service.engine.ports import Recalled
 from scheduler_service.model import HostsAnswer
 from scheduler_service.store.claims import lifecycle
 from scheduler_service.store.claims import outcomes as stored
 from scheduler_service.store.connection import Store, Writer
+from scheduler_service.store.ports.recall import Outcomes, outcome_of
 
 LOG = logging.getLogger(__name__)
 _RETRY_S = 0.5
@@ -40,7 +40,7 @@ class _Task(NamedTuple):
     error: errors.SchedulerError | None
 
     def settle(self) -> None:
-        outcomes.Recalled(self.result, self.error).settle(self.job)
+        Recalled(self.result, self.error).settle(self.job)
 
     def give_back(self) -> bool:
         """Return the request to the message bus; return whether it can be."""
@@ -52,13 +52,13 @@ class _Task(NamedTuple):
 
     def record(self) -> stored.RecordedOutcome:
         assert self.job.key is not None
-        return outcomes.outcome_of(self.job.key, self.result, self.error)
+        return outcome_of(self.job.key, self.result, self.error)
 
 
 class OutcomeWriter:
     """A thread that records outcomes, then sets them on the jobs' futures."""
 
-    def __init__(self, store: Store, known: outcomes.Outcomes) -> None:
+    def __init__(self, store: Store, known: Outcomes) -> None:
         self._store = store
         self._known = known
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -187,7 +187,7 @@ class OutcomeWriter:
                 if self._stopping.wait(_RETRY_S):
                     return
             except errors.SchedulerError as error:
-                recalled = outcomes.Recalled(error=error)
+                recalled = Recalled(error=error)
                 break
             else:
                 break

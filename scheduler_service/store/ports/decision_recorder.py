@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -23,9 +23,14 @@ import msgspec
 from oslo_context import context
 
 from scheduler_service import errors
-from scheduler_service.engine.delivered_message import DeliveredMessage
-from scheduler_service.engine.futures import BatchItem, RequestReturned
-from scheduler_service.engine.jobs import HostJob, Job, ZoneJob
+from scheduler_service.engine.jobs import (
+    BatchItem,
+    DeliveredMessage,
+    HostJob,
+    Job,
+    RequestReturned,
+    ZoneJob,
+)
 from scheduler_service.model import (
     HostsAnswer,
     PoolAnswer,
@@ -116,6 +121,26 @@ class DecisionRecorder:
         """Have a decision stored soon."""
         if self.keep:
             self._waiting.append(decision)
+
+    def record(
+        self,
+        job: HostJob | ZoneJob,
+        kind: str,
+        outcome: str,
+        reasons: Mapping[str, Any],
+    ) -> None:
+        """Have the decision on a job stored soon."""
+        request = job.request if isinstance(job, HostJob) else job.zone
+        request_id = request.request_id
+        self.put(
+            Decision.of(
+                request_id,
+                kind,
+                outcome,
+                {'project_id': request.project_id, **reasons},
+                *job.message.origin(request_id),
+            )
+        )
 
     def follow(self, job: Job) -> None:
         """Write a line when a job of its own has its result."""

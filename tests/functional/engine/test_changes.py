@@ -10,17 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine import claim_changes
-from scheduler_service.engine.claim_changer import ClaimChanger
-from scheduler_service.engine.delivered_message import DeliveredMessage
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.jobs import ClaimsJob
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.engine.jobs import Change, ClaimsJob, DeliveredMessage
 from scheduler_service.store import schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.claims.lifecycle import OwnerCheck
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.changes import ClaimChanger
+from scheduler_service.store.ports.host_source import StoreHostSource
+from scheduler_service.store.ports.recall import Outcomes
 from scheduler_service.store.sessions import Timeouts
 from tests.support.databases import DATABASES
 from tests.support.stores import (
@@ -66,8 +64,11 @@ def release(
     came_with: DeliveredMessage | None = None,
     check: OwnerCheck | None = None,
 ) -> ClaimsJob:
-    return claim_changes.release(
-        instances, None, came_with or message(), check
+    return ClaimsJob(
+        change=Change.RELEASE,
+        instances=instances,
+        message=came_with or message(),
+        check=check,
     )
 
 
@@ -105,8 +106,12 @@ def test_different_changes_share_one_transaction(store, changer, held):
     moving = claim_on(snapshot, 1, consumer=held[2], known=True, move=True)
     write_claims(store, moving)
     before = revision(store)
-    drop = claim_changes.drop_moves([held[2]], None, message())
-    confirm = claim_changes.confirm([held[1]], None, message())
+    drop = ClaimsJob(
+        change=Change.DROP_MOVES, instances=[held[2]], message=message()
+    )
+    confirm = ClaimsJob(
+        change=Change.CONFIRM, instances=[held[1]], message=message()
+    )
     run(changer, [drop, confirm])
     assert result(drop) == [held[2]]
     assert result(confirm) == [held[1]]
@@ -191,7 +196,7 @@ def test_one_that_waits_for_a_lock_holds_no_other_up(kind, make_url):
         for _ in range(3)
     ]
     write_claims(store, *held)
-    snapshots = SnapshotCache(store, max_age=60.0)
+    snapshots = StoreHostSource(store, 60.0, lambda: None)
     changer = ClaimChanger(snapshots, Outcomes(3600.0, Health()))
     jobs = [release([one.consumer]) for one in held]
     table = schema.instances

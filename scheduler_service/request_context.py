@@ -13,9 +13,9 @@ from typing import Any
 from scheduler_service import errors
 from scheduler_service.columns import HostTable
 from scheduler_service.columns.instances import PlacedInstance
+from scheduler_service.engine.jobs import OwnerCheck
 from scheduler_service.model import Request
 from scheduler_service.policies import Enforcer
-from scheduler_service.store.claims.lifecycle import OwnerCheck
 
 
 class RequestContext:
@@ -115,32 +115,16 @@ class RequestContext:
                     rule, group.project_id, f'server group {group.uuid}'
                 )
 
+    def owner_check(self, rule: str) -> OwnerCheck | None:
+        """Return what is to be called with the project of each instance.
 
-def owner_check(caller: RequestContext | None, rule: str) -> OwnerCheck | None:
-    """Return what is to be called with the project of each instance.
+        :return: raises ``Forbidden``; None where the caller may act on all
+        """
+        if self.acts_on_all(rule):
+            return None
 
-    :param caller: None: there is nothing to check
-    :return: raises ``Forbidden``; None where the caller may act on all
-    """
-    if caller is None or caller.acts_on_all(rule):
-        return None
+        def check(project_of: Mapping[str, str | None]) -> None:
+            for uuid, project_id in project_of.items():
+                self.authorize_project(rule, project_id, f'instance {uuid}')
 
-    def check(project_of: Mapping[str, str | None]) -> None:
-        for uuid, project_id in project_of.items():
-            caller.authorize_project(rule, project_id, f'instance {uuid}')
-
-    return check
-
-
-def release_right(
-    caller: RequestContext | None, rule: str
-) -> tuple[OwnerCheck | None, str | None]:
-    """Return what :func:`owner_check` does, and for which project that is.
-
-    :return: with None for the project where the caller may act on all; one
-        that has no project acts for the empty one, which is nobody's
-    """
-    check = owner_check(caller, rule)
-    if check is None or caller is None:
-        return None, None
-    return check, caller.project_id or ''
+        return check

@@ -10,18 +10,18 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine import host_state_writer
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.host_state_writer import (
+from scheduler_service.model import Instance, documents
+from scheduler_service.store import schema
+from scheduler_service.store.connection import Store
+from scheduler_service.store.ports import host_state_writer
+from scheduler_service.store.ports.host_state_writer import (
     DeleteAggregate,
     DeleteInstances,
     HostStateWriter,
     HostStateWriterOptions,
     UpdateInstances,
 )
-from scheduler_service.model import Instance, documents
-from scheduler_service.store import schema
-from scheduler_service.store.connection import Store
 from scheduler_service.store.records import refused_reports
 
 INVENTORY = {

@@ -8,12 +8,8 @@ import pytest
 
 from scheduler_service import errors
 from scheduler_service.columns.instances import PlacedInstance
-from scheduler_service.engine.request_context import (
-    RequestContext,
-    owner_check,
-    release_right,
-)
 from scheduler_service.model import documents
+from scheduler_service.request_context import RequestContext
 from scheduler_service.testing import table
 from tests.support.documents import ADMIN, OWNER, SERVICE, STRANGER
 from tests.support.plugins import inventory
@@ -110,7 +106,7 @@ def test_an_instance_that_is_placed_is_its_projects(project_id, allowed):
 
 
 def test_claims_are_changed_by_their_project_alone():
-    check = owner_check(member_of('ours'), 'release')
+    check = member_of('ours').owner_check('release')
     assert check is not None
     check({'u': 'ours'})
     with pytest.raises(errors.Forbidden, match='instance v'):
@@ -120,25 +116,5 @@ def test_claims_are_changed_by_their_project_alone():
 @pytest.mark.parametrize('roles', [['admin'], ['service']])
 def test_there_is_nothing_to_check_for_who_acts_for_all(roles):
     caller = RequestContext.of(new_conf(), {'roles': roles})
-    assert owner_check(caller, 'release') is None
-    assert owner_check(None, 'release') is None
+    assert caller.owner_check('release') is None
     check('theirs', caller)
-
-
-def test_a_right_is_for_the_callers_project():
-    check, project_id = release_right(member_of('ours'), 'release')
-    assert check is not None
-    assert project_id == 'ours'
-
-
-@pytest.mark.parametrize('roles', [['admin'], ['service']])
-def test_a_right_is_for_all_projects_where_the_caller_acts_for_all(roles):
-    credentials = {'project_id': 'ours', 'roles': roles}
-    caller = RequestContext.of(new_conf(), credentials)
-    assert release_right(caller, 'release') == (None, None)
-    assert release_right(None, 'release') == (None, None)
-
-
-def test_a_right_is_for_nobody_where_the_caller_has_no_project():
-    _, project_id = release_right(member_of(None), 'release')
-    assert project_id == ''

@@ -11,11 +11,11 @@ from scheduler_service import conf as options
 from scheduler_service import plugins
 from scheduler_service.conf.database import timeouts
 from scheduler_service.conf.filter_scheduler import GROUP
-from scheduler_service.engine.plan import EngineOptions, Plan, Policy
-from scheduler_service.engine.scheduler import Scheduler
 from scheduler_service.filters.hosts import HostFilter
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
 from scheduler_service.pipeline.search_cache import SearchCache
+from scheduler_service.plan import EngineOptions, Plan, Policy
+from scheduler_service.scheduler import Scheduler
 from scheduler_service.store.connection import Store
 from scheduler_service.weighers import Weigher
 

@@ -16,21 +16,16 @@ from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
-from scheduler_service.engine import claim_changes
-from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.delivered_message import (
-    NO_MESSAGE,
-    DeliveredMessage,
-)
-from scheduler_service.engine.futures import BatchFuture, BatchItem
 from scheduler_service.engine.health import Health
-from scheduler_service.engine.host_scheduler import HostScheduler
-from scheduler_service.engine.host_state_writer import (
-    HostStateWriter,
-    HostStateWriterOptions,
-)
-from scheduler_service.engine.introspection import Introspection
+from scheduler_service.engine.host_stages import HostStages
 from scheduler_service.engine.jobs import (
+    NO_MESSAGE,
+    BatchFuture,
+    BatchItem,
+    Caller,
+    Change,
+    ClaimsJob,
+    DeliveredMessage,
     ExplainJob,
     HostJob,
     Job,
@@ -38,23 +33,31 @@ from scheduler_service.engine.jobs import (
     job_of,
 )
 from scheduler_service.engine.loop import RETRY_S, EngineLoop
-from scheduler_service.engine.outcome_writer import OutcomeWriter
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.plan import EngineOptions, Plan
 from scheduler_service.engine.ports import Extenders, MakeCompleter
-from scheduler_service.engine.quarantine import Quarantine
 from scheduler_service.engine.queue import RequestQueue
-from scheduler_service.engine.request_context import (
-    RequestContext,
-    owner_check,
-    release_right,
+from scheduler_service.engine.zones import ZoneStages
+from scheduler_service.introspection import Introspection
+from scheduler_service.model import (
+    Entry,
+    Pool,
+    Request,
+    ServerGroup,
+    ZoneRequest,
 )
-from scheduler_service.engine.snapshot_cache import SnapshotCache
-from scheduler_service.engine.store_monitor import StoreMonitor
-from scheduler_service.engine.zone_scheduler import ZoneScheduler
-from scheduler_service.model import Entry, Pool, Request, ZoneRequest
 from scheduler_service.pipeline import HostPipeline, PoolPipeline
+from scheduler_service.plan import EngineOptions, Plan
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports.claimer import StoreClaimer
+from scheduler_service.store.ports.decision_recorder import DecisionRecorder
+from scheduler_service.store.ports.host_source import StoreHostSource
+from scheduler_service.store.ports.host_state_writer import (
+    HostStateWriter,
+    HostStateWriterOptions,
+)
+from scheduler_service.store.ports.outcome_writer import OutcomeWriter
+from scheduler_service.store.ports.recall import Outcomes
+from scheduler_service.store.ports.redeliveries import Quarantine
+from scheduler_service.store.ports.store_monitor import StoreMonitor
 from scheduler_service.store.records import decisions
 
 # How often a message is delivered again before it is quarantined.
@@ -83,44 +86,6 @@ class Scheduler:
         store.on_retry = partial(self.health.count, 'database_retries')
         self._queue = RequestQueue(options.request_queue_size)
         self.store_monitor = StoreMonitor(store, self.health, RETRY_S)
-        self._snapshots = SnapshotCache(store, options.snapshot_max_age)
-        self.recorder = DecisionRecorder(
-            store,
-            options.decisions_kept,
-            options.outcome_retention,
-            options.decisions_max_age,
-            options.log_decisions,
-        )
-        self._outcomes = Outcomes(options.outcome_retention, self.health)
-        self._outcome_writer = OutcomeWriter(store, self._outcomes)
-        self._hosts = HostScheduler(
-            self._snapshots,
-            hosts,
-            self.recorder,
-            rng,
-            options.claim_retries,
-            self.health,
-            self._outcomes,
-            self._queue,
-        )
-        self._zones = ZoneScheduler(
-            self._snapshots,
-            pools,
-            self.recorder,
-            rng,
-            self.health,
-            self._outcomes,
-        )
-        self._loop = EngineLoop(
-            self._queue,
-            self._snapshots,
-            self._hosts,
-            self._zones,
-            options,
-            self.health,
-            self._outcomes,
-            self.store_monitor,
-        )
         self.host_state_writer = HostStateWriter(
             store,
             HostStateWriterOptions(
@@ -128,15 +93,46 @@ class Scheduler:
             ),
             self.health,
         )
-        self.introspection = Introspection(
-            self._queue,
-            self._loop,
-            self._hosts,
-            self._snapshots,
-            self.health,
+        self.recorder = DecisionRecorder(
+            store,
+            options.decisions_kept,
+            options.outcome_retention,
+            options.decisions_max_age,
+            options.log_decisions,
         )
-        self._snapshots.on_history_changed = self._on_history_changed
         self.quarantine = Quarantine(store, _MAX_DELIVERIES, self.health)
+        self._outcomes = Outcomes(options.outcome_retention, self.health)
+        self._outcome_writer = OutcomeWriter(store, self._outcomes)
+        self._source = StoreHostSource(
+            store, options.snapshot_max_age, self._on_history_changed
+        )
+        claimer = StoreClaimer(self._source, self._outcomes, self.health)
+        self._hosts = HostStages(
+            self._source,
+            claimer,
+            hosts,
+            self.recorder,
+            rng,
+            options.claim_retries,
+            self.health,
+            self._queue,
+        )
+        self._zones = ZoneStages(
+            self._source, claimer, pools, self.recorder, rng, self.health
+        )
+        self._loop = EngineLoop(
+            self._queue,
+            self._source,
+            claimer,
+            self._hosts,
+            self._zones,
+            options.batch_size,
+            self.health,
+            self.store_monitor,
+        )
+        self.introspection = Introspection(
+            self._queue, self._loop, self._hosts, self._source, self.health
+        )
         self._stopping = threading.Event()
 
     def extend(self, plan: Plan) -> None:
@@ -172,10 +168,9 @@ class Scheduler:
         options = plan.options
         self._hosts.use(plan.hosts, options.claim_retries, extenders)
         self._zones.pipeline = plan.pools
-        self._loop.options = options
+        self._loop.batch_size = options.batch_size
         self._queue.size = options.request_queue_size
-        self._snapshots.max_age = options.snapshot_max_age
-        self._snapshots.forget()
+        self._source.forget(options.snapshot_max_age)
         self._outcomes.retention = options.outcome_retention
         self.recorder.logs = options.log_decisions
         self.recorder.keep = options.decisions_kept
@@ -186,7 +181,7 @@ class Scheduler:
         )
         if plan.timeouts != self._store.timeouts:
             self._store.timeouts = plan.timeouts
-            self._snapshots.drop()
+            self._source.drop()
 
     def complete_with(self, make: MakeCompleter) -> None:
         """Have claims completed, from the start on."""
@@ -212,7 +207,7 @@ class Scheduler:
         return loaded
 
     def _load(self, is_filled: Callable[[], bool]) -> bool:
-        return is_filled() and bool(self._snapshots.load())
+        return is_filled() and bool(self._source.load())
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Accept nothing more, and finish what was accepted.
@@ -230,7 +225,7 @@ class Scheduler:
         self.recorder.stop(max(1.0, deadline - time.monotonic()))
         self.store_monitor.stop(max(1.0, deadline - time.monotonic()))
         if done:
-            self._snapshots.drop()
+            self._source.drop()
         return done
 
     def cancel_start(self) -> None:
@@ -244,7 +239,7 @@ class Scheduler:
         explain: bool = False,
         deadline: float | None = None,
         move: bool | None = False,
-        caller: RequestContext | None = None,
+        caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Select hosts for the instances of a request, and claim them.
@@ -271,7 +266,7 @@ class Scheduler:
     def schedule_zone(
         self,
         zone: ZoneRequest,
-        caller: RequestContext,
+        caller: Caller,
         keep: bool = True,
         explain: bool = False,
         deadline: float | None = None,
@@ -298,7 +293,7 @@ class Scheduler:
     def schedule_many(
         self,
         entries: Sequence[Entry],
-        caller: RequestContext,
+        caller: Caller,
         deadline: float | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[list[BatchItem]]:
@@ -338,7 +333,7 @@ class Scheduler:
         self,
         instances: Sequence[str],
         deadline: float | None = None,
-        caller: RequestContext | None = None,
+        caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Release claims; the future holds those that held something.
@@ -348,15 +343,15 @@ class Scheduler:
         :param caller: whose right is checked; None: an operator's command
         :raises ServiceBusy: too many requests wait
         """
-        right = release_right(caller, 'release')
-        job = claim_changes.release(instances, deadline, message, *right)
-        return self.put(job)
+        return self._change(
+            Change.RELEASE, instances, deadline, caller, message
+        )
 
     def confirm(
         self,
         instances: Sequence[str],
         deadline: float | None = None,
-        caller: RequestContext | None = None,
+        caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Confirm claims; the future holds those that were not before.
@@ -364,15 +359,15 @@ class Scheduler:
         :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        check = owner_check(caller, 'confirm')
-        job = claim_changes.confirm(instances, deadline, message, check)
-        return self.put(job)
+        return self._change(
+            Change.CONFIRM, instances, deadline, caller, message
+        )
 
     def drop_moves(
         self,
         instances: Sequence[str],
         deadline: float | None = None,
-        caller: RequestContext | None = None,
+        caller: Caller | None = None,
         message: DeliveredMessage = NO_MESSAGE,
     ) -> Future[Any]:
         """Release what instances hold where they do not move after all.
@@ -380,9 +375,86 @@ class Scheduler:
         :param caller: as for :meth:`release`
         :raises ServiceBusy: too many requests wait
         """
-        right = release_right(caller, 'drop_moves')
-        job = claim_changes.drop_moves(instances, deadline, message, *right)
-        return self.put(job)
+        return self._change(
+            Change.DROP_MOVES, instances, deadline, caller, message
+        )
+
+    def _change(
+        self,
+        change: Change,
+        instances: Sequence[str],
+        deadline: float | None,
+        caller: Caller | None,
+        message: DeliveredMessage,
+    ) -> Future[Any]:
+        rule = change.name.lower()
+        check = caller.owner_check(rule) if caller is not None else None
+        # A caller without a project acts for the empty one: nobody's.
+        acts_for = caller.project_id or '' if caller and check else None
+        return self.put(
+            ClaimsJob(
+                change=change,
+                instances=instances,
+                check=check,
+                project_id=acts_for,
+                deadline=deadline,
+                message=message,
+            )
+        )
+
+    def supersede(
+        self, instances: Sequence[str], message: DeliveredMessage
+    ) -> Future[Any]:
+        """Release what earlier messages claimed for instances.
+
+        :param message: for whose request that is; what it claimed itself,
+            where it is delivered again, stays
+        """
+        return self._change_again(
+            Change.SUPERSEDE, instances, message, claimed_by=message.key()
+        )
+
+    def undo(
+        self, instances: Sequence[str], message: DeliveredMessage, entry: int
+    ) -> Future[Any]:
+        """Release what an entry of a message claimed.
+
+        :param message: whose caller cannot get the answer
+        """
+        return self._change_again(
+            Change.UNDO, instances, message, claimed_by=message.key(entry)
+        )
+
+    def store_group(
+        self,
+        group: ServerGroup,
+        instances: Sequence[str],
+        message: DeliveredMessage,
+    ) -> Future[Any]:
+        """Add or complete a server group.
+
+        :param instances: that are about to join it
+        """
+        return self._change_again(
+            Change.STORE_GROUP, instances, message, group=group
+        )
+
+    def _change_again(
+        self,
+        change: Change,
+        instances: Sequence[str],
+        message: DeliveredMessage,
+        **what: Any,
+    ) -> Future[Any]:
+        """Make a change that may be made again: no outcome is recorded."""
+        return self.put(
+            ClaimsJob(
+                change=change,
+                instances=instances,
+                message=DeliveredMessage(lane=message.lane),
+                **what,
+            )
+        )
 
     def _on_history_changed(self) -> None:
         """Count that the database went back in time.
@@ -411,7 +483,7 @@ class Scheduler:
 
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot, which the engine goes on to write."""
-        return self._snapshots.snapshot
+        return self._source.snapshot
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest decisions, without the reasons.

@@ -8,25 +8,25 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from scheduler_service.engine.claiming import (
-    ClaimSender,
-    NextJobs,
-    SchedulingBatch,
-)
-from scheduler_service.engine.decision_recorder import DecisionRecorder
+from scheduler_service.engine.claiming import NextJobs, SchedulingBatch
 from scheduler_service.engine.explanations import Explainer
 from scheduler_service.engine.finishing import Finisher
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ExplainJob, HostJob, State
-from scheduler_service.engine.outcomes import Outcomes
-from scheduler_service.engine.ports import Completer, Extenders
+from scheduler_service.engine.ports import (
+    Claimer,
+    Completer,
+    DecisionLog,
+    Extenders,
+    HostSource,
+)
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.engine.selecting import Selector
-from scheduler_service.engine.snapshot_cache import SnapshotCache
+from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.pipeline import HostPipeline
 
 
-class HostScheduler:
+class HostStages:
     """Schedules batches of host jobs.
 
     :param retries: how often a job that lost its claim is scheduled again
@@ -35,28 +35,29 @@ class HostScheduler:
 
     def __init__(
         self,
-        snapshots: SnapshotCache,
+        source: HostSource,
+        claimer: Claimer,
         pipeline: HostPipeline,
-        recorder: DecisionRecorder,
+        decisions: DecisionLog,
         rng: random.Random,
         retries: int,
         health: Health,
-        outcomes: Outcomes,
         queue: RequestQueue,
     ) -> None:
-        self.pipeline = pipeline
         self._finisher = Finisher(
-            snapshots,
-            recorder,
+            source,
+            claimer,
+            decisions,
             health,
             retries,
             pipeline.settings.max_attempts,
         )
-        self._snapshots = snapshots
+        self._source = source
+        self._claimer = claimer
         self._health = health
         self._explainer = Explainer(pipeline, rng, queue)
-        self._selector = Selector(snapshots, pipeline, rng, outcomes, queue)
-        self._sender = ClaimSender(snapshots, pipeline, health)
+        self._selector = Selector(claimer, pipeline, rng, queue)
+        self._use(pipeline)
         # Extenders of configurations before, until their last job is back.
         self._retired: list[Extenders] = []
 
@@ -70,8 +71,7 @@ class HostScheduler:
 
         Jobs that extenders are being asked about begin anew.
         """
-        self.pipeline = self._selector.pipeline = pipeline
-        self._sender.use(pipeline)
+        self._use(pipeline)
         self._explainer.use(pipeline)
         self._finisher.retries = retries
         self._finisher.max_binds = pipeline.settings.max_attempts
@@ -82,6 +82,20 @@ class HostScheduler:
         if before is not None:
             before.retire()
             self._retired.append(before)
+
+    def _use(self, pipeline: HostPipeline) -> None:
+        self.pipeline = self._selector.pipeline = pipeline
+        self._claimer.use(
+            {
+                name: pipeline.settings.default_ratio(name)
+                for name in STANDARD_CLASSES
+            },
+            frozenset(
+                host_filter.policy
+                for host_filter in pipeline.filters
+                if host_filter.policy
+            ),
+        )
 
     def extend(self, extenders: Extenders | None) -> None:
         """Have extenders asked, and bind what is claimed."""
@@ -126,9 +140,9 @@ class HostScheduler:
         unfinished: list[HostJob] = []
         while waiting:
             batch = SchedulingBatch(
-                self._snapshots,
+                self._source,
                 self._selector,
-                self._sender,
+                self._claimer,
                 self._finisher,
                 self._health,
                 next_jobs,
@@ -137,7 +151,7 @@ class HostScheduler:
             unfinished += batch.unfinished
             next_jobs = tuple
             if waiting and batch.lost:
-                self._snapshots.refresh()
+                self._source.refresh()
         return unfinished
 
     def explain(self, job: ExplainJob) -> None:
@@ -146,7 +160,7 @@ class HostScheduler:
         :raises StoreUnavailable: the job has no result yet
         """
         if not job.done():
-            self._explainer.explain(job, self._snapshots.current().hosts)
+            self._explainer.explain(job, self._source.current().hosts)
 
 
 def _is_queued(job: HostJob) -> bool:

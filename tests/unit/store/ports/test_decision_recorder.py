@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service import errors
-from scheduler_service.engine import decision_recorder
-from scheduler_service.engine.decision_recorder import DecisionRecorder
-from scheduler_service.engine.delivered_message import NO_MESSAGE
+from scheduler_service.engine.jobs import NO_MESSAGE
 from scheduler_service.store import schema
 from scheduler_service.store.connection import Store
+from scheduler_service.store.ports import decision_recorder
+from scheduler_service.store.ports.decision_recorder import DecisionRecorder
 from scheduler_service.store.records import decisions
 from scheduler_service.store.records.decisions import Decision
 from tests.support.waiting import wait_until

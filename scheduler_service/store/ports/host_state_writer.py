@@ -21,8 +21,8 @@ from typing import Any
 from oslo_db import exception as db_exception
 
 from scheduler_service import errors
-from scheduler_service.engine.futures import ReplyFuture, RequestReturned
 from scheduler_service.engine.health import Health
+from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
 from scheduler_service.model import Aggregate, HostReport, Instance
 from scheduler_service.store.claims import lifecycle, released_claims
 from scheduler_service.store.connection import Store, Writer, in_chunks
