@@ -7,10 +7,9 @@ without a turn may work as long as it takes.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 _current = threading.local()
 
@@ -45,11 +44,12 @@ class TimeSlice:
         whoever wants to know; None: nobody does
     """
 
-    __slots__ = ('_end', '_others_wait', '_seconds', 'filtered')
+    __slots__ = ('_before', '_end', '_others_wait', '_seconds', 'filtered')
 
     def __init__(
         self, seconds: float, others_wait: Callable[[], bool]
     ) -> None:
+        self._before: TimeSlice | None = None
         self._seconds = seconds
         self.filtered: Filtered | None = None
         self._others_wait = others_wait
@@ -59,20 +59,18 @@ class TimeSlice:
         """Count its time from now."""
         self._end = time.monotonic() + self._seconds
 
+    def __enter__(self) -> TimeSlice:
+        """Make it the turn of this thread until the block ends."""
+        self._before = getattr(_current, 'turn', None)
+        _current.turn = self
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        _current.turn = self._before
+
     def over(self) -> bool:
         """Whether it is time for others."""
         return time.monotonic() >= self._end and self._others_wait()
-
-
-@contextlib.contextmanager
-def begin(turn: TimeSlice) -> Iterator[None]:
-    """Make a turn the one of this thread until the block ends."""
-    before = getattr(_current, 'turn', None)
-    _current.turn = turn
-    try:
-        yield
-    finally:
-        _current.turn = before
 
 
 def check() -> None:

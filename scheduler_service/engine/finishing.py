@@ -74,6 +74,8 @@ class Finisher:
         # Answers first: what follows happens as they travel.
         bound = [job for job in present
                  if job.state is State.BOUND and not job.away]  # fmt: skip
+        if bound:
+            self._health.count('requests', 'chosen', by=len(bound))
         for job in bound:
             self._answer(job)
         for job in bound:
@@ -117,14 +119,13 @@ class Finisher:
         if group and snapshot and group not in snapshot.hosts.groups:
             # It has no policy that anybody could keep.
             self._health.count('requests_with_unknown_group')
-        self._health.count('requests', 'chosen')
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=list(job.placements),
             explanation=self._explanation(job) if job.explain else None,
         )
         # What other requests claimed is not recorded with this claim.
-        if job.held or (job.contested and self._waited(job)):
+        if job.held or (self._waited(job) and job.contested):
             job.finish_recorded(answer)
         else:
             job.finish(answer)

@@ -162,7 +162,7 @@ class Selector:
         )
         placed, job.placed = job.placed, {}
         try:
-            with time_slice.begin(turn), _traced(job, turn):
+            with turn, _traced(job, turn):
                 return self.pipeline.select(
                     overlay,
                     request,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import uuid
 from collections import Counter
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from scheduler_service.model.limits import (
     check_numa,
 )
 
+T = TypeVar('T')
 MAX_INSTANCES = 1000
 # Extra specs of a flavor, and properties of an image. Some filters look at
 # all hosts for each of them, and all other requests wait meanwhile.
@@ -46,6 +47,23 @@ _PLACING = 'placing now'
 _VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
+
+
+class worked_out_once(Generic[T]):
+    """A property whose value is kept.
+
+    In place of ``functools.cached_property``, which takes a lock: a request
+    belongs to one thread at a time.
+    """
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self._name = work.__name__
+        self.__doc__ = work.__doc__
+
+    def __get__(self, owner: Any, kind: Any = None) -> T:
+        value = owner.__dict__[self._name] = self._work(owner)
+        return value
 
 
 class Flavor(Document):
@@ -287,19 +305,19 @@ class Request(Document, dict=True):
         """The image's properties, empty without an image."""
         return self.image.properties if self.image else {}
 
-    @functools.cached_property
+    @worked_out_once
     def image_pairs(self) -> frozenset[tuple[str, str]]:
         """The image's properties as (name, text) pairs."""
         properties = self.image_properties
         return frozenset((key, str(v)) for key, v in properties.items())
 
-    @functools.cached_property
+    @worked_out_once
     def disk_mb(self) -> int:
         """Root and ephemeral disk and swap together, in MB."""
         flavor = self.flavor
         return 1024 * (flavor.root_gb + flavor.ephemeral_gb) + flavor.swap
 
-    @functools.cached_property
+    @worked_out_once
     def resources(self) -> dict[str, int]:
         """Amount of each resource class that one instance allocates.
 
@@ -312,7 +330,7 @@ class Request(Document, dict=True):
             total.update(group.resources)
         return dict(sorted(total.items()))
 
-    @functools.cached_property
+    @worked_out_once
     def own_resources(self) -> dict[str, int]:
         """Amount of each resource class, without those of groups.
 
@@ -336,7 +354,7 @@ class Request(Document, dict=True):
                 amounts[name] = _amount(value)
         return {name: amount for name, amount in amounts.items() if amount}
 
-    @functools.cached_property
+    @worked_out_once
     def required_traits(self) -> frozenset[str]:
         """Traits that flavor, image or request require of the host."""
         return (
@@ -345,7 +363,7 @@ class Request(Document, dict=True):
             | self._own_traits('required')
         )
 
-    @functools.cached_property
+    @worked_out_once
     def forbidden_traits(self) -> frozenset[str]:
         """Traits that the host must not have, by flavor or request."""
         return _traits(
@@ -359,7 +377,7 @@ class Request(Document, dict=True):
             name for name, value in self.traits.items() if value == wanted
         )
 
-    @functools.cached_property
+    @worked_out_once
     def ignored(self) -> frozenset[str]:
         """Service hosts to ignore, in lower case."""
         return frozenset(name.lower() for name in self.ignore_hosts or ())

@@ -197,7 +197,7 @@ def test_work_goes_on_where_it_stopped_when_the_turn_was_over():
     stops = 0
     while True:
         try:
-            with time_slice.begin(time_slice.TimeSlice(0, lambda: True)):
+            with time_slice.TimeSlice(0, lambda: True):
                 mask = NUMATopologyFilter().mask(hosts, request, RATIOS)
             break
         except time_slice.TimeSliceOver:

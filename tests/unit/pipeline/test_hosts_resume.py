@@ -55,7 +55,7 @@ def one_turn(chain, found, asked, placed):
     """Select for one instance; return the result, None before the last."""
     overlay = Overlay(found)
     try:
-        with time_slice.begin(time_slice.TimeSlice(0, lambda: True)):
+        with time_slice.TimeSlice(0, lambda: True):
             return chain.select(
                 overlay, asked, random.Random(1), placed=placed
             )
