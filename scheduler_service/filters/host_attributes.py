@@ -97,12 +97,9 @@ def ratios(
     resource = _RATIOS[name]
     default = settings.default_ratio(resource)
 
-    def work() -> DictionaryColumn:
-        stated = np.nan_to_num(table.resources[resource].ratio, nan=0.0)
-        return _encode(np.where(stated == 0.0, default, stated))
-
     encoded: DictionaryColumn = table.topology.memoize(
-        ('attribute', name, default), work
+        ('attribute', name, default),
+        lambda: _encode(table.resources[resource].ratios(default)),
     )
     return encoded
 

@@ -55,8 +55,14 @@ class DiskFilter(CapacityFilter):
             return lambda rows: (limit_gb[rows] - used[rows]) * 1024
         least = table.number('disk_available_least')
         return lambda rows: (
-            (limit_gb[rows] - total[rows]) * 1024
-            + np.fmin(total[rows] - used[rows], least[rows]) * 1024.0
+            (
+                limit_gb[rows]
+                - (
+                    total[rows]
+                    - np.fmin(total[rows] - used[rows], least[rows])
+                )
+            )
+            * 1024
         )
 
     def checks(self, request: Request, amount: int) -> bool:
