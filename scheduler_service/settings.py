@@ -65,12 +65,16 @@ class Settings:
     keep_pools_without_attributes: bool = False
 
     def default_ratio(self, resource_class: str) -> float:
-        """Return the configured ratio of a class where the host has none."""
+        """Return the allocation ratio of hosts that state none, or 0.
+
+        It is configured for vCPUs, memory and disk. Of any other class it is
+        0: a host states 1.0 where it says nothing, and 0 means no capacity.
+        """
         return {
             'VCPU': self.cpu_allocation_ratio,
             'MEMORY_MB': self.ram_allocation_ratio,
             'DISK_GB': self.disk_allocation_ratio,
-        }.get(resource_class, 1.0)
+        }.get(resource_class, 0.0)
 
 
 def ratios(setting: tuple[str, ...]) -> list[tuple[str, float]]:

@@ -18,6 +18,9 @@ from scheduler_service.columns.load import LoadColumns
 from scheduler_service.columns.table import HostTable, ResourceColumns
 from scheduler_service.columns.topology import Topology
 from scheduler_service.model import (
+    COUNT_FIELDS,
+    ENCODED_FIELDS,
+    FLAG_FIELDS,
     NESTED_FIELDS,
     STANDARD_FIELDS,
     Aggregate,
@@ -28,14 +31,6 @@ from scheduler_service.model import (
     UnitLimits,
 )
 from scheduler_service.model.aggregate_map import AggregateMap
-
-_CODED = (
-    'hypervisor_type',
-    'hypervisor_version',
-    'host_ip',
-    'cell_uuid',
-    'disabled_reason',
-)
 
 
 def build_table(
@@ -197,15 +192,16 @@ def _numbers(
     def ints(values: Iterable[int]) -> Any:
         return np.fromiter(values, np.int64, count)
 
-    def bools(values: Iterable[bool]) -> Any:
-        return np.fromiter(values, np.bool_, count)
-
     return {
-        'enabled': bools(h.status == 'enabled' for h in hosts),
-        'up': bools(h.state == 'up' for h in hosts),
+        **{
+            word: np.array([getattr(h, name) == word for h in hosts], np.bool_)
+            for name, word in FLAG_FIELDS.items()
+        },
+        **{
+            name: ints(getattr(h, name) for h in hosts)
+            for name in COUNT_FIELDS
+        },
         'disk_available_least': np.array(least, np.float64),
-        'num_io_ops': ints(h.num_io_ops for h in hosts),
-        'failed_builds': ints(h.failed_builds for h in hosts),
         'num_instances': ints(
             counts.get((h.host, h.hypervisor_hostname), 0)
             if h.num_instances is None
@@ -222,7 +218,7 @@ def _coded(hosts: Sequence[Host]) -> dict[str, DictionaryColumn]:
         'uuid': DictionaryColumn.of(h.uuid for h in hosts),
         'trait_set': DictionaryColumn.of(frozenset(h.traits) for h in hosts),
     }
-    for name in _CODED:
+    for name in ENCODED_FIELDS:
         coded[name] = DictionaryColumn.of(getattr(h, name) for h in hosts)
     for name in NESTED_FIELDS:
         coded[name] = _documents([getattr(h, name) for h in hosts])

@@ -31,7 +31,7 @@ from scheduler_service.settings import Settings
 class ResourceColumns:
     """One resource class: capacity and use, a value per host.
 
-    int64[n] each but ``ratio``, float64[n]: NaN means the configured default.
+    int64[n] each but ``ratio``, float64[n]: NaN where a host states none.
     A host that does not offer the class has ``total`` -1.
     """
 
@@ -53,6 +53,25 @@ class ResourceColumns:
                 for field in dataclasses.fields(self)
             }
         )
+
+    def capacity(self, default_ratio: float) -> Floats:
+        """Return how much of the class may be in use, float64[n].
+
+        This is the rule of allocation ratios, which claims follow in SQL
+        (``store.claims.claim_sql``): ``(total - reserved) x ratio``, where a
+        host that states no ratio, or 0, has the default of the class.
+
+        :param default_ratio: see :meth:`Settings.default_ratio`
+        """
+        capacity: Floats = (self.total - self.reserved) * self.ratios(
+            default_ratio
+        )
+        return capacity
+
+    def ratios(self, default: float) -> Floats:
+        """Return the ratio that counts for each host, float64[n]."""
+        stated = np.nan_to_num(self.ratio, nan=0.0)
+        return np.where(stated == 0.0, default, stated)
 
     @classmethod
     def absent(cls, rows: int) -> ResourceColumns:
@@ -204,21 +223,14 @@ class HostTable:
         return name
 
     def capacity(self, name: str, settings: Settings) -> Floats:
-        """Return total x ratio of a class, float64[n]; reserved not taken off.
+        """Return how much of a class may be in use, float64[n].
 
-        A ratio that a host does not state, or states as 0, is the
-        configured one.
+        See :meth:`ResourceColumns.capacity`.
         """
         default = settings.default_ratio(name)
-
-        def work() -> Floats:
-            columns = self.resources[name]
-            stated = np.nan_to_num(columns.ratio, nan=0.0)
-            ratio = np.where(stated == 0.0, default, stated)
-            return columns.total.astype(np.float64) * ratio
-
         limit: Floats = self.topology.memoize(
-            ('capacity', name, default), work
+            ('capacity', name, default),
+            lambda: self.resources[name].capacity(default),
         )
         return limit
 

@@ -19,6 +19,7 @@ from scheduler_service.columns import HostTable
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table_copies import node_name
 from scheduler_service.model import (
+    ENCODED_FIELDS,
     NESTED_FIELDS,
     STANDARD_CLASSES,
     STANDARD_FIELDS,
@@ -83,8 +84,7 @@ class NodeMaker:
             'state': 'up' if up else 'down',
             **{
                 key: view.coded[key].at(at)
-                for key in ('hypervisor_type', 'hypervisor_version',
-                            'host_ip', 'cell_uuid', 'disabled_reason')
+                for key in ENCODED_FIELDS
                 if view.coded[key].at(at) is not None
             },
             **figures,

@@ -191,8 +191,7 @@ class AggregateRatioMixin(CapacityFilter):
         default = settings.default_ratio(self.resource)
 
         def claim_ratios() -> Floats:
-            own = np.nan_to_num(table.resources[self.resource].ratio, nan=0.0)
-            own = np.where(own == 0.0, default, own)
+            own = table.resources[self.resource].ratios(default)
             return np.where(np.isneginf(stated), own, stated)
 
         ratios: Floats = table.topology.memoize(

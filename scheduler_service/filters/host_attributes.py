@@ -17,6 +17,11 @@ from scheduler_service.columns.dictionary import DictionaryColumn, Mask
 from scheduler_service.columns.load import Formula
 from scheduler_service.columns.reports import decoded
 from scheduler_service.columns.table import HostTable
+from scheduler_service.model import (
+    COUNT_FIELDS,
+    ENCODED_FIELDS,
+    NESTED_FIELDS,
+)
 from scheduler_service.settings import Settings
 
 _RESOURCES = {
@@ -30,27 +35,16 @@ _RATIOS = {
     'ram_allocation_ratio': 'MEMORY_MB',
     'disk_allocation_ratio': 'DISK_GB',
 }
+# Attribute -> the dictionary-encoded column that has it.
 _CODED = {
     'host': 'host',
     'nodename': 'node',
     'hypervisor_hostname': 'node',
     'uuid': 'uuid',
-    'hypervisor_type': 'hypervisor_type',
-    'hypervisor_version': 'hypervisor_version',
-    'host_ip': 'host_ip',
-    'cell_uuid': 'cell_uuid',
+    # The reason is a part of the attribute ``service``.
+    **{name: name for name in ENCODED_FIELDS if name != 'disabled_reason'},
 }
-_DOCUMENTS = frozenset(
-    (
-        'cpu_info',
-        'supported_instances',
-        'stats',
-        'metrics',
-        'numa_topology',
-        'pci_device_pools',
-    )
-)
-_COUNTS = frozenset(('num_instances', 'num_io_ops', 'failed_builds'))
+_COUNTS = frozenset(('num_instances', *COUNT_FIELDS))
 Column = Any
 
 
@@ -61,7 +55,7 @@ def follows_load(name: str) -> bool:
 
 def is_free_form(name: str) -> bool:
     """Say whether hosts may report any value as an attribute, or none."""
-    return name in _CODED or name in _DOCUMENTS or name == 'service'
+    return name in _CODED or name in NESTED_FIELDS or name == 'service'
 
 
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
@@ -71,7 +65,7 @@ def column(table: HostTable, name: str, settings: Settings) -> Column | None:
     """
     if name in _CODED:
         return table.coded[_CODED[name]]
-    if name in _DOCUMENTS:
+    if name in NESTED_FIELDS:
         return decoded(table, name)
     if name in _COUNTS:
         return table.number(name)
@@ -103,12 +97,9 @@ def ratios(
     resource = _RATIOS[name]
     default = settings.default_ratio(resource)
 
-    def work() -> DictionaryColumn:
-        stated = np.nan_to_num(table.resources[resource].ratio, nan=0.0)
-        return _encode(np.where(stated == 0.0, default, stated))
-
     encoded: DictionaryColumn = table.topology.memoize(
-        ('attribute', name, default), work
+        ('attribute', name, default),
+        lambda: _encode(table.resources[resource].ratios(default)),
     )
     return encoded
 

@@ -4,12 +4,18 @@ Plain data without locks: whoever has an object may read it.
 """
 
 from scheduler_service.model.inventory import (
+    COUNT_FIELDS,
+    ENCODED_FIELDS,
+    FLAG_FIELDS,
+    HOST_ATTRIBUTES,
     NESTED_FIELDS,
     STANDARD_CLASSES,
     STANDARD_FIELDS,
     Aggregate,
     Attributes,
     Host,
+    HostAttribute,
+    HostColumn,
     HostReport,
     Instance,
     Inventory,
@@ -40,6 +46,10 @@ from scheduler_service.model.request import (
 )
 
 __all__ = [
+    'COUNT_FIELDS',
+    'ENCODED_FIELDS',
+    'FLAG_FIELDS',
+    'HOST_ATTRIBUTES',
     'NESTED_FIELDS',
     'STANDARD_CLASSES',
     'STANDARD_FIELDS',
@@ -49,6 +59,8 @@ __all__ = [
     'Entry',
     'Flavor',
     'Host',
+    'HostAttribute',
+    'HostColumn',
     'HostReport',
     'HostsAnswer',
     'Image',

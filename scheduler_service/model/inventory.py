@@ -6,6 +6,7 @@ of absent keys. ``documents`` parses it.
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
@@ -46,15 +47,6 @@ STANDARD_FIELDS = {
     'MEMORY_MB': ('memory_mb', 'memory_mb_used', 'ram_allocation_ratio'),
     'DISK_GB': ('local_gb', 'local_gb_used', 'disk_allocation_ratio'),
 }
-# Fields of a host's document that are read as a whole.
-NESTED_FIELDS = (
-    'supported_instances',
-    'cpu_info',
-    'stats',
-    'metrics',
-    'pci_device_pools',
-    'numa_topology',
-)
 _NAMESPACE = uuid.UUID('6ecb0a3e-0f0c-5bb5-9e3f-3a9a5cf1ad35')
 
 
@@ -130,15 +122,41 @@ class Metric(Document):
     timestamp: str | None = None
 
 
+class HostColumn(enum.Enum):
+    """How a field of a host's document is stored, and its column.
+
+    A field of :class:`Host` that is annotated with a member is an attribute:
+    the store and the host table need no other mention of it. The remaining
+    fields have code of their own: names, capacity and use, traits, and the
+    number of instances.
+
+    :cvar ENCODED: a column of the table ``hosts``; dictionary-encoded
+    :cvar COUNT: a column of the table ``hosts``; int64
+    :cvar FLAG: a column of the table ``hosts`` with one of two words; bool,
+        named after the default, true for hosts that have it
+    :cvar JSON: a part of ``hosts.document``; JSON text, dictionary-encoded
+    """
+
+    ENCODED = 'encoded'
+    COUNT = 'count'
+    FLAG = 'flag'
+    JSON = 'json'
+
+
 class Host(Document):
-    """A compute host, or one node of it."""
+    """A compute host, or one node of it.
+
+    :class:`HostColumn` says what an annotated field becomes.
+    """
 
     host: Name
     hypervisor_hostname: Name = ''
     uuid: Uuid = ''
-    status: Literal['enabled', 'disabled'] = 'enabled'
-    disabled_reason: Text | None = None
-    state: Literal['up', 'down'] = 'up'
+    status: Annotated[Literal['enabled', 'disabled'], HostColumn.FLAG] = (
+        'enabled'
+    )
+    disabled_reason: Annotated[Text | None, HostColumn.ENCODED] = None
+    state: Annotated[Literal['up', 'down'], HostColumn.FLAG] = 'up'
     vcpus: Count = 0
     memory_mb: Count = 0
     local_gb: Count = 0
@@ -149,22 +167,26 @@ class Host(Document):
     cpu_allocation_ratio: Ratio | None = None
     ram_allocation_ratio: Ratio | None = None
     disk_allocation_ratio: Ratio | None = None
-    hypervisor_type: Short | None = None
-    hypervisor_version: Whole | None = None
-    host_ip: Address | None = None
-    supported_instances: list[list[str | None]] | None = []
-    cpu_info: dict[str, Any] | str | None = {}
-    stats: dict[str, Scalar] | None = {}
-    metrics: list[Metric] | None = []
-    num_io_ops: Count = 0
-    failed_builds: Count = 0
+    hypervisor_type: Annotated[Short | None, HostColumn.ENCODED] = None
+    hypervisor_version: Annotated[Whole | None, HostColumn.ENCODED] = None
+    host_ip: Annotated[Address | None, HostColumn.ENCODED] = None
+    supported_instances: Annotated[
+        list[list[str | None]] | None, HostColumn.JSON
+    ] = []
+    cpu_info: Annotated[dict[str, Any] | str | None, HostColumn.JSON] = {}
+    stats: Annotated[dict[str, Scalar] | None, HostColumn.JSON] = {}
+    metrics: Annotated[list[Metric] | None, HostColumn.JSON] = []
+    num_io_ops: Annotated[Count, HostColumn.COUNT] = 0
+    failed_builds: Annotated[Count, HostColumn.COUNT] = 0
     num_instances: Count | None = None
     traits: list[Trait] = []
     resources: dict[ResourceClass, Resource] = {}
     units: dict[StandardClass, UnitLimits] = {}
-    pci_device_pools: list[dict[str, Any]] | None = []
-    numa_topology: dict[str, Any] | None = None
-    cell_uuid: Short | None = None
+    pci_device_pools: Annotated[
+        list[dict[str, Any]] | None, HostColumn.JSON
+    ] = []
+    numa_topology: Annotated[dict[str, Any] | None, HostColumn.JSON] = None
+    cell_uuid: Annotated[Short | None, HostColumn.ENCODED] = None
 
     def __post_init__(self) -> None:
         if not self.hypervisor_hostname:
@@ -175,6 +197,42 @@ class Host(Document):
                     _NAMESPACE, f'{self.host}\0{self.hypervisor_hostname}'
                 )
             )
+
+
+class HostAttribute(NamedTuple):
+    """An attribute of hosts, as :class:`Host` declares it.
+
+    :ivar type: annotation of the field
+    :ivar default: value of an absent key; not of a list or an object
+    """
+
+    name: str
+    column: HostColumn
+    type: Any
+    default: Any
+
+
+HOST_ATTRIBUTES = tuple(
+    HostAttribute(field.name, column, field.type, field.default)
+    for field in msgspec.structs.fields(Host)
+    for column in getattr(field.type, '__metadata__', ())
+    if isinstance(column, HostColumn)
+)
+
+
+def _names(column: HostColumn) -> tuple[str, ...]:
+    return tuple(one.name for one in HOST_ATTRIBUTES if one.column is column)
+
+
+ENCODED_FIELDS = _names(HostColumn.ENCODED)
+COUNT_FIELDS = _names(HostColumn.COUNT)
+NESTED_FIELDS = _names(HostColumn.JSON)
+# Field -> the word that makes the flag true, which is the flag's name, too.
+FLAG_FIELDS: dict[str, str] = {
+    one.name: one.default
+    for one in HOST_ATTRIBUTES
+    if one.column is HostColumn.FLAG
+}
 
 
 class ReportedHost(Host):

@@ -27,8 +27,9 @@ from scheduler_service.settings import Settings
 class CapacityCheck(ComparisonFilter):
     """Leaves hosts with room for every resource class of the claim.
 
-    ``(total - reserved) x ratio - used >= asked`` with the class's unit
-    bounds. A host that reports no vCPUs at all counts as not collected.
+    ``capacity - used >= asked`` with the class's unit bounds, see
+    :meth:`ResourceColumns.capacity`. A host that reports no vCPUs at all
+    counts as not collected.
 
     :param filters: those that are configured; a class that one of them
         judges completely is left to it
@@ -94,7 +95,9 @@ class CapacityCheck(ComparisonFilter):
             limit = np.where(columns.total < 0, -np.inf, limit)
         if name == 'DISK_GB':
             free, total = table.free_disk_formula(), columns.total
-            return lambda rows: limit[rows] - total[rows] + free(rows) / 1024.0
+            return lambda rows: (
+                limit[rows] - (total[rows] - free(rows) / 1024.0)
+            )
         used = columns.used
         return lambda rows: limit[rows] - used[rows]
 
@@ -165,21 +168,12 @@ class CapacityCheck(ComparisonFilter):
     def _limit(
         self, table: HostTable, name: str, settings: Settings
     ) -> Floats:
-        columns = table.resources[name]
         stated = self.ratios(table, settings, name)
-        if stated is not None:
-            limit: Floats = (columns.total - columns.reserved) * stated[1]
-            return limit
-        if name in STANDARD_CLASSES:
+        if stated is None:
             return table.capacity(name, settings)
-        room: Floats = table.topology.memoize(
-            ('room', name),
-            lambda: (
-                (columns.total - columns.reserved)
-                * np.nan_to_num(columns.ratio, nan=1.0)
-            ),
-        )
-        return room
+        columns = table.resources[name]
+        limit: Floats = (columns.total - columns.reserved) * stated[1]
+        return limit
 
 
 def _in_units(

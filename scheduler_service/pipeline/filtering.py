@@ -1,8 +1,6 @@
-"""Run the filters, cheap ones first: masks are ANDed, and hosts counted.
+"""Run the filters: masks are ANDed, and the hosts that are left counted.
 
-The order is that of the configuration: the filters that every request
-passes, the configured ones, room for the claim, and last the filters that
-visit hosts one by one. Any thread may call this, each on its own table.
+Any thread may call this, each on its own table.
 """
 
 from __future__ import annotations
@@ -58,6 +56,32 @@ class FilterResult(NamedTuple):
     mask: Mask
 
 
+def in_order(
+    filters: Sequence[HostFilter], room: Sequence[HostFilter]
+) -> tuple[HostFilter, ...]:
+    """Return all filters of a pipeline in the order in which they run.
+
+    Which hosts pass does not depend on the order. What they cost does, and
+    so does the count of hosts that each filter rejects:
+
+    1. The mandatory filters. Whoever reads a refusal sees first how many
+       hosts are candidates at all.
+    2. The configured filters that judge all hosts at once, in the order of
+       the configuration, which operators expect in the counts. What they
+       cost does not depend on the hosts that are left.
+    3. Room for the claim. The capacity filters come before it, since they
+       word better what is missing.
+    4. The configured filters that visit hosts one by one, in the order of
+       the configuration. Each host that is left costs a call.
+
+    :param filters: the configured ones
+    :param room: the check of room for the claim, or nothing
+    """
+    at_once = [each for each in filters if each.vectorised]
+    one_by_one = [each for each in filters if not each.vectorised]
+    return (*MANDATORY_FILTERS, *at_once, *room, *one_by_one)
+
+
 class Filtering:
     """The filters of a pipeline, in order.
 
@@ -74,17 +98,9 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self._settings = settings
         room = (self.resources,) if check_room else ()
-        masks = tuple(
-            host_filter for host_filter in filters if host_filter.vectorised
-        )
-        slow = tuple(
-            host_filter
-            for host_filter in filters
-            if not host_filter.vectorised
-        )
-        every = (*MANDATORY_FILTERS, *masks, *room, *slow)
-        self._all = [_question(host_filter) for host_filter in every]
-        self._forced = [_question(one) for one in (*MANDATORY_FILTERS, *room)]
+        self._all = [_question(each) for each in in_order(filters, room)]
+        # Forcing a host overrides the configured filters.
+        self._forced = [_question(each) for each in in_order((), room)]
         self._rebuild = [step for step in self._all if step[0].rebuild]
 
     def plan(self, table: HostTable, request: Request) -> list[Step]:

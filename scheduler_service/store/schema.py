@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from scheduler_service.model import limits
+from scheduler_service.model import (
+    HOST_ATTRIBUTES,
+    HostAttribute,
+    HostColumn,
+    limits,
+)
 from scheduler_service.store import clock
 
 _TABLE: dict[str, Any] = {
@@ -21,6 +27,8 @@ _DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb')
 _BIG = sa.BigInteger()
 _NAME = sa.String(limits.NAME_LENGTH)
 _UUID = sa.String(limits.UUID_LENGTH)
+# One of a few words.
+_WORD = sa.String(16)
 # The id of a message and the index of an entry.
 _KEY = sa.String(96)
 
@@ -30,6 +38,24 @@ def _created_at() -> sa.Column[float]:
     return sa.Column(
         'created_at', sa.Double(), nullable=False, default=clock.NOW
     )
+
+
+def _attribute_column(attribute: HostAttribute) -> sa.Column[Any]:
+    """Return the column of a host's attribute: as the document declares it.
+
+    It has the document's length, and is nullable where null is accepted.
+    """
+    declared = msgspec.inspect.type_info(attribute.type)
+    nullable = isinstance(declared, msgspec.inspect.UnionType)
+    if isinstance(declared, msgspec.inspect.UnionType):
+        declared, _none = declared.types
+    kind: sa.types.TypeEngine[Any] = _BIG
+    if isinstance(declared, msgspec.inspect.LiteralType):
+        kind = _WORD
+    elif isinstance(declared, msgspec.inspect.StrType):
+        length = declared.max_length
+        kind = sa.Text() if length == limits.TEXT_LENGTH else sa.String(length)
+    return sa.Column(attribute.name, kind, nullable=nullable)
 
 
 metadata = sa.MetaData(
@@ -79,18 +105,14 @@ hosts = sa.Table(
     sa.Column('uuid', _UUID, nullable=False, unique=True),
     sa.Column('host', _NAME, nullable=False),
     sa.Column('node', _NAME, nullable=False),
-    sa.Column('status', sa.String(16), nullable=False),
-    sa.Column('disabled_reason', sa.Text()),
-    sa.Column('state', sa.String(16), nullable=False),
-    sa.Column('hypervisor_type', _NAME),
-    sa.Column('hypervisor_version', _BIG),
-    sa.Column('host_ip', sa.String(limits.ADDRESS_LENGTH)),
-    sa.Column('cell_uuid', _NAME),
-    sa.Column('num_io_ops', _BIG, nullable=False),
-    sa.Column('failed_builds', _BIG, nullable=False),
+    *(
+        _attribute_column(attribute)
+        for attribute in HOST_ATTRIBUTES
+        if attribute.column is not HostColumn.JSON
+    ),
     # How many instances the host has that are not in ``instances``.
     sa.Column('instances_other', _BIG, nullable=False),
-    # JSON of what is read as a whole: CPU, devices, metrics and so on.
+    # JSON of the attributes that have no column: CPU, devices and so on.
     sa.Column('document', _DOCUMENT, nullable=False),
     sa.UniqueConstraint('host', 'node'),
     **_TABLE,
@@ -173,7 +195,7 @@ instances = sa.Table(
     sa.Column('node', _NAME, nullable=False),
     # reported: a host has it; claimed: it was scheduled to a host;
     # confirmed: both.
-    sa.Column('state', sa.String(16), nullable=False),
+    sa.Column('state', _WORD, nullable=False),
     sa.Column('project_id', _NAME),
     sa.Column('request_id', _NAME),
     # JSON of the inventory's document, without uuid, host and node.
@@ -213,7 +235,7 @@ outcomes = sa.Table(
     # The instance of a placement; empty: of the whole request.
     sa.Column('instance_uuid', _UUID, primary_key=True),
     # refused, result, claimed, placement, expired
-    sa.Column('kind', sa.String(16), nullable=False),
+    sa.Column('kind', _WORD, nullable=False),
     sa.Column('document', _DOCUMENT),
     _created_at(),
     sa.Index(None, 'created_at'),
@@ -230,7 +252,7 @@ releases = sa.Table(
     # all: of its claim and its move; move: of its move alone. Then, if a
     # project released it, a colon and a digest of the project: there is a row
     # for each.
-    sa.Column('kind', sa.String(16), primary_key=True),
+    sa.Column('kind', _WORD, primary_key=True),
     # By the database's clock.
     sa.Column('released_at', sa.Double(), nullable=False),
     # By the caller's clock; NULL: it did not say.

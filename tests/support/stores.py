@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import sqlalchemy as sa
+
 from scheduler_service import errors
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.model import documents
 from scheduler_service.settings import Settings
-from scheduler_service.store import claims
+from scheduler_service.store import claims, schema
 from scheduler_service.store.claims import claim_queries
 from scheduler_service.store.connection import Store
 from scheduler_service.store.reading import loading, snapshot
@@ -74,6 +76,16 @@ def import_inventory(
     return store.write(
         lambda writer: inventory_import.Importer(writer, **how).run(parsed)
     )
+
+
+def wipe(store: Store) -> None:
+    """Empty every table; counters start anew."""
+    with store.engine.begin() as conn:
+        for table in schema.metadata.sorted_tables:
+            if table is schema.counters:
+                conn.execute(sa.update(table).values(value=0))
+            else:
+                conn.execute(sa.delete(table))
 
 
 def load_snapshot(store: Store) -> Snapshot:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_service.columns.dictionary import Floats
-from scheduler_service.columns.load import Formula
+from scheduler_service.columns.load import Formula, Index
 from scheduler_service.columns.table import HostTable
 from scheduler_service.filters.capacity import CapacityFilter
 from scheduler_service.model import Request
@@ -54,10 +54,12 @@ class DiskFilter(CapacityFilter):
         if not table.some_measure_disk():
             return lambda rows: (limit_gb[rows] - used[rows]) * 1024
         least = table.number('disk_available_least')
-        return lambda rows: (
-            (limit_gb[rows] - total[rows]) * 1024
-            + np.fmin(total[rows] - used[rows], least[rows]) * 1024.0
-        )
+
+        def remaining(rows: Index) -> Any:
+            free = np.fmin(total[rows] - used[rows], least[rows])
+            return (limit_gb[rows] - (total[rows] - free)) * 1024
+
+        return remaining
 
     def checks(self, request: Request, amount: int) -> bool:
         """Say whether the filter compares the amount that a claim takes.

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from scheduler_service.store import rows
 
 # What is asked of one inventory. The claim is checked under ``ratio`` instead
-# of the host's own, and under ``fallback`` where the host has none either.
+# of the host's own, and under ``fallback`` where the host has none or 0.
 ASK = {
     'host_id': 'int',
     'resource_class': 'text',
@@ -55,13 +55,18 @@ PG_SAME_ROW_IN_ORDER = (
     'AND i.resource_class = ANY(ARRAY[a.resource_class])'
 )
 _SAME_ROW = 'i.host_id = a.host_id AND i.resource_class = a.resource_class'
-_LIMIT = 'COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback)'
-# A host with 0 vCPUs does not collect these figures: nothing is checked.
+# The rule of allocation ratios: see ``ResourceColumns.capacity``. ``a.ratio``
+# is that of an aggregate, ``a.fallback`` the default of the class.
+_CAPACITY = """((i.total - i.reserved)
+    * COALESCE(a.ratio, NULLIF(i.allocation_ratio, 0), a.fallback))"""
+# A host with 0 vCPUs does not collect these figures: nothing is checked. Disk
+# that is not available, as measured, is in use. Whole numbers alone are added
+# up, so that rounding gives the same result here as in the filters.
 FITS = f"""
-    (i.used + a.amount <= (i.total - i.reserved) * {_LIMIT}
-     OR (i.resource_class = 'VCPU' AND i.total = 0))
-    AND (i.available_least IS NULL
-     OR a.amount <= i.available_least + i.total * ({_LIMIT} - 1))
+    ((i.resource_class = 'VCPU' AND i.total = 0)
+     OR (i.used + a.amount <= {_CAPACITY}
+      AND COALESCE(i.total - i.available_least, i.used) + a.amount
+          <= {_CAPACITY}))
 """
 
 
@@ -125,7 +130,7 @@ def ask_rows(
             row = sums.get(key)
             if row is None:
                 ratio = claim.ratios.get(name)
-                sums[key] = [*key, amount, ratio, fallback.get(name, 1.0)]
+                sums[key] = [*key, amount, ratio, fallback.get(name, 0.0)]
             else:
                 row[2] += amount
     return [sums[key] for key in sorted(sums)]

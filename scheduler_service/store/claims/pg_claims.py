@@ -262,7 +262,7 @@ def _values_of_many(
             )[: len(columns)]
         )
     kind_rows = [
-        (kind, name, amount, dict(ratios).get(name), fallback.get(name, 1.0))
+        (kind, name, amount, dict(ratios).get(name), fallback.get(name, 0.0))
         for (amounts, ratios), kind in kinds.items()
         for name, amount in amounts
     ]

@@ -136,9 +136,7 @@ def _fullest(table: HostTable, ratio_of: Mapping[str, float]) -> Any:
     fullest = np.full(len(table), -1.0)
     for name in STANDARD_CLASSES:
         offered = table.resources[name]
-        # A ratio of 0 counts as none.
-        ratio = np.where(offered.ratio > 0, offered.ratio, ratio_of[name])
-        limit = offered.total * ratio
+        limit = offered.capacity(ratio_of[name])
         some = limit > 0
         percent = 100 * offered.used[some] / limit[some]
         fullest[some] = np.maximum(fullest[some], percent)

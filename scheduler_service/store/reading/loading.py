@@ -18,6 +18,9 @@ from sqlalchemy.engine import Connection
 from scheduler_service.columns.build import placed
 from scheduler_service.columns.instances import PlacedInstance
 from scheduler_service.model import (
+    COUNT_FIELDS,
+    ENCODED_FIELDS,
+    FLAG_FIELDS,
     STANDARD_FIELDS,
     Aggregate,
     Host,
@@ -38,15 +41,9 @@ MAX_UNIT = 2**53
 HOST_COLUMNS = (
     'uuid',
     'host',
-    'status',
-    'disabled_reason',
-    'state',
-    'hypervisor_type',
-    'hypervisor_version',
-    'host_ip',
-    'cell_uuid',
-    'num_io_ops',
-    'failed_builds',
+    *ENCODED_FIELDS,
+    *COUNT_FIELDS,
+    *FLAG_FIELDS,
 )
 
 

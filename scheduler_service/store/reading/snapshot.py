@@ -29,6 +29,9 @@ from scheduler_service.columns.instances import InstanceIndex, PlacedInstance
 from scheduler_service.columns.snapshot import Snapshot
 from scheduler_service.columns.table import HostTable, ResourceColumns
 from scheduler_service.model import (
+    COUNT_FIELDS,
+    ENCODED_FIELDS,
+    FLAG_FIELDS,
     NESTED_FIELDS,
     STANDARD_CLASSES,
     Aggregate,
@@ -44,20 +47,9 @@ _PART = 25_000
 _HOSTS = schema.hosts.c
 _INVENTORIES = schema.inventories.c
 _INSTANCES = schema.instances.c
-_ENCODED = (
-    'host',
-    'node',
-    'uuid',
-    'hypervisor_type',
-    'hypervisor_version',
-    'host_ip',
-    'cell_uuid',
-    'disabled_reason',
-)
-_NUMBERS = ('num_io_ops', 'failed_builds', 'instances_other')
-# Columns of two values, of which the table keeps whether it is this one.
-_STATES = {'status': 'enabled', 'state': 'up'}
-_HOST_COLUMNS = ('id', *_ENCODED, *_NUMBERS, *_STATES, 'document')
+_ENCODED = ('host', 'node', 'uuid', *ENCODED_FIELDS)
+_COUNTS = (*COUNT_FIELDS, 'instances_other')
+_HOST_COLUMNS = ('id', *_ENCODED, *_COUNTS, *FLAG_FIELDS, 'document')
 _SELECT_HOSTS = (
     sa.select(*(_HOSTS[name] for name in _HOST_COLUMNS))
     .where(_HOSTS.id > sa.bindparam('after'))
@@ -239,11 +231,11 @@ class _HostReader:
         for name, encoder in self._encoders.items():
             encoder.add(values[name])
         self._documents.add(values['document'])
-        for name in _NUMBERS:
+        for name in _COUNTS:
             self._numbers[name].append(np.array(values[name], np.int64))
-        for name, wanted in _STATES.items():
-            matches = map(wanted.__eq__, values[name])
-            self._numbers[name].append(
+        for name, word in FLAG_FIELDS.items():
+            matches = map(word.__eq__, values[name])
+            self._numbers[word].append(
                 np.fromiter(matches, np.bool_, len(rows))
             )
 
@@ -339,17 +331,15 @@ class _HostReader:
     def _plain_columns(
         self, counts: InstanceCounts
     ) -> dict[str, npt.NDArray[Any]]:
-        joined = {
+        columns = {
             name: np.concatenate(parts)
             for name, parts in self._numbers.items()
         }
+        other = columns.pop('instances_other')
         return {
-            'enabled': joined['status'],
-            'up': joined['state'],
+            **columns,
             'disk_available_least': self._joined('DISK_GB', 'least'),
-            'num_io_ops': joined['num_io_ops'],
-            'failed_builds': joined['failed_builds'],
-            'num_instances': joined['instances_other'] + self._counted(counts),
+            'num_instances': other + self._counted(counts),
         }
 
     def _counted(self, counts: InstanceCounts) -> npt.NDArray[np.int64]:

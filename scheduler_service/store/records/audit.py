@@ -173,10 +173,11 @@ def _overcommitted(
     overcommitted by claims.
     """
     offered, hosts = schema.inventories, schema.hosts
+    # The rule of allocation ratios: see ``ResourceColumns.capacity``.
     default = sa.case(
-        dict(fallback) or {'': 1.0},
+        dict(fallback) or {'': 0.0},
         value=offered.c.resource_class,
-        else_=1.0,
+        else_=0.0,
     )
     ratio = sa.func.coalesce(
         sa.func.nullif(offered.c.allocation_ratio, 0), default

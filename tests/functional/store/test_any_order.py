@@ -37,22 +37,13 @@ from tests.support.stores import (
     claim_on,
     import_inventory,
     load_snapshot,
+    wipe,
     write_claims,
 )
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
 GROUP = 'aaaaaaaa-0000-4000-8000-000000000002'
-
-
-def wipe(store: Store) -> None:
-    """Empty every table; counters start anew."""
-    with store.engine.begin() as conn:
-        for table in schema.metadata.sorted_tables:
-            if table is schema.counters:
-                conn.execute(sa.update(table).values(value=0))
-            else:
-                conn.execute(sa.delete(table))
 
 
 CONSUMERS = [str(uuid.UUID(int=n + 1)) for n in range(8)]

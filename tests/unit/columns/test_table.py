@@ -36,6 +36,19 @@ def test_ratio_is_the_configured_one_when_the_host_has_none():
     assert hosts.capacity('VCPU', settings).tolist() == [10.0, 10.0, 6.0]
 
 
+def test_a_class_has_no_capacity_when_its_ratio_is_0_and_none_is_configured():
+    offers = [{'total': 4, 'reserved': 1}, {'total': 4, 'allocation_ratio': 0}]
+    hosts = table(
+        {
+            'hosts': [
+                {'host': f'h{n}', 'resources': {'CUSTOM_A': offered}}
+                for n, offered in enumerate(offers)
+            ]
+        }
+    )
+    assert hosts.capacity('CUSTOM_A', Settings()).tolist() == [3.0, 0.0]
+
+
 def test_free_disk_is_the_measured_one_when_that_is_less():
     hosts = table(
         {

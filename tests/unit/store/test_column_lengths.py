@@ -9,6 +9,8 @@ import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.model import (
+    ENCODED_FIELDS,
+    FLAG_FIELDS,
     Aggregate,
     Instance,
     Pool,
@@ -26,8 +28,7 @@ OURS = {
     'compatible_versions.version': 'versions of our migrations',
     'counters.name': 'names of our counters',
     'changes.lineage': 'random digits of ours',
-    'hosts.status': 'one of two words',
-    'hosts.state': 'one of two words',
+    **{f'hosts.{name}': 'one of two words' for name in FLAG_FIELDS},
     'instances.state': 'one of three words',
     'server_groups.policy': 'one of four words',
     'suspects.method': 'cut to its length',
@@ -98,6 +99,10 @@ def context(**fields):
     return credentials, {'user_id': 'a', **fields}
 
 
+def host_field(name):
+    return lambda text: host(**{name: text})
+
+
 def resource(name):
     return host(resources={name: {'total': 1}})
 
@@ -107,10 +112,11 @@ DOORS = {
     'hosts.uuid': lambda text: host(uuid=text),
     'hosts.host': lambda text: host(host=text),
     'hosts.node': lambda text: host(hypervisor_hostname=text),
-    'hosts.disabled_reason': lambda text: host(disabled_reason=text),
-    'hosts.hypervisor_type': lambda text: host(hypervisor_type=text),
-    'hosts.host_ip': lambda text: host(host_ip=text),
-    'hosts.cell_uuid': lambda text: host(cell_uuid=text),
+    **{
+        f'hosts.{name}': host_field(name)
+        for name in ENCODED_FIELDS
+        if isinstance(schema.hosts.c[name].type, sa.String)
+    },
     'inventories.resource_class': resource,
     # Only what hosts offer is claimed, for instances and classes alike.
     'allocations.consumer_uuid': lambda text: request(instance_uuids=[text]),
