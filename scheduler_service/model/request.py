@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import uuid
 from collections import Counter
@@ -286,6 +287,25 @@ class Request(Document, dict=True):
             or _new_uuids(key, self.num_instances),
         )
 
+    @worked_out_once
+    def shape(self) -> bytes | None:
+        """All but the ids, as JSON: requests with one shape are alike.
+
+        None where the request has hints, a group, an earlier attempt or
+        several instances, or forces a host: what it says of instances and
+        hosts by name is hardly ever said twice.
+        """
+        if (
+            self.num_instances > 1
+            or self.scheduler_hints
+            or self.instance_group
+            or self.retry
+            or self.force_hosts
+            or self.force_nodes
+        ):
+            return None
+        return _encode(_but_ids(self))
+
     @property
     def placing(self) -> str | None:
         """The instance that a place is sought for: the first, if not set.
@@ -402,6 +422,16 @@ class Request(Document, dict=True):
         """Whether the request only checks a rebuild on the same host."""
         kind = self.scheduler_hints.get('_nova_check_type')
         return kind in ('rebuild', ['rebuild'])
+
+
+_encode = msgspec.json.Encoder().encode
+_but_ids = operator.attrgetter(
+    *(
+        name
+        for name in Request.__struct_fields__
+        if name not in ('request_id', 'instance_uuids', 'scheduler_hints')
+    )
+)
 
 
 class ZoneRequest(Document):

@@ -101,6 +101,11 @@ class Filtering:
         self._all = [_question(each) for each in in_order(filters, room)]
         # Forcing a host overrides the configured filters.
         self._forced = [_question(each) for each in in_order((), room)]
+        self._asked_by_row = [
+            (at, each)
+            for at, (each, form, _) in enumerate(self._all)
+            if form == ROWS and each not in MANDATORY_FILTERS
+        ]
         self._rebuild = [step for step in self._all if step[0].rebuild]
 
     def plan(self, table: HostTable, request: Request) -> list[Step]:
@@ -145,6 +150,23 @@ class Filtering:
         return table.topology.mask(
             (one.name, key), lambda: one.mask(table, request, settings)
         )
+
+    def plan_rows(
+        self, table: HostTable, request: Request, steps: Sequence[Step]
+    ) -> list[Step]:
+        """Return the steps of a request like an earlier one.
+
+        Configured filters that name hosts are asked again: what they say may
+        depend on the instances that hosts have.
+
+        :param steps: of the earlier one, on the same topology
+        :raises FilterFault: a filter failed
+        """
+        again = list(steps)
+        for at, one in self._asked_by_row:
+            verdict = self._ask(one, ROWS, table, request, None)
+            again[at] = one, ROWS, verdict, False
+        return again
 
     def plan_again(
         self, table: HostTable, request: Request, steps: Sequence[Step]

@@ -17,6 +17,9 @@ from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Weighing
 
+# Plans of so many shapes of requests are kept for a table.
+_PLANS_KEPT = 512
+
 
 class SearchPlan:
     """What filters and weighers have to say about one request.
@@ -38,8 +41,31 @@ class SearchPlan:
         self.weighing = weighing
         self.table = table
         self.request = request
-        self.steps = filtering.plan(table, request)
-        self.terms = weighing.plan(table, request)
+        shape = request.shape
+        if shape is None:
+            self.steps = filtering.plan(table, request)
+            self.terms = weighing.plan(table, request)
+        else:
+            self._plan_as_before(shape)
+
+    def _plan_as_before(self, shape: bytes) -> None:
+        """Take the plan of requests with the same shape, if there is one.
+
+        Its columns and masks stay true until hosts or aggregates change.
+        What filters say of hosts by name is asked for each time.
+        """
+        table, request = self.table, self.request
+        plans = table.load.memoize((SearchPlan, self.filtering), dict)
+        kept = plans.get(shape)
+        if kept is not None and kept[0] is table.topology:
+            _, steps, self.terms = kept
+            self.steps = self.filtering.plan_rows(table, request, steps)
+            return
+        self.steps = self.filtering.plan(table, request)
+        self.terms = self.weighing.plan(table, request)
+        if len(plans) >= _PLANS_KEPT:
+            plans.clear()
+        plans[shape] = table.topology, self.steps, self.terms
 
     def advance(self, index: int) -> None:
         """Plan for the next instance.

@@ -1,4 +1,4 @@
-"""A search with the cache finds what a pass over all hosts finds."""
+"""What is kept of earlier searches changes nothing that is found."""
 
 from __future__ import annotations
 
@@ -124,9 +124,15 @@ class World:
     """A table with a pipeline of its own; equal steps keep worlds equal."""
 
     def __init__(
-        self, chain: HostPipeline, count: int, seed: int, alike: bool
+        self,
+        chain: HostPipeline,
+        count: int,
+        seed: int,
+        alike: bool,
+        keeps_plans: bool = True,
     ) -> None:
         self.chain = chain
+        self.keeps_plans = keeps_plans
         self.count = count
         self.overlay = Overlay(cloud(count, seed, alike))
         self.rng = random.Random(seed)
@@ -139,6 +145,8 @@ class World:
         request = documents.request(
             {**how, 'request_id': f'r{turn}', 'instance_uuids': uuids}
         )
+        if not self.keeps_plans:
+            request.__dict__['shape'] = None
         try:
             result = self.chain.select(
                 self.overlay, request, random.Random(turn)
@@ -246,12 +254,18 @@ def test_results_are_those_of_a_pass_over_all_hosts(
         mock.patch.object(search_cache, '_AGED', aged),
         mock.patch.object(search_cache, '_FEW', few),
     ):
-        cached, plain = (
-            World(pipeline(settings, cache), count, seed, alike)
-            for cache in (SearchCache(min_hosts=0), None)
+        cached, planned, plain = (
+            World(pipeline(settings, cache), count, seed, alike, keeps_plans)
+            for cache, keeps_plans in (
+                (SearchCache(min_hosts=0), True),
+                (None, True),
+                (None, False),
+            )
         )
         for turn, step in enumerate(steps, 1):
-            assert cached.take(turn, step) == plain.take(turn, step)
+            seen = plain.take(turn, step)
+            assert cached.take(turn, step) == seen
+            assert planned.take(turn, step) == seen
 
 
 def test_requests_that_read_the_same_of_hosts_share_what_is_kept():
