@@ -7,7 +7,6 @@ jobs away, which come back to the queue and go on here; see ``ports``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from scheduler_service import errors
 from scheduler_service.engine.health import Health
@@ -54,39 +53,35 @@ class Finisher:
         self.max_binds = max_binds
 
     def advance(self, jobs: Sequence[HostJob]) -> None:
-        """Run the stages that follow for jobs that are claimed.
+        """Run for each job that is claimed the stage that follows.
 
         Those that a stage could not bring any further are given up: they are
-        refused, or QUEUED again.
+        refused, or QUEUED again. Others that are QUEUED stay so.
 
         :raises StoreUnavailable: some go on later from where they are
         """
-        failed = [job for job in jobs if job.failure is not None]
+        failed, claimed, bound = [], [], []
+        for job in jobs:
+            if job.failure is not None:
+                failed.append(job)
+            elif job.state is State.QUEUED or job.state is State.DONE:
+                pass
+            elif job.state is State.CLAIMED and self.completer is not None:
+                claimed.append(job)
+            elif job.state is not State.BOUND and self._binds(job):
+                self._bind(job)
+            else:
+                bound.append(job)
         if failed:
             self._give_up(failed)
-        claimed = [job for job in jobs if job.state is State.CLAIMED]
         if claimed:
             self._complete(claimed)
-        present = [job for job in jobs if not job.away]
-        for job in present:
-            if job.state is State.COMPLETED:
-                self._bind(job)
-        # Answers first: what follows happens as they travel.
-        bound = [job for job in present
-                 if job.state is State.BOUND and not job.away]  # fmt: skip
         if bound:
-            self._health.count('requests', 'chosen', by=len(bound))
-        for job in bound:
-            self._answer(job)
-        for job in bound:
-            self._record_choice(job)
+            self._answer_all(bound)
 
     def _complete(self, jobs: Sequence[HostJob]) -> None:
         """Have claims completed, all of a batch together."""
-        if self.completer is None:
-            for job in jobs:
-                job.state = State.COMPLETED
-            return
+        assert self.completer is not None
         for job in jobs:
             job.is_repeated = (
                 job.selection is None or bool(job.held) or job.contested
@@ -95,18 +90,27 @@ class Finisher:
             job.explain_selection()
         self.completer.complete(jobs)
 
+    def _binds(self, job: HostJob) -> bool:
+        """Whether an extender binds what is claimed for a job."""
+        extenders = self.extenders
+        return extenders is not None and extenders.binds(job.request)
+
     def _bind(self, job: HostJob) -> None:
-        """Have an extender bind a job, if one is to."""
-        extenders, snapshot = self.extenders, self._source.snapshot
-        if (
-            extenders is None
-            or snapshot is None
-            or not extenders.binds(job.request)
-        ):
-            job.state = State.BOUND
-            return
+        """Have an extender bind a job."""
+        assert self.extenders is not None
+        assert self._source.snapshot is not None
+        job.state = State.COMPLETED
         job.explain_selection()
-        extenders.bind(job, snapshot.hosts)
+        self.extenders.bind(job, self._source.snapshot.hosts)
+
+    def _answer_all(self, jobs: Sequence[HostJob]) -> None:
+        """Answer jobs; what follows happens as the answers travel."""
+        self._health.count('requests', 'chosen', by=len(jobs))
+        for job in jobs:
+            self._answer(job)
+        for job in jobs:
+            if job.claim and job.selection is not None:
+                self._record_choice(job)
 
     def _answer(self, job: HostJob) -> None:
         """Give a job its placements.
@@ -115,14 +119,12 @@ class Finisher:
         have given them up: then the answer is recorded before, which only one
         of the two can do.
         """
-        group, snapshot = job.request.instance_group, self._source.snapshot
-        if group and snapshot and group not in snapshot.hosts.groups:
-            # It has no policy that anybody could keep.
-            self._health.count('requests_with_unknown_group')
+        if job.request.instance_group:
+            self._count_unknown_group(job.request.instance_group)
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=list(job.placements),
-            explanation=self._explanation(job) if job.explain else None,
+            explanation=job.explain_selection() if job.explain else None,
         )
         # What other requests claimed is not recorded with this claim.
         if job.held or (self._waited(job) and job.contested):
@@ -130,17 +132,15 @@ class Finisher:
         else:
             job.finish(answer)
 
-    @staticmethod
-    def _explanation(job: HostJob) -> dict[str, Any] | None:
-        return None if job.selection is None else job.explain_selection()
+    def _count_unknown_group(self, uuid: str) -> None:
+        """Count a group without a policy that anybody could keep."""
+        snapshot = self._source.snapshot
+        if snapshot is not None and uuid not in snapshot.hosts.groups:
+            self._health.count('requests_with_unknown_group')
 
     def _waited(self, job: HostJob) -> bool:
         """Whether it took time to complete the claims of a job."""
-        extenders = self.extenders
-        return job.claim and (
-            self.completer is not None
-            or (extenders is not None and extenders.binds(job.request))
-        )
+        return job.claim and (self.completer is not None or self._binds(job))
 
     def _give_up(self, jobs: Sequence[HostJob]) -> None:
         """Release what could not be completed or bound.
@@ -202,12 +202,11 @@ class Finisher:
 
     def _record_choice(self, job: HostJob) -> None:
         """Record what was chosen for a job, and why."""
-        if job.claim and job.selection is not None:
-            why = {
-                'placements': job.placements,
-                'explanation': job.explain_selection(),
-            }
-            self._decisions.record(job, KIND, 'chosen', why)
+        why = {
+            'placements': job.placements,
+            'explanation': job.explain_selection(),
+        }
+        self._decisions.record(job, KIND, 'chosen', why)
 
 
 def _is_released(job: HostJob) -> bool:

@@ -477,11 +477,14 @@ class HostJob(Job, eq=False, kw_only=True):
             chosen = [by_uuid[uuid] for uuid in self.request.instance_uuids]
         self.placements = chosen
 
-    def explain_selection(self) -> dict[str, Any]:
-        """Return why its hosts were selected, worked out once."""
+    def explain_selection(self) -> dict[str, Any] | None:
+        """Return why its hosts were selected, worked out once.
+
+        :return: None: they were selected at an earlier delivery
+        """
         if self.explanation is None and self.selection is not None:
             self.explanation = self.selection.explanation()
-        return self.explanation or {}
+        return self.explanation
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from scheduler_service import errors
 from scheduler_service.engine.claiming import NextJobs
@@ -175,20 +175,26 @@ class EngineLoop:
         that name the same instance. So releases travel while hosts are
         selected and claimed.
         """
-        changes = [job for job in jobs if isinstance(job, ClaimsJob)]
-        self._claimer.send_changes(changes)
-        try:
-            unfinished = self._hosts.schedule(
-                [job for job in jobs if isinstance(job, HostJob)], next_jobs
-            )
-        finally:
-            self._claimer.make_changes(changes)
-        self._zones.decide([job for job in jobs if isinstance(job, ZoneJob)])
+        by_kind: dict[type[Job], list[Any]] = {}
         for job in jobs:
-            if isinstance(job, ExplainJob):
-                self._hosts.explain(job)
+            by_kind.setdefault(type(job), []).append(job)
+        unfinished: list[HostJob] = []
+        changes = by_kind.get(ClaimsJob)
+        if changes:
+            self._claimer.send_changes(changes)
+        try:
+            if HostJob in by_kind:
+                unfinished = self._hosts.schedule(by_kind[HostJob], next_jobs)
+        finally:
+            if changes:
+                self._claimer.make_changes(changes)
+        if ZoneJob in by_kind:
+            self._zones.decide(by_kind[ZoneJob])
+        for job in by_kind.get(ExplainJob, ()):
+            self._hosts.explain(job)
         # Last, since all without a result are put back where this fails.
-        self._queue.requeue(unfinished)
+        if unfinished:
+            self._queue.requeue(unfinished)
 
     def _next_jobs(self, batch: list[Job]) -> list[HostJob]:
         """Take batchable jobs that are first in line, into *batch*."""
