@@ -67,6 +67,7 @@ def launch(
     program: pathlib.Path | None = None,
     python: pathlib.Path | str = sys.executable,
     cwd: str | None = None,
+    module: str = 'scheduler_service.cmd.service',
     **env: str,
 ) -> Process:
     """Start a daemon with a configuration file and more environment.
@@ -74,10 +75,9 @@ def launch(
     :param program: of an installed package; None: that of this tree
     :param python: the interpreter, of an environment with the package
     :param cwd: the folder to start it in
+    :param module: that runs the daemon, without *program*
     """
-    words: list[str | pathlib.Path] = [
-        python, '-u', '-m', 'scheduler_service.cmd.service',
-    ]  # fmt: skip
+    words: list[str | pathlib.Path] = [python, '-u', '-m', module]
     if program is not None:
         words = [program]
     popen = subprocess.Popen(

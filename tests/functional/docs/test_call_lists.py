@@ -7,7 +7,6 @@ the bus or the database of a test does not use is left out.
 
 from __future__ import annotations
 
-import threading
 import uuid
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.pages import ARCHITECTURE, call_lists
+from tests.support.recording import Recorder
 from tests.support.stores import (
     import_inventory,
     load_snapshot,
@@ -22,9 +22,9 @@ from tests.support.stores import (
     write_claims,
 )
 from tests.support.waiting import wait_until
+from tools import request_path
 
 LISTS = call_lists(ARCHITECTURE.read_text())
-PACKAGE = 'scheduler_service.'
 GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
 # The database beside each bus.
 DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
@@ -38,40 +38,14 @@ UNUSED = {
 }
 
 
-class Recording:
-    """Which functions of the package each thread called, in order."""
-
-    def __init__(self):
-        self.calls = {'poller': [], 'engine': [], 'reply': [], 'outcome': []}
-
-    def __call__(self, frame, event, arg):
-        """Record a call; a function for ``threading.setprofile``."""
-        module = frame.f_globals.get('__name__', '')
-        if event != 'call' or not module.startswith(PACKAGE):
-            return
-        name = threading.current_thread().name
-        thread = name.partition('-')[0].replace('Thread', 'poller')
-        if thread in self.calls:
-            short = module.removeprefix(PACKAGE)
-            called = f'{short}:{frame.f_code.co_qualname}'
-            self.calls[thread].append(called.removesuffix('.__init__'))
-
-    def missing(self, rows):
-        """Return the first row of each thread that is not called in turn."""
-        missing = []
-        for thread, calls in self.calls.items():
-            rest = iter(list(calls))
-            wanted = [name for name, where in rows if where == thread]
-            missing += [name for name in wanted if name not in rest][:1]
-        return missing
-
-
 @pytest.fixture
-def recording():
-    made = Recording()
-    threading.setprofile(made)
+def recorder():
+    made = Recorder()
+    made.install()
+    made.start()
     yield made
-    threading.setprofile(None)
+    made.uninstall()
+    made.stop()
 
 
 @pytest.fixture(
@@ -80,13 +54,13 @@ def recording():
         pytest.param('rabbit', marks=[pytest.mark.broker, pytest.mark.db]),
     ]
 )
-def check(recording, make_service, request):
+def check(recorder, make_service, request):
     """Give a function that starts a daemon, and one that compares a list."""
     bus = request.param
 
     def start(**options):
         service = make_service(bus, DATABASES[bus], **options)
-        threading.setprofile(None)
+        recorder.uninstall()
         return service
 
     def compare(title):
@@ -99,9 +73,10 @@ def check(recording, make_service, request):
         ]
         assert len(rows) > 4
         try:
-            wait_until(lambda: not recording.missing(rows), 5)
+            wait_until(lambda: not recorder.recorded().missing(rows), 5)
         except AssertionError:
-            pytest.fail(f'not called in turn: {recording.missing(rows)}')
+            missing = recorder.recorded().missing(rows)
+            pytest.fail(f'not called in turn: {missing}')
 
     return start, compare
 
@@ -110,6 +85,27 @@ def test_the_way_of_one_request(check):
     start, compare = check
     start().client.select_destinations(CONTEXT, {'flavor': SMALL})
     compare('The way of one request')
+
+
+def test_a_zone(check):
+    start, compare = check
+    start().client.schedule_zone(CONTEXT, {'name': 'zone.example.'})
+    compare('A zone')
+
+
+@pytest.mark.parametrize(
+    ('verb', 'title'),
+    [('select', 'The way of one request'), ('zone', 'A zone')],
+)
+def test_a_list_has_what_the_tool_prints_of_each_thread(verb, title):
+    rows = [
+        row for row in LISTS[title] if not row[0].startswith(UNUSED['inproc'])
+    ]
+    recording, idle = request_path.record(verb, embedded=True)
+    found = recording.without(idle)
+    assert recording.missing(rows) == []
+    assert sorted({thread for _, thread in rows}) == sorted(found.threads())
+    assert len(LISTS[title]) <= 25
 
 
 def test_many_requests_in_one_message(check):

@@ -47,6 +47,7 @@ def test_every_package_is_on_the_page():
 def test_there_is_a_call_list_for_each_way_of_a_request():
     assert list(call_lists(TEXT)) == [
         'The way of one request',
+        'A zone',
         'Many requests in one message',
         'A member of a server group',
         'A lost claim',

@@ -1,0 +1,69 @@
+"""``tools.request_path`` prints what a request executes, and totals."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import requirements
+from tests.support.servers import ServerMissing
+from tools import request_path
+
+
+def run(capsys, *argv):
+    """Run the tool; return its output, and name -> counts of its totals."""
+    request_path.main(argv)
+    text = capsys.readouterr().out
+    lines = [line.rsplit(maxsplit=4) for line in text.splitlines()[-30:]]
+    head = lines.index(['functions', 'files', 'functions', 'files'])
+    *totals, classes = lines[head + 1 :]
+    assert classes[0] == 'classes'
+    return text, {name: [*map(int, counts)] for name, *counts in totals}
+
+
+def functions_of(thread, text):
+    """Return (file, function) of the lines of one thread."""
+    section = text.partition(f'{thread}:\n')[2].partition('\n\n')[0]
+    return [tuple(line.split()) for line in section.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ('verb', 'thread', 'function', 'made'),
+    [
+        ('select', 'engine', ('pipeline/hosts.py', 'HostPipeline.select'),
+         'model.request:Request'),
+        ('zone', 'engine', ('pipeline/pools.py', 'PoolPipeline.choose'),
+         'model.request:ZoneRequest'),
+        ('extender', 'http', ('kube/evaluator.py', 'PodEvaluator.filter'),
+         'kube.evaluator:PodFilterResult'),
+    ],
+)  # fmt: skip
+def test_it_prints_functions_and_totals_for_each_verb(
+    verb, thread, function, made, capsys
+):
+    text, totals = run(capsys, '--embedded', '--verb', verb)
+    functions = functions_of(thread, text)
+    assert function in functions
+    assert f' {made} ' in text
+    assert totals[thread][:2] == [
+        len(functions),
+        len({path for path, _ in functions}),
+    ]
+    everything, files, own, own_files = totals.pop('all threads')
+    assert everything >= own > 50
+    assert files >= own_files > 10
+    assert everything <= sum(counts[0] for counts in totals.values())
+    # What works from time to time is left out.
+    assert {'daemon-register', 'host-state-writer'} & {*totals} == set()
+
+
+@pytest.mark.broker
+@pytest.mark.db
+def test_it_runs_a_daemon_on_real_servers(capsys):
+    try:
+        text, totals = run(capsys)
+    except ServerMissing as fault:
+        requirements.missing(str(fault))
+    assert {'poller', 'engine', 'decision-recorder'} <= {*totals}
+    paths = {path for path, _ in functions_of('engine', text)}
+    assert {'pipeline/hosts.py', 'rpc/rabbit.py'} <= paths
+    assert 'store/claims/pg_claims.py' in paths
