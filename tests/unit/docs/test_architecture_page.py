@@ -48,8 +48,4 @@ def test_there_is_a_call_list_for_each_way_of_a_request():
     assert list(call_lists(TEXT)) == [
         'The way of one request',
         'A zone',
-        'Many requests in one message',
-        'A member of a server group',
-        'A lost claim',
-        'A refusal',
     ]
