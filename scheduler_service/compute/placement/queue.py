@@ -1,13 +1,13 @@
-"""Claims that wait for a call of the placement service, and who goes next.
+"""Claims that wait for a call of the placement service.
 
-The engine's thread puts tasks, the threads of the claimer take those of one
-call at a time. No two calls are at the same provider at once, since such calls
-fail each other. One call for many consumers costs the service less than half
-of one for each, but one call keeps only one of its workers busy. So a call
-begins beside others where it has some consumers and few calls are under way,
-where it is full, or where the others take unusually long. Until then one
-thread prepares the next call, and what the engine does next may wait for as
-long as nothing could be done with it. A condition guards all.
+The engine's thread puts tasks; the threads of the claimer take the tasks of
+one call at a time. No two calls write to the same provider at once, since
+they would fail each other. One call for many consumers costs the service less
+than half of one call for each, but keeps only one of its workers busy. So a
+call begins beside others where it has some consumers and few calls are under
+way, where it is full, or where the others take unusually long. Until then one
+thread prepares the next call, and the engine may hold requests back for as
+long as no call could take their claims. A condition guards all state.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _CALLS = 3
 # Where a call takes longer than this, or than twice its usual time, others
 # begin beside it, in seconds.
 _MAX_WAIT_S = 0.25
-# How much the last call counts in what is usual.
+# Weight of the newest call in the mean.
 _NEWEST_SHARE = 0.2
-# One that took longer, in seconds, was not usual.
+# A longer call counts as this long in the mean, in seconds.
 _MAX_COUNTED_S = 1.0
-# What gathers is claimed in our store after this part of a call's usual time,
-# so that it is ready when the call ends.
+# Requests that gather are claimed in our store after this part of a call's
+# mean time, so that their claims are ready when the call ends.
 _GATHER_SHARE = 0.8
 
 
 class Waiting(Protocol):
     """A task: the claims of one job."""
 
-    wanted: list[Any]
+    allocations: list[Any]
     since: float
 
     @property
     def hosts(self) -> Mapping[str, str]:
-        """The service host of each provider that it is at."""
+        """The service host of each provider that the claims are on."""
         ...
 
 
@@ -54,10 +54,10 @@ T = TypeVar('T', bound=Waiting)
 
 
 class Call(Generic[T]):
-    """The tasks of one call; without any, it is the end.
+    """The tasks of one call; without tasks, the thread ends.
 
-    :ivar is_full: whether there are more than fit
-    :ivar began: monotonic time; None: it did not yet, or ended
+    :ivar is_full: whether no further task fits
+    :ivar began: monotonic time; None: not begun, or ended
     """
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class PlacementQueue(Generic[T]):
         self._waiting: deque[T] = deque()
         self._busy: set[str] = set()
         self._pending = 0
-        # Taken, and not begun.
+        # The call that was taken and has not begun.
         self._next: Call[T] | None = None
-        # Monotonic times at which the calls began that are under way.
+        # Start times of the calls under way, monotonic.
         self._calls: list[float] = []
         self._ended = False
         self._mean_call_s = 0.0
@@ -89,7 +89,7 @@ class PlacementQueue(Generic[T]):
 
     @property
     def has_pending(self) -> bool:
-        """Whether tasks are there that are not done."""
+        """Whether any task is not done."""
         return self._pending > 0
 
     def put(self, task: T) -> None:
@@ -102,7 +102,7 @@ class PlacementQueue(Generic[T]):
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Give out none of the tasks that are put before all of them are."""
+        """Give out no task that is put meanwhile, until the block ends."""
         self._held = True
         try:
             yield
@@ -113,19 +113,18 @@ class PlacementQueue(Generic[T]):
                     self._changed.notify()
 
     def batching_delay_s(self, count: int) -> float:
-        """Return for how long it is worth it that requests gather, in seconds.
+        """Return for how long the engine may let requests gather, in seconds.
 
-        While a call is under way no other begins, so it costs them nothing
-        to be claimed together in our store. The engine's thread asks.
+        While no call can begin, claiming gathered requests together in our
+        store costs them no time. Called by the engine's thread.
 
-        :param count: how many wait for the engine
+        :param count: requests that wait for the engine
         """
         calls, usual = self._calls, self._mean_call_s
         enough = _MIN_BATCH if len(calls) < _CALLS else MOST_AT_ONCE
         if not calls or count >= enough or self._stopping:
             return 0.0
-        # Where some are ready for the next call, those after them wait for
-        # its time, too.
+        # Where claims are ready for the next call, later ones wait for it too.
         ready = self._waiting or self._next is not None
         due_s = self._max_wait_s if ready else _GATHER_SHARE * usual
         return max(0.0, calls[-1] + due_s - time.monotonic())
@@ -151,10 +150,10 @@ class PlacementQueue(Generic[T]):
             return call if call.tasks or self._stopping else None
 
     def begin(self, call: Call[T]) -> list[T]:
-        """Wait until it is a call's time, or others join it.
+        """Wait until a call may begin, or further tasks join it.
 
-        :return: those that joined: it has to be asked again; without any the
-            call begins
+        :return: the tasks that joined, after which :meth:`begin` has to be
+            called again; empty: the call began
         """
         with self._changed:
             while not self._stopping:
@@ -174,15 +173,15 @@ class PlacementQueue(Generic[T]):
             return []
 
     def end(self, call: Call[T]) -> None:
-        """Say that a call ended; its tasks may not be done yet."""
+        """Note that a call ended; its tasks may not be done yet."""
         with self._changed:
             self._end(call)
 
     def done(self, call: Call[T]) -> None:
-        """Say that the tasks of a call are done."""
+        """Note that the tasks of a call are done."""
         with self._changed:
             if self._next is call:
-                # It failed before it began: others are prepared after it.
+                # The call failed before it began: the next may be prepared.
                 self._next = None
                 self._changed.notify_all()
             self._end(call)
@@ -194,7 +193,7 @@ class PlacementQueue(Generic[T]):
         taken_s = min(time.monotonic() - call.began, _MAX_COUNTED_S)
         usual = self._mean_call_s or taken_s
         self._mean_call_s = usual + _NEWEST_SHARE * (taken_s - usual)
-        self._calls = [one for one in self._calls if one != call.began]
+        self._calls = [began for began in self._calls if began != call.began]
         call.began = None
         for task in call.tasks:
             self._busy -= task.hosts.keys()
@@ -204,13 +203,13 @@ class PlacementQueue(Generic[T]):
         self._changed.notify_all()
 
     def _notify_call_end(self) -> None:
-        """Say that a call ended: not before the next one began, if any."""
+        """Call ``on_call_end``: not before the next call began, if any."""
         if self._ended:
             self._ended = False
             self.on_call_end()
 
     def stop(self) -> None:
-        """Give out nothing more."""
+        """Give out no more tasks."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -234,18 +233,18 @@ class PlacementQueue(Generic[T]):
         return self._left_s(call) > 0
 
     def _join(self, call: Call[T]) -> list[T]:
-        """Take what fits into a call; return it."""
+        """Move the tasks that fit into a call; return them."""
         if self._held:
             return []
         count = _consumers(call.tasks)
         joined: list[T] = []
         for task in self._waiting:
-            if count and count + len(task.wanted) > MOST_AT_ONCE:
+            if count and count + len(task.allocations) > MOST_AT_ONCE:
                 call.is_full = True
                 break
             if self._busy.isdisjoint(task.hosts):
                 joined.append(task)
-                count += len(task.wanted)
+                count += len(task.allocations)
         call.is_full = call.is_full or count >= MOST_AT_ONCE
         for task in joined:
             self._waiting.remove(task)
@@ -254,8 +253,8 @@ class PlacementQueue(Generic[T]):
 
 
 def _consumers(tasks: Iterable[Waiting]) -> int:
-    return sum(len(task.wanted) for task in tasks)
+    return sum(len(task.allocations) for task in tasks)
 
 
 def _do_nothing() -> None:
-    """Do nothing: nobody waits for the end of a call."""
+    """Stand for a callback that is not registered."""
