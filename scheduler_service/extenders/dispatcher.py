@@ -3,9 +3,9 @@
 A request that an extender applies to leaves the engine's thread with a copy
 of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
 on that copy, calls the extenders, and puts the job back into the request queue
-with their scores. The engine then checks it against the present, selects and
-claims. Other requests never come here, so a slow or dead extender delays none
-of them.
+with their scores. The engine then checks the job against the newest table,
+selects and claims. All other requests bypass the dispatcher, so a slow or dead
+extender does not delay them.
 
 The engine's thread calls ``submit`` and ``bind``; the copy of the table and
 the job belong to the dispatcher's thread until the job is back in the queue.
@@ -45,7 +45,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
 
 LOG = logging.getLogger(__name__)
-# A refusal lists at most so many different reasons.
+# Different reasons that a refusal lists.
 _MAX_REASONS = 20
 _REASONS_IN_MESSAGE = 3
 
@@ -58,7 +58,7 @@ class ExtenderOptions:
     :ivar threads: requests that wait for extenders at the same time
     :ivar max_nodes: in one call; the best nodes are sent first
     :ivar max_requeries: how often extenders are called again for a request
-        whose hosts are no longer free when it is to be claimed
+        whose hosts were taken before it could claim them
     """
 
     domain: str = 'scheduler-service.local'
@@ -92,8 +92,8 @@ class ExtenderDispatcher:
         self._health = health
         self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
         self._threads = ThreadPoolExecutor(options.threads, 'extenders')
-        # Prioritize calls that run side by side. A pool of their own, since
-        # the threads above wait for them.
+        # Prioritize calls run in parallel, in a pool of their own, since the
+        # threads above wait for them.
         self._call_threads = ThreadPoolExecutor(
             options.threads * max(len(extenders), 1), 'prioritize'
         )
@@ -106,7 +106,7 @@ class ExtenderDispatcher:
 
     @property
     def pending(self) -> int:
-        """How many jobs are out that will come back."""
+        """How many jobs are with the dispatcher."""
         return self._pending
 
     @property
@@ -116,7 +116,7 @@ class ExtenderDispatcher:
 
     @property
     def has_pending(self) -> bool:
-        """Whether jobs are out that will come back."""
+        """Whether any job is with the dispatcher."""
         return self._pending > 0
 
     def applies_to(self, request: Request) -> bool:
@@ -124,16 +124,16 @@ class ExtenderDispatcher:
         return self._chain.applies_to(self._resources(request))
 
     def binds(self, request: Request) -> bool:
-        """Whether an extender binds what is claimed for a request."""
+        """Whether an extender binds the placements of a request."""
         return self._any_binds and self.applies_to(request)
 
     def submit(self, job: HostJob, table: HostTable) -> None:
-        """Have the extenders called for a job.
+        """Call the extenders for a job, on a thread of the dispatcher.
 
-        It comes back to the request queue with ``extender_scores``, or is
-        refused.
+        The job comes back to the request queue with ``extender_scores``, or
+        is refused.
 
-        :param table: the newest; it is copied before this returns
+        :param table: the newest; copied before this method returns
         """
         job.extender_rounds += 1
         copy = self._copier.copy(table)
@@ -147,12 +147,12 @@ class ExtenderDispatcher:
         on_bound: Callable[[], None],
         on_failure: Callable[[errors.ExtenderFailed], None],
     ) -> None:
-        """Have placements bound by an extender.
+        """Bind placements by an extender, on a thread of the dispatcher.
 
-        One of the two functions is called, by a thread of the dispatcher.
-        Before *on_failure*, the host is added to ``job.excluded_hosts``.
+        That thread calls one of the two functions. Before *on_failure*, the
+        host is added to ``job.excluded_hosts``.
 
-        :param table: the newest; it is copied before this returns
+        :param table: the newest; copied before this method returns
         """
         copy = self._copier.copy(table)
 
@@ -203,7 +203,7 @@ class ExtenderDispatcher:
             except errors.SchedulerError as error:
                 self._refuse(job, error)
             except Exception as fault:
-                LOG.exception('Asking the extenders about a request failed')
+                LOG.exception('Calling the extenders for a request failed')
                 self._refuse(job, errors.as_scheduler_error(fault))
             finally:
                 with self._lock:
@@ -241,7 +241,7 @@ class ExtenderDispatcher:
             )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         scores = self._scores_of_instances(request, copy)
-        # Instances that no host is left for: the engine finds out why.
+        # For the missing instances the engine finds the reasons.
         missing = len(request.instance_uuids) - len(scores)
         job.extender_scores = scores + [{}] * missing
         self.requeue(job)
@@ -322,7 +322,7 @@ class ExtenderDispatcher:
         self, args: ExtenderArgs, result: ExtenderFilterResult
     ) -> dict[str, float]:
         if len(result.names) == 1:
-            # It is selected whatever its score.
+            # The only node is selected whatever its score.
             return {result.names[0]: 0.0}
         return self._chain.prioritize(args, result.names)
 
