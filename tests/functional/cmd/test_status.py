@@ -105,7 +105,7 @@ def test_options_with_other_names_are_a_warning(check):
     )
     assert code == 1
     for text in (
-        '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
+        '[DEFAULT] scheduler_max_attempts is now named [scheduler] max_attempts',
         'a.conf: [scheduler] speed: there is no such option',
         '[DEFAULT] control_exchange = nova does not count',
     ):
