@@ -256,11 +256,15 @@ def listener(
     if group.external_scheduler_authentication:
         option = '[compute] external_scheduler_bind_host'
         guard = access.guard_of(conf.http, bind_host=(option, host))
-    other = Route('other', _not_found, 'evaluate', 0)
+    unserved = Route('other', _not_found, 'evaluate', 0)
     router = Router(
-        routes(orderer, conf.http.max_body_bytes), lambda path: other, guard,
-        health, are_hosts_loaded, {'evaluate': 1},
-    )  # fmt: skip
+        routes(orderer, conf.http.max_body_bytes),
+        lambda path: unserved,
+        guard,
+        health,
+        are_hosts_loaded,
+        {'evaluate': 1},
+    )
     return Listener(
         router,
         (host, group.external_scheduler_bind_port),

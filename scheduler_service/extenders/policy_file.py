@@ -242,7 +242,7 @@ class _Object:
             raise _Invalid(f'{self.at(key)}: expected a {kind.__name__}')
         return value
 
-    def each(
+    def objects(
         self, key: str, keys: Sequence[str], make: Callable[[_Object], Any]
     ) -> tuple[Any, ...] | None:
         """Return what *make* returns for each object of a list.
@@ -275,7 +275,7 @@ def _policy(document: Any) -> PolicyFile:
             raise _Invalid(
                 f'apiVersion: expected one of {", ".join(_VERSIONS)}'
             )
-        extenders = whole.each('extenders', _KEYS, _extender)
+        extenders = whole.objects('extenders', _KEYS, _extender)
         return PolicyFile(extenders or ())
     if kind not in ('Policy', None):
         raise _Invalid(
@@ -288,11 +288,11 @@ def _policy(document: Any) -> PolicyFile:
     )  # fmt: skip
     whole = _Object(document, '', keys, False, unknown)
     parts = ('name', 'argument', 'weight')
-    extenders = whole.each('extenders', (*_KEYS, 'apiVersion'), _extender)
+    extenders = whole.objects('extenders', (*_KEYS, 'apiVersion'), _extender)
     return PolicyFile(
         extenders or (),
-        whole.each('predicates', parts, _named),
-        whole.each('priorities', parts, _weighted),
+        whole.objects('predicates', parts, _named),
+        whole.objects('priorities', parts, _weighted),
         tuple(unknown),
     )
 
@@ -320,7 +320,7 @@ def _extender(obj: _Object) -> Extender:
         raise _Invalid(
             f'{obj.at("urlPrefix")}: expected http://... or https://...'
         )
-    managed = obj.each(
+    managed = obj.objects(
         'managedResources', ('name', 'ignoredByScheduler'), _managed
     )
     return Extender(

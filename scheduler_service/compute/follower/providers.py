@@ -222,29 +222,29 @@ class EarlyProviders:
     """Keeps providers that were read before the first hosts were."""
 
     def __init__(self) -> None:
-        self._every: AllProviders | None = None
+        self._result: AllProviders | None = None
         self._there = threading.Event()
         # Providers of hosts that were written with them, by uuid.
         self._written: dict[str, Provider] = {}
 
-    def put(self, every: AllProviders) -> None:
+    def put(self, result: AllProviders) -> None:
         """Keep all providers."""
-        self._every = every
+        self._result = result
         self._there.set()
 
     def take(self) -> AllProviders | None:
         """Return the providers, unless they are too old, and drop them."""
-        every, self._every = self._every, None
+        result, self._result = self._result, None
         # From here on no report waits.
         self._there.set()
-        return every if _is_valid(every) else None
+        return result if _is_valid(result) else None
 
     def complete(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """Return reports of hosts that are new, with their capacity."""
         if not self._there.wait(_WAIT_S):
             self._there.set()
-        every = self._every
-        providers = every.providers if every and _is_valid(every) else {}
+        result = self._result
+        providers = result.providers if result and _is_valid(result) else {}
         return [self._completed(report, providers) for report in reports]
 
     def _completed(
@@ -268,8 +268,8 @@ class EarlyProviders:
         self._written.clear()
 
 
-def _is_valid(every: AllProviders | None) -> bool:
-    return every is not None and time.monotonic() - every.read_at < _VALID_S
+def _is_valid(result: AllProviders | None) -> bool:
+    return result is not None and time.monotonic() - result.read_at < _VALID_S
 
 
 LOG = logging.getLogger(__name__)
@@ -482,14 +482,14 @@ class ProviderFollower:
             that they did not change
         """
         with self._taken(again=not first):
-            every = self._early.take() if first else None
-            if every is None:
-                every = read_all(
+            result = self._early.take() if first else None
+            if result is None:
+                result = read_all(
                     self._client, self._now(), self._custom_classes()
                 )
-            since, uuids, providers, read_at = every
+            since, uuids, providers, read_at = result
             if not first and not self._passed:
-                self._early.put(every)
+                self._early.put(result)
             if not self._passed:
                 self._units.load()
             self._passed |= first

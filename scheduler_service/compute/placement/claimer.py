@@ -180,7 +180,7 @@ class PlacementClaimer:
         for placement in placements:
             tree = None
             if not is_tree:
-                tree = self._share(placement, request.own_resources)
+                tree = self._add_shares(placement, request.own_resources)
             for uuid in tree.allocations if tree else ():
                 hosts[uuid] = placement.selected.host
             hosts[placement.selected.uuid] = placement.selected.host
@@ -207,7 +207,7 @@ class PlacementClaimer:
         )
         self._queue.put(task)
 
-    def _share(
+    def _add_shares(
         self, placement: Placement, resources: Mapping[str, int]
     ) -> Tree | None:
         """Add allocations from sharing providers to a placement.
@@ -377,7 +377,7 @@ class PlacementClaimer:
         )
         for task in tasks:
             try:
-                self._settle(task, results, journal)
+                self._finish_or_undo(task, results, journal)
             except Exception as fault:
                 self._fail(task, fault)
 
@@ -408,7 +408,7 @@ class PlacementClaimer:
                     task.placements, task.allocations, strict=True
                 ):
                     self._trees.complete(placement, allocation, request)
-            self._settle(task, results, journal)
+            self._finish_or_undo(task, results, journal)
         except Exception as fault:
             self._fail(task, fault)
 
@@ -460,7 +460,7 @@ class PlacementClaimer:
             return AllocationResult.LEFT
         return made[consumer]
 
-    def _settle(
+    def _finish_or_undo(
         self,
         task: ClaimTask,
         results: dict[str, AllocationResult],

@@ -150,16 +150,16 @@ def _make_one(
             if body['allocations'] and body['consumer_generation'] != 0:
                 return AllocationResult.MADE
             body = _with_own_consumer(body, allocation)
-        elif _has_others(answer):
+        elif _is_consumer_conflict(answer):
             current = client.allocations(allocation.consumer)
             if is_there(current, allocation):
                 return AllocationResult.ALREADY_MADE
             if not current['allocations']:
-                body = _without_any(body, allocation)
+                body = _body_without_existing(body, allocation)
                 continue
             if not allocation.keep_existing:
                 return AllocationResult.CONFLICT
-            body = _together(current, allocation)
+            body = _body_with_existing(current, allocation)
         elif not answer.concurrent:
             return AllocationResult.NO_CAPACITY
     return AllocationResult.CONTENDED
@@ -179,7 +179,7 @@ def _with_own_consumer(
     return {**allocation.body, 'allocations': {}, 'consumer_generation': 1}
 
 
-def _without_any(
+def _body_without_existing(
     body: dict[str, Any], allocation: AllocationRequest
 ) -> dict[str, Any]:
     """Return the body of the next call for a consumer without allocations.
@@ -191,7 +191,7 @@ def _without_any(
     return {**allocation.body, 'consumer_generation': 0 if was_new else None}
 
 
-def _has_others(answer: Answer) -> bool:
+def _is_consumer_conflict(answer: Answer) -> bool:
     return answer.status == 409 and _GENERATION in answer.detail
 
 
@@ -236,7 +236,7 @@ def _has(
     )
 
 
-def _together(
+def _body_with_existing(
     current: Mapping[str, Any], allocation: AllocationRequest
 ) -> dict[str, Any]:
     """Return the body for a consumer that keeps its allocations."""
