@@ -1,8 +1,8 @@
 """Documents of extender calls, parsed and written as Go's encoding/json does.
 
-Keys match in any case at every depth; of two spellings the later one counts,
-and objects are merged. A body is its first JSON value. Empty fields are
-written, too. Stateless.
+Keys match in any case at every depth; of two spellings the later counts, and
+objects are merged. Of a body only the first JSON value is read. Empty fields
+are written as well. Stateless.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _refuse(text: str) -> Any:
 def _integer(digits: str) -> int | float:
     """Return an integer; infinite if it has more digits than Python reads.
 
-    So the field that it is in is refused, and not the whole document.
+    Infinity makes the check of the field fail, not that of the document.
     """
     try:
         return int(digits)
@@ -54,13 +54,13 @@ def decode(body: bytes | msgspec.Raw) -> Any:
 
     Numbers that are out of range become infinite.
 
-    :raises WireError: it does not start with one
+    :raises WireError: the body does not start with a JSON value
     """
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        # More may follow, be invalid UTF-8, or be a number that is out of
-        # range: use the slower parser.
+        # The slower parser accepts further values, invalid UTF-8, and numbers
+        # out of range.
         pass
     text = bytes(body).decode('utf-8', 'replace').lstrip(' \t\r\n')
     try:
@@ -106,16 +106,16 @@ def score_list(names: Sequence[str], values: Sequence[int]) -> msgspec.Raw:
 def field(document: Any, name: str, kind: type[Any]) -> Any:
     """Return a field whose name is spelled in any case.
 
-    :return: the zero value of *kind* if it is absent or null; None for lists
-        and objects
-    :raises WireError: it is of another kind
+    :return: the zero value of *kind* if the field is absent or null; None for
+        lists and objects
+    :raises WireError: the field is of another kind
     """
     if type(document) is not dict and not isinstance(document, Mapping):
         raise WireError(f'expected an object with {name}')
     lower, length = name.lower(), len(name)
     result = None
     for key, value in document.items():
-        # Compared first: most documents have the usual spelling.
+        # The exact comparison comes first: most keys have the usual spelling.
         if key != name and (len(key) != length or key.lower() != lower):
             continue
         if value is not None and not _is(value, kind):
@@ -173,11 +173,11 @@ def items(document: Any, name: str) -> list[dict[str, Any]] | None:
 
     :raises WireError: it is not a list of objects
     """
-    listed = field(document, name, dict)
-    if listed is None:
+    node_list = field(document, name, dict)
+    if node_list is None:
         return None
-    objects = field(listed, 'items', list) or []
-    if not all(isinstance(each, dict) for each in objects):
+    objects = field(node_list, 'items', list) or []
+    if not all(isinstance(item, dict) for item in objects):
         raise WireError(f'{name}.items: expected objects only')
     return list(objects)
 
@@ -204,9 +204,9 @@ def filter_reply(document: Any) -> FilterReply:
     """
     if document is None:
         return FilterReply(None, None, {}, {}, '')
-    listed = items(document, 'Nodes')
+    nodes = items(document, 'Nodes')
     return FilterReply(
-        None if listed is None else [name_of(node) for node in listed],
+        None if nodes is None else [name_of(node) for node in nodes],
         strings(document, 'NodeNames'),
         reasons(document, 'FailedNodes'),
         reasons(document, 'FailedAndUnresolvableNodes'),

@@ -1,9 +1,9 @@
-"""The adapters: the only place that names them.
+"""The table of adapters: the only module that imports them.
 
-An adapter is all of one trade: what the compute service calls and is followed
-by, a Kubernetes cluster, HTTP extenders that are called. Their options are
-always registered. What else an adapter has is imported only by a daemon whose
-options enable it.
+An adapter is everything for one outside system: the compute service, a
+Kubernetes cluster, HTTP extenders. The options of all adapters are always
+registered. The rest of an adapter is imported only by a daemon whose options
+enable it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
 
 
 def policy(conf: Any) -> Policy | None:
-    """Return what the policy file says; None where none is named.
+    """Return the policy file's settings; None without a policy file.
 
-    :raises ConfigurationError: it cannot be read, or cannot be followed
+    :raises ConfigurationError: the file is unreadable or invalid
     """
     if not conf.extender.policy_file:
         return None

@@ -29,7 +29,7 @@ _SYNC = 'scheduler-manage db sync'
 # and until the connection is closed.
 _CONNECT_S = 10.0
 _CLOSE_S = 2.0
-# How much of --timeout one wait for the broker or a daemon may take.
+# Share of --timeout for a single wait for the broker or a daemon.
 _SHARE = 0.9
 # Names and releases of daemons are cut to the columns' lengths.
 _NAME_LENGTH = 255
@@ -39,8 +39,8 @@ _VERSION_LENGTH = 64
 def new_store(conf: Any, for_command: bool = False) -> Store:
     """Return the store of ``[database] connection``; it connects later.
 
-    :param for_command: statements read whole tables, without a time limit:
-        an import or an upgrade of the tables may take long
+    :param for_command: statements have no time limit and may read whole
+        tables: an import or an upgrade of the tables may take long
     :raises ConfigurationError: the option is not set, or not a usable URL
     """
     url = conf.database.connection
@@ -63,7 +63,7 @@ def new_store(conf: Any, for_command: bool = False) -> Store:
 
 
 def registration(conf: Any, name: str, daemon_id: str) -> Registration:
-    """Return what a daemon tells the others of itself.
+    """Return the entry of a daemon in the register that daemons share.
 
     :param daemon_id: of its process
     """
@@ -79,7 +79,7 @@ def registration(conf: Any, name: str, daemon_id: str) -> Registration:
 
 @contextlib.contextmanager
 def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
-    """Give a command the store of ``[database] connection``.
+    """Open the store of ``[database] connection`` for a command.
 
     :param any_version: also if this release cannot use its tables
     :raises ConfigurationError: the option is not set, or not a usable URL
@@ -101,9 +101,9 @@ def open_store(conf: Any, any_version: bool = False) -> Iterator[Store]:
 def _with_address(
     error: errors.StoreUnavailable, conf: Any
 ) -> errors.StoreUnavailable:
-    """Return an error of the database with its address and what to do.
+    """Return an error of the database with its address and an advice.
 
-    An error that says what to do already gets the address alone.
+    An error that has an advice already gets only the address.
     """
     text = str(error.args[0])
     located = f'{text} (the database is {database_address(conf)})'
@@ -113,7 +113,7 @@ def _with_address(
 
 
 def read(conf: Any, query: Callable[[Any], T]) -> T:
-    """Run a query of a connection to the database; return its result."""
+    """Run a query on a connection to the database; return its result."""
     with open_store(conf) as store, store.reading() as conn:
         return query(conn)
 
@@ -127,8 +127,8 @@ def write(conf: Any, work: Callable[[Writer], T]) -> T:
 def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
     """Run work with a client of the daemons on ``[scheduler] topic``.
 
-    The bus is used on a thread that the process does not wait for at its
-    end: oslo.messaging tries to reach a broker for ever.
+    The bus is used on a thread that the process does not join at its end:
+    oslo.messaging never stops trying to reach a broker.
 
     :raises ServiceBusy: no broker or no daemon answers
     """
@@ -157,7 +157,7 @@ def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
     except oslo_messaging.MessagingTimeout:
         raise errors.ServiceBusy(
             f'No daemon answered on topic {conf.scheduler.topic} of {place}; '
-            'is one running? (--local needs none)'
+            'is a daemon running? (--local needs none)'
         ) from None
     except oslo_messaging.MessageDeliveryFailure as fault:
         raise _unreachable(place, driver_errors.first_line(fault)) from None
@@ -174,7 +174,7 @@ def _unreachable(place: str, reason: str) -> errors.ServiceBusy:
 
 
 def addresses(conf: Any) -> str:
-    """Return where the database and the broker are, without passwords."""
+    """Return the addresses of database and broker, without passwords."""
     from oslo_messaging.transport import TransportURL
 
     text = f'the broker is {broker_address(TransportURL.parse(conf))}'
@@ -188,7 +188,7 @@ def database_address(conf: Any) -> str:
     from sqlalchemy.engine import make_url
 
     url = make_url(conf.database.connection)
-    # Some drivers take a password among the words after the question mark.
+    # Some drivers accept a password in the query of the URL.
     words = list(url.query)
     return (
         url._replace(password=None)

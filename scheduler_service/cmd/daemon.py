@@ -1,6 +1,6 @@
-"""The daemon: what is built at the start, and what a reload changes of it.
+"""The daemon: builds its parts at the start, and reconfigures them.
 
-``cmd.process`` has the life of its process.
+``cmd.process`` handles signals and ends the process.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _SEND_S = 2.0
 
 
 class Daemon:
-    """One scheduler on one topic and one store.
+    """A scheduler on one topic and one store.
 
     :param conf: parsed options
     :param transport_url: used instead of ``[DEFAULT] transport_url``
-    :ivar adapters: that its options enable
+    :ivar adapters: enabled adapters
     :ivar http: its HTTP servers
     :raises ConfigurationError: an option cannot be used
     """
@@ -81,7 +81,7 @@ class Daemon:
         self.http = HttpServing(
             conf, self.scheduler, self.adapters, self._enforcer, self._tracer
         )
-        # Now that all modules are imported that have documents.
+        # All modules with documents are imported by now.
         documents.prepare()
 
     def start(self) -> None:
@@ -89,7 +89,7 @@ class Daemon:
 
         Nothing is served if :meth:`stop` is called during the wait.
         """
-        # First, since a liveness probe does not wait for the database.
+        # HTTP first: a liveness probe does not wait for the database.
         self.http.run()
         self._publisher.start()
         if not self.scheduler.start(self._is_filled):
@@ -131,13 +131,13 @@ class Daemon:
             adapter.start()
         for server in self._servers:
             server.start()
-        # With the options that the libraries above have registered.
+        # Last: the entry includes options that libraries registered above.
         entry = registration(self.conf, self.name, uuid.uuid4().hex)
         self._register = DaemonRegister(self.store, entry)
         self._register.start()
 
     def _is_filled(self) -> bool:
-        """Whether the store has what requests need, for every adapter.
+        """Whether every adapter's data for requests is in the store.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -157,7 +157,7 @@ class Daemon:
         self._servers.append(server)
 
     def _pause_with_the_database(self) -> None:
-        """Have the buses consume nothing while the database is lost."""
+        """Let the buses pause while the database is unreachable."""
         drivers = [used._driver for used in self._transports]
         pausing = [driver for driver in drivers if hasattr(driver, 'pause')]
         monitor = self.scheduler.store_monitor
@@ -165,14 +165,15 @@ class Daemon:
         monitor.resume = lambda: _each(pausing, 'resume')
 
     def reconfigure(self, conf: Any) -> Callable[[], None]:
-        """Check a configuration as a whole; return what takes it.
+        """Check a configuration as a whole; return a function to apply it.
 
-        That function waits for the end of the batch under way. No request is
-        lost, and each is decided by one configuration alone.
+        The function waits for the end of the batch under way. No request is
+        lost, and each is decided by a single configuration.
 
-        :param conf: parsed options, with the running values of those that
-            need a restart
-        :raises ConfigurationError: it cannot be used, and nothing is changed
+        :param conf: parsed options; those that need a restart have their
+            running values
+        :raises ConfigurationError: the configuration cannot be used, and
+            nothing is changed
         """
         made = plan(conf, adapters.policy(conf))
         checked = [adapter.check(conf) for adapter in self.adapters]
@@ -180,19 +181,19 @@ class Daemon:
         serve = self.http.check(conf)
         decide = self.scheduler.check(made)
 
-        def take() -> None:
+        def apply() -> None:
             decide().result()
             self._enforcer.adopt(policy)
             serve()
-            for take_options in checked:
-                take_options()
+            for apply_options in checked:
+                apply_options()
             self.conf = conf
             if self._register is not None:
-                known = self._register.entry
-                changed = registration(conf, known.name, known.id)
+                entry = self._register.entry
+                changed = registration(conf, entry.name, entry.id)
                 self._register.change(changed)
 
-        return take
+        return apply
 
     def _check_broker(self) -> None:
         """Report to health whether requests and heartbeats can arrive."""
@@ -208,19 +209,19 @@ class Daemon:
             self.scheduler.host_state_writer.reset_liveness()
 
     def _broker_fault(self) -> str:
-        """Return why a broker is unreachable; empty if it is not known."""
+        """Return why a broker is unreachable; empty if unknown."""
         faults = [
             getattr(used._driver, 'fault', str)() for used in self._transports
         ]
         return next(filter(None, faults), '')
 
     def stop(self) -> bool:
-        """Stop consuming, finish the requests that were consumed.
+        """Stop consuming, and finish the consumed requests.
 
-        While the broker is unreachable nothing can be answered, and it gives
-        what was consumed to other daemons: that is not waited for.
+        An unreachable broker gives consumed requests to other daemons, and
+        takes no replies: the wait is short then.
 
-        :return: whether all of them were finished and answered in time
+        :return: whether all requests were finished and answered in time
         """
         limit = self.conf.scheduler.graceful_shutdown_timeout
         if not self._is_connected():
@@ -240,8 +241,8 @@ class Daemon:
             self._register.stop(_left(deadline))
         done &= self.scheduler.stop(_left(deadline))
         done &= self._publisher.stop(_left(deadline))
-        # Also where replies are left: their queues take none. A connection
-        # that is made again at this moment would take long to close.
+        # Replies that are still left cannot be sent. A connection that is
+        # being made again would take long to close.
         closing = min(_CLOSE_S, _left(deadline))
         done &= _within(closing, self._close_bus, 'close-bus')
         self.store.dispose()
@@ -251,7 +252,7 @@ class Daemon:
         return done
 
     def _is_connected(self) -> bool:
-        """Whether the broker can be reached, as far as is known."""
+        """Whether the drivers report connections to the broker."""
         return all(
             getattr(used._driver, 'is_connected', lambda: True)()
             for used in self._transports

@@ -1,6 +1,6 @@
-"""Form of log lines, and levels of loggers, as the options say.
+"""The form of log lines and the levels of loggers, by the options.
 
-The levels change while we run.
+A reload changes the levels.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from scheduler_service import errors
 from scheduler_service.cmd.program import printable
 
 _PRODUCT = 'scheduler_service'
-# All that ends a line or moves a terminal's cursor, but for the tab, and what
-# no file in UTF-8 can hold.
+# Characters that end a line or move a terminal's cursor, except the tab, and
+# surrogates, which UTF-8 cannot encode.
 _CONTROL = re.compile(
     r'[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]'
 )
 
 
 class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
-    """Lines of text that say what is wrong once.
+    """Formats log lines without repeated errors and control characters.
 
     The library appends the error that is being handled, which most of our
-    messages name in their own words. Messages quote what callers sent, so
-    control characters are escaped: nobody can forge a line of the log.
+    messages include already. Messages quote values of callers, so control
+    characters are escaped: no caller can forge a line of the log.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a line, or the lines of a traceback.
 
-        No error is appended that the message has.
+        An error that the message includes is not appended.
         """
         line: str
         if record.exc_info or record.stack_info:
@@ -51,7 +51,7 @@ class Formatter(formatters.ContextFormatter):  # type: ignore[misc]
 
 
 def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a record whose message is one line."""
+    """Return a record whose message is a single line."""
     text = record.getMessage()
     if _CONTROL.search(text) is None:
         return record
@@ -61,7 +61,7 @@ def _with_escapes(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _escaped(text: str) -> str:
-    """Return a text with control characters as Python writes them."""
+    """Return a text with control characters escaped as in Python."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
@@ -80,7 +80,7 @@ def set_up(conf: Any) -> None:
 
 
 class _CommandFormatter(logging.Formatter):
-    """Writes messages that cannot move the cursor of a terminal."""
+    """Escapes messages, so that they cannot move a terminal's cursor."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the message of a record, without its traceback."""
@@ -88,14 +88,15 @@ class _CommandFormatter(logging.Formatter):
 
 
 def set_up_command(debug: bool = False) -> None:
-    """Have a command print warnings of ours.
+    """Let a command print our own warnings, not those of libraries.
 
-    Libraries print what the command says in one line, some with tracebacks.
+    Libraries log errors, some with tracebacks, that the command prints in one
+    line.
 
-    :param debug: print their warnings, too
+    :param debug: print warnings of libraries as well
     """
     if logging.getLogger().handlers:
-        # Whoever runs commands in its own process has set it up already.
+        # A program that runs commands in its own process has set it up.
         return
     level = logging.WARNING if debug else logging.CRITICAL
     handler = logging.StreamHandler()
@@ -105,7 +106,7 @@ def set_up_command(debug: bool = False) -> None:
 
 
 def check(conf: Any) -> None:
-    """Check what :func:`change` is going to take.
+    """Check the options that :func:`change` applies.
 
     :raises ConfigurationError: a level is unknown, or the file of
         ``log_config_append`` cannot be read
@@ -137,9 +138,9 @@ def check(conf: Any) -> None:
 
 
 def change(conf: Any, before: Any) -> None:
-    """Have loggers use the levels of *conf*; no handler is replaced.
+    """Set the levels of loggers by *conf*; handlers stay.
 
-    :param before: the options that they were set up by
+    :param before: the options of the present levels
     """
     if conf.log_config_append:
         set_up(conf)

@@ -2,7 +2,7 @@
 
 Every command is a function of (arguments, configuration) in a module of
 ``commands``, imported when it is run. It runs on the main thread, or with
-``--timeout`` on one that is not waited for.
+``--timeout`` on a thread that the process does not join.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from scheduler_service import errors
 from scheduler_service.cmd import parser, program
 from scheduler_service.cmd.program import WrongUsage
 
-# How much of --timeout the database may take to be connected.
+# Share of --timeout for connecting to the database.
 _SHARE = 0.9
-# A command reads many rows, keeps them, and ends: to look for garbage among
-# them again and again takes a quarter of its time.
+# A command reads many rows, keeps them, and ends: collecting garbage among
+# them again and again would take a quarter of its time.
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
 @program.entry_point(failed=1)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status.
+    """Run a command; return its exit status.
 
-    :return: 0: done; 1: it failed, or found what should not be; 2: the
+    :return: 0: done; 1: it failed, or found differences or errors; 2: the
         command line is wrong; 130: interrupted
     """
     words = sys.argv[1:] if argv is None else list(argv)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.build().parse_args(words)
     status = _run_and_report(args, words)
     if argv is None and threading.active_count() > 1:
-        # The interpreter would wait for threads that wait for a server.
+        # The interpreter would join threads that wait for a server.
         sys.stderr.flush()
         os._exit(status)
     return status
@@ -91,9 +91,9 @@ def _check_encoding(words: Sequence[str]) -> None:
 
 
 def _run(args: Any) -> int:
-    """Run the command that was parsed.
+    """Run the parsed command.
 
-    :raises SchedulerError: it failed
+    :raises SchedulerError: the command failed
     """
     name, _, function = args.run.partition(':')
     module = importlib.import_module(f'{__package__}.commands.{name}')
@@ -101,7 +101,8 @@ def _run(args: Any) -> int:
     conf = _configuration(args)
     if args.timeout is None:
         return command(args, conf) or 0
-    # A little less than all, so that the command can say what did not answer.
+    # A little less than all, so that the command can name a server that does
+    # not answer.
     to_connect = max(2, math.floor(args.timeout * _SHARE))
     conf.set_override('connect_timeout', to_connect, 'database')
     try:
@@ -114,7 +115,7 @@ def _run(args: Any) -> int:
         raise errors.TooLate(
             f'Not done within {args.timeout:g} s (--timeout); '
             f'{connections.addresses(conf)}. A change that was sent to a '
-            'server may be made yet: look before you repeat it'
+            'server may still be made: check before you repeat it'
         ) from None
     return status or 0
 

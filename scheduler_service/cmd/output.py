@@ -1,6 +1,6 @@
-"""Print lists, documents and results: tables for people, else for programs.
+"""Prints lists, documents and results, as tables or for programs.
 
-Writes to standard output; progress bars and remarks to standard error.
+Results go to standard output; progress bars and remarks to standard error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scheduler_service import errors
 from scheduler_service.cmd.program import WrongUsage, printable
 from scheduler_service.model import documents
 
-# How a terminal is told to print what follows, and then as before.
+# Escape sequences of a terminal for a style, and back.
 _STYLES = {'bold': '\x1b[1m', 'title': '\x1b[3m', 'error': '\x1b[1;31m'}
 _PLAIN = '\x1b[0m'
 _GAP = '  '
-# A column is made no narrower than this to fit a terminal.
+# The least width of a column on a terminal.
 _NARROWEST = 8
-# Of the values that an option may have, so many are named.
+# Values of an option that a message names.
 _MAX_NAMED = 20
-# Among so many a similar value is looked for: half a second's work.
+# Values among which a similar one is looked for, which takes half a second.
 _MAX_COMPARED = 20_000
 _DIGITS = re.compile(r'(\d+)', re.ASCII)
 
@@ -41,13 +41,13 @@ def listing(
     args: Any,
     more: Sequence[str] = (),
 ) -> None:
-    """Print rows as the options of the list ask for.
+    """Print rows by the options of a list.
 
-    :param columns: of a table, where no others are asked for
+    :param columns: of a table by default
     :param args: parsed arguments: ``format``, ``columns``, ``sort`` and
         ``limit``
-    :param more: columns that rows have beside those
-    :raises WrongUsage: there is no such column
+    :param more: further columns that rows have
+    :raises WrongUsage: a column does not exist
     """
     rows = list(rows)
     names = list(rows[0]) if rows else list(columns)
@@ -73,14 +73,14 @@ def listing(
 def check(
     args: Any, columns: Sequence[str]
 ) -> tuple[list[str], list[tuple[str, bool]]]:
-    """Return the columns that are asked for, and those to sort by.
+    """Return the requested columns, and the columns to sort by.
 
-    A command that changes something calls it before that.
+    A command that changes something calls this function before the change.
 
     :param args: as of :func:`listing`
-    :param columns: all that there are
+    :param columns: all columns
     :return: names; (name, whether the largest comes first)
-    :raises WrongUsage: there is no such column
+    :raises WrongUsage: a column does not exist
     """
     chosen = [name.replace(' ', '_') for name in _names(args.columns)]
     order = []
@@ -108,7 +108,7 @@ def _names(values: Sequence[str]) -> list[str]:
 def _sorted(
     rows: Sequence[Mapping[str, Any]], name: str, descending: bool
 ) -> list[Mapping[str, Any]]:
-    """Return rows by a column; those without a value come last.
+    """Return rows sorted by a column; rows without a value come last.
 
     Numbers within texts count as numbers: host-9 comes before host-10.
     """
@@ -141,7 +141,7 @@ def table(
     columns: Sequence[str],
     title: str | None = None,
 ) -> None:
-    """Print a table, as wide as it has to be unless it is on a terminal."""
+    """Print a table at full width; on a terminal, fold it to fit."""
     width = None
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
@@ -187,7 +187,7 @@ def table_lines(
 
 
 def _cells(values: list[Any]) -> list[str]:
-    """Return values as texts; quickly where they are plain texts already."""
+    """Return values as texts, with a fast path for plain texts."""
     if (
         all(type(value) is str for value in values)
         and ''.join(values).isprintable()
@@ -197,7 +197,7 @@ def _cells(values: list[Any]) -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """Return a value as text on one line."""
+    """Return a value as a line of text."""
     if value is None:
         return ''
     if isinstance(value, bool):
@@ -228,7 +228,7 @@ def _places(char: str) -> int:
 
 
 def _is_number(values: list[Any]) -> bool:
-    """Whether values are numbers, as far as they are there."""
+    """Whether all values but None are numbers."""
     kinds = {type(value) for value in values} - {type(None)}
     return bool(kinds) and kinds <= {int, float}
 
@@ -247,7 +247,7 @@ def _narrow(widths: list[int], width: int) -> None:
 def _folded_row(
     cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 ) -> Iterator[str]:
-    """Yield the lines of one row, whose cells are folded to their widths."""
+    """Yield the lines of a row, with cells folded to their widths."""
     parts = [
         _folded(text, size) for text, size in zip(cells, widths, strict=True)
     ]
@@ -261,9 +261,10 @@ def _folded_row(
 
 
 def _folded(text: str, size: int) -> list[str]:
-    """Return a text in pieces of at most *size* places, at spaces if it can.
+    """Split a text into pieces of at most *size* places.
 
-    A piece has one character at least, however wide that is.
+    It is split at spaces if possible. A piece has at least one character,
+    whatever its width.
     """
     pieces = []
     while _length(text) > size:
@@ -289,7 +290,7 @@ def say(text: str, style: str = '') -> None:
 
 
 def write(lines: Iterable[str]) -> None:
-    """Print lines; characters that the terminal does not know as escapes."""
+    """Print lines; escape characters that the terminal cannot encode."""
     text = '\n'.join(lines)
     if not text:
         return
@@ -302,7 +303,7 @@ def document(value: Any, form: str) -> None:
     """Print a document as JSON, or in any other format as YAML."""
     kind = 'json' if form == 'json' else 'yaml'
     text = documents.dump(value, kind).rstrip(b'\n') + b'\n'
-    # In UTF-8, whatever the encoding of the terminal: programs read it.
+    # Always UTF-8, since programs read it.
     if hasattr(sys.stdout, 'buffer'):
         sys.stdout.flush()
         sys.stdout.buffer.write(text)
@@ -311,12 +312,12 @@ def document(value: Any, form: str) -> None:
 
 
 def nothing_matches(option: str, value: str, values: Iterable[str]) -> None:
-    """Print on standard error that nothing has the value of an option.
+    """Print on standard error that no row has the value of an option.
 
-    Nothing is printed where there is such a value.
+    If *values* include the value, nothing is printed.
 
     :param option: of the command line, such as ``--zone``
-    :param values: all that there are
+    :param values: all existing values
     """
     names = sorted(set(values))
     if value in names:
@@ -330,7 +331,7 @@ def nothing_matches(option: str, value: str, values: Iterable[str]) -> None:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first names as a text, and how many more there are."""
+    """Return the first names as a text, and the number of further ones."""
     text = ', '.join(names[:_MAX_NAMED])
     more = len(names) - _MAX_NAMED
     return f'{text} and {more} more' if more > 0 else text
@@ -338,9 +339,9 @@ def some(names: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Give a function that shows progress by (what, done, total).
+    """Yield a function that shows progress by (what, done, total).
 
-    It does nothing unless standard error is a terminal.
+    The function does nothing unless standard error is a terminal.
     """
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
@@ -367,7 +368,8 @@ def placements(result: Mapping[str, Any]) -> None:
             'instance': placement['instance_uuid'],
             **placement['selected'],
             'alternates': [
-                other['host'] for other in placement.get('alternates', ())
+                alternate['host']
+                for alternate in placement.get('alternates', ())
             ],
         }
         for placement in result['placements']

@@ -33,7 +33,7 @@ _UUID = re.compile(r'[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}')
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests a word for an unknown one.
+    """A parser that suggests a similar word for an unknown word.
 
     :ivar commands: of the outermost parser: the parser of each command by
         its words, such as ``db sync``
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         self.commands: dict[str, Parser] = {}
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and end the program with the status 2."""
+        """Print the error, and end the program with the status 2."""
         super().error(printable(message + self._suggestion(message)))
 
     def _suggestion(self, message: str) -> str:
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Version(argparse.Action):
-    """Prints the release, which is looked up only then."""
+    """Prints the release, which is looked up only when it is needed."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(nargs=0, **kwargs)
@@ -88,9 +88,9 @@ def _number_from(least: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Return a time: a number of seconds, or one with s, m, h or d.
+    """Return a time in seconds: a number, or a number with s, m, h or d.
 
-    :raises ArgumentTypeError: it is neither, or not above 0
+    :raises ArgumentTypeError: the text is neither, or not above 0
     """
     factor = _UNITS.get(text[-1:], 0)
     try:
@@ -113,7 +113,7 @@ def _uuid(text: str) -> str:
 def pair(text: str) -> tuple[str, str]:
     """Return the key and the value of KEY=VALUE.
 
-    :raises ArgumentTypeError: it has no key or no equals sign
+    :raises ArgumentTypeError: the text has no key or no equals sign
     """
     key, sign, value = text.partition('=')
     if not key or not sign:
@@ -122,7 +122,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def _past(text: str) -> timedelta | datetime:
-    """Return an age, or a date or time, which is UTC unless it says more."""
+    """Return an age, or a date or time, which is UTC without an offset."""
     try:
         if match := _AGE.fullmatch(text):
             return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
@@ -146,7 +146,7 @@ class Argument:
         self.how = {'help': text, **how}
 
     def add_to(self, parser: Any) -> None:
-        """Add it to a parser, or to a group of one."""
+        """Add the argument to a parser, or to a group of a parser."""
         parser.add_argument(*self.names, **self.how)
 
 
@@ -157,7 +157,7 @@ class OneOf:
         self.arguments = arguments
 
     def add_to(self, parser: Any) -> None:
-        """Add them to a parser."""
+        """Add the arguments to a parser."""
         group = parser.add_mutually_exclusive_group(required=True)
         for argument in self.arguments:
             argument.add_to(group)
@@ -168,7 +168,7 @@ class Command:
 
     :param words: a noun and a verb, or one word
     :param run: module of ``cmd.commands`` and function
-    :param text: what it does
+    :param text: help
     """
 
     def __init__(
@@ -221,12 +221,12 @@ _YAML = _format('yaml')
 _FILE_HELP = 'YAML or JSON; - for standard input'
 _FILE = Argument('file', _FILE_HELP)
 _ALLOW_MISSING_HOSTS = _flag(
-    '--allow-missing-hosts', 'aggregates may name hosts that are not there yet'
+    '--allow-missing-hosts', 'aggregates may name hosts that do not exist yet'
 )
 _REPLACE = _flag(
     '--replace',
-    'remove what is not in the document, but no server group that instances '
-    'are members of',
+    'remove everything that is not in the document, except server groups that '
+    'instances are members of',
 )
 _HOST = Argument('host', 'its service host')
 _HOSTS = Argument('host', 'service host; one or several', nargs='+')
@@ -258,11 +258,11 @@ NOUNS = {
     'server-group': 'groups of instances, together or apart',
     'zone': 'DNS zones and their pools',
     'decision': 'past decisions with their reasons',
-    'claim': 'what instances have allocated',
+    'claim': 'allocations of instances',
     'message': 'quarantined messages',
-    'policy': 'rules of who may do what',
+    'policy': 'rules for who may do what',
     'daemon': 'daemons that share the store',
-    'configuration': 'what options are set to',
+    'configuration': 'values of options',
 }
 COMMANDS = (
     Command('db sync', 'database:sync', 'create or upgrade the tables'),
@@ -271,13 +271,14 @@ COMMANDS = (
     Command('db check', 'database:check',
             'compare the tables with this release'),
     Command(
-        'db purge', 'database:purge', 'delete what is old',
+        'db purge', 'database:purge', 'delete old records',
         _flag('--decisions', 'delete decisions with their reasons',
               required=True),
-        Argument('--before', 'made before this: a date or time (UTC) such as '
-                 '2026-11-01, or an age such as 30d, 12h or 90m',
+        Argument('--before', 'delete those made before this: a date or time '
+                 '(UTC) such as 2026-11-01, or an age such as 30d, 12h or 90m',
                  type=_past, required=True, metavar='TIME'),
-        Argument('--batch', 'delete so many in a transaction (default: 1000)',
+        Argument('--batch', 'how many to delete in a transaction (default: '
+                 '1000)',
                  type=_number_from(1), default=1000, metavar='N'),
     ),
     Command(
@@ -302,7 +303,7 @@ COMMANDS = (
     Command('inventory export', 'inventory:export',
             'print everything as a document', _YAML),
     Command('inventory show', 'inventory:show',
-            'print how many of each there are', *_LIST),
+            'print how many hosts, pools and so on there are', *_LIST),
     Command('pool list', 'resources:pools', 'list pools', *_LIST),
     Command(
         'pool create', 'resources:create_pool', 'add a pool',
@@ -362,11 +363,13 @@ COMMANDS = (
     Command(
         'server-group create', 'resources:create_group', 'add a server group',
         Argument('name', 'its name'),
-        Argument('--policy', 'where its instances go: to one host, or to '
-                 'different ones; soft: if it can be (default: '
-                 'anti-affinity)', choices=_POLICIES, default='anti-affinity'),
+        Argument('--policy', 'affinity: its instances go to one host; '
+                 'anti-affinity: to different hosts; soft: if possible '
+                 '(default: anti-affinity)',
+                 choices=_POLICIES, default='anti-affinity'),
         Argument('--uuid', 'a UUID; random if absent', type=_uuid),
-        Argument('--project', 'whose instances may join; all if absent'),
+        Argument('--project', 'the project whose instances may join; default: '
+                 'all'),
         Argument('--max-server-per-host', 'members per host, with the policy '
                  'anti-affinity', type=_number_from(1)),
         _several('--member', 'uuid of an instance', type=_uuid),
@@ -377,8 +380,8 @@ COMMANDS = (
         'capacity', 'capacity:capacity',
         'how full the zones are, and what fits where', *_LIST,
         Argument('--zone', 'only this availability zone'),
-        Argument('--flavor', 'how many more instances of it fit: a file with '
-                 'a flavor or a request, or for example '
+        Argument('--flavor', 'print how many more instances of this flavor '
+                 'fit: a file with a flavor or a request, or for example '
                  'vcpus=2,memory_mb=4096,root_gb=20',
                  metavar='FILE|KEY=VALUE,...'),
         Argument('--by', 'with --flavor: count by zone or by host (default: '
@@ -462,20 +465,20 @@ COMMANDS = (
             'print a script that completes command lines',
             Argument('shell', 'the shell to print it for', choices=SHELLS)),
     Command('daemon list', 'configuration:daemons',
-            'list them: release, configuration, last sign of life', *_LIST),
+            'list daemons: release, configuration, last heartbeat', *_LIST),
     Command(
         'configuration show', 'configuration:show',
-        'print what is set, and where; no secrets', *_LIST,
-        Argument('--daemon', 'of this daemon, by its name; default: of the '
+        'print options that are set, and where; no secrets', *_LIST,
+        Argument('--daemon', 'of the daemon of this name; default: of the '
                  'files'),
-        _flag('--all', 'also what has its default'),
+        _flag('--all', 'also options that have their default'),
     ),
     Command(
         'configuration diff', 'configuration:diff',
         'print where two daemons differ', *_LIST,
         Argument('daemon', 'the name of a daemon'),
-        _flag('--all', 'also what daemons need not have in common, such as '
-              'their names'),
+        _flag('--all', 'also options that daemons need not have in common, '
+              'such as their names'),
         Argument('other', 'the name of another daemon; default: the files',
                  nargs='?'),
     ),
@@ -523,19 +526,19 @@ def build() -> Parser:
 
 
 def _add_common(parser: Parser, timeout: Any, debug: Any) -> None:
-    """Add what may stand before and after the words of a command.
+    """Add the options that may come before and after a command's words.
 
     :param timeout: its default
     :param debug: its default
     """
     Argument(
-        '--timeout', 'give up after this time; database and broker may take '
-        'all of it (default: no limit, but 3 s to connect to the database and '
-        '10 s to the broker)',
+        '--timeout', 'give up after this time, which also limits connecting '
+        '(default: no limit, but 3 s to connect to the database and 10 s to '
+        'the broker)',
         type=seconds, default=timeout, metavar='SECONDS',
     ).add_to(parser)  # fmt: skip
     _flag(
         '--debug',
-        'print where in the program an error was met',
+        'print where in the program an error occurred',
         default=debug,
     ).add_to(parser)

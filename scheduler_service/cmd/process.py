@@ -1,7 +1,7 @@
-"""The life of the daemon's process: from its start to its end, by signals.
+"""The daemon's process: its start, its signals and its end.
 
-The main thread waits for signals; a thread of its own starts the daemon,
-since that may wait long for the database. Reloading has a thread as well.
+The main thread waits for signals; another thread starts the daemon, since the
+start may wait long for the database. Reloading has a thread as well.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
     :param conf: parsed options
     :param read: reads them anew, for a reload
     """
-    # A request passes from thread to thread: to wait Python's default of 5 ms
-    # for the interpreter would cost more than scheduling it.
+    # A request passes from thread to thread: a wait of Python's default of 5
+    # ms for the interpreter would cost more than scheduling the request.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stopping = StopSignal()
     # Where the watchdog aborts the process, the journal gets its stacks.
     faulthandler.enable()
     report = StateReport(conf)
     reporting = SignalWorker(report, 'report')
-    signal.signal(signal.SIGUSR2, reporting.ask)
+    signal.signal(signal.SIGUSR2, reporting.request)
     reporting.start()
     report.daemon = daemon = Daemon(conf)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(daemon, stopping))
-    # What is asked for during the start is done after it.
+    # A reload that is requested during the start follows it.
     reloading = SignalWorker(Reloader(daemon, read), 'reload')
-    signal.signal(signal.SIGHUP, reloading.ask)
+    signal.signal(signal.SIGHUP, reloading.request)
     LOG.info('Starting %s on topic %s', daemon.name, conf.scheduler.topic)
     limit = conf.scheduler.graceful_shutdown_timeout
     starting = start_thread(daemon.start, 'start')
     while not starting.done() and not stopping.is_set():
         stopping.wait(0.01)
     if stopping.is_set():
-        # Nothing is consumed before the start is done.
+        # No request is consumed before the start is done.
         futures.wait([starting], min(limit, UNREACHABLE_S))
         if not starting.done():
             LOG.info('Stopped before the start was done')
@@ -88,22 +88,22 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
 
 
 def _watchdog(daemon: Daemon) -> watchdog.Watchdog | None:
-    """Feed the watchdog of systemd, where there is one."""
+    """Start feeding systemd's watchdog; None: there is none."""
     limit = watchdog.limit_s()
     if limit is None:
         return None
-    found = watchdog.Watchdog(daemon.scheduler.introspection, limit)
-    found.start()
-    return found
+    feeding = watchdog.Watchdog(daemon.scheduler.introspection, limit)
+    feeding.start()
+    return feeding
 
 
 def _end_process() -> NoReturn:
     """End the process without waiting for its threads.
 
-    They may wait for a broker or a database that does not answer. What they
-    have is not acknowledged, so that other daemons get it. After a clean stop
-    as well: the bus's connections that are collected while the interpreter
-    ends wait for locks of threads that have ended.
+    Threads may wait for a broker or a database that does not answer. Their
+    requests are not acknowledged, so other daemons get them. The same applies
+    after a clean stop: connections of the bus that are collected while the
+    interpreter ends wait for locks of threads that have ended.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -112,9 +112,9 @@ def _end_process() -> NoReturn:
 
 
 def tune_gc() -> None:
-    """Keep the garbage collector from walking the snapshot all the time.
+    """Exclude the snapshot from garbage collection, and collect rarely.
 
-    The snapshot stays anyway, and requests leave no reference cycles behind.
+    The snapshot stays in memory, and requests leave no reference cycles.
     """
     gc.collect()
     gc.freeze()
@@ -122,9 +122,9 @@ def tune_gc() -> None:
 
 
 def _stop(daemon: Daemon, stopping: StopSignal) -> None:
-    """Stop in an orderly way; at once when asked a second time."""
+    """Stop in an orderly way; at once after a second signal."""
     if stopping.was_set_before():
-        # Without a word: the log's lock may be taken.
+        # Without a log line: the log's lock may be taken.
         os._exit(0)
     stopping.set()
     daemon.scheduler.cancel_start()

@@ -1,4 +1,4 @@
-"""How a program ends: standard streams, errors in one line, threads.
+"""Main functions of programs: standard streams, error lines, threads.
 
 Called by the main thread. Imports nothing heavy.
 """
@@ -32,8 +32,8 @@ _MEANING = {
 }
 # How many errors of a document are printed.
 _MAX_DETAILS = 200
-# Control characters would move the cursor of the terminal, or worse; others
-# turn the direction in which a line is read.
+# Control characters may move the cursor of the terminal, or worse;
+# bidirectional characters reverse the order of a line.
 _TURNING = (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CONTROLS = {
     code: repr(chr(code))[1:-1]
@@ -42,9 +42,9 @@ _CONTROLS = {
 
 
 class WrongUsage(Exception):
-    """A word of the command line that only the command itself can judge.
+    """An argument of the command line that the command itself refuses.
 
-    The program ends as it does where the parser refuses a word.
+    The program ends as for an argument that the parser refuses.
     """
 
 
@@ -56,13 +56,13 @@ class Main(Protocol):
 
 
 def entry_point(failed: int) -> Callable[[Main], Main]:
-    """Return what makes a function the main function of a program.
+    """Return a decorator for the main function of a program.
 
-    What it prints is written before it returns. It ends with a line that
-    says why where that cannot be done, or another file is missing, and
-    without one when it is interrupted.
+    Standard output is flushed before the function returns. If that fails, or
+    another file is missing, the program ends with a line that says why; an
+    interrupt ends it without a line.
 
-    :param failed: the exit status where it cannot go on
+    :param failed: the exit status after an error
     """
 
     def decorate(main: Main) -> Main:
@@ -89,9 +89,9 @@ def entry_point(failed: int) -> Callable[[Main], Main]:
 
 
 def _replace_closed() -> None:
-    """Have what is written to a closed standard stream go nowhere.
+    """Open closed standard streams on /dev/null.
 
-    The next file or connection would get its number, too.
+    The next file or connection would get the stream's number.
     """
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
@@ -99,18 +99,18 @@ def _replace_closed() -> None:
 
 
 def drop_output() -> None:
-    """Have what is not written yet go nowhere, instead of failing again."""
+    """Drop unwritten output, so that flushing it does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def printable(text: str) -> str:
-    """Return a text on one line that cannot move the cursor of a terminal."""
+    """Return a text as a line that cannot move a terminal's cursor."""
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def error_line(fault: BaseException) -> str:
-    """Return an error as one line: its name, a colon, what to do."""
+    """Return an error as a line: its name, a colon, what to do."""
     if isinstance(fault, errors.SchedulerError):
         text = str(fault.args[0]) if fault.args else ''
         return f'{fault.name}: {_one_line(text)}'
@@ -124,7 +124,7 @@ def error_line(fault: BaseException) -> str:
 
 
 def error_details(fault: BaseException) -> list[str]:
-    """Return all that is wrong with a document, where that is several."""
+    """Return the errors of a document, if it has several."""
     facts = getattr(fault, 'facts', {})
     lines = [_one_line(text) for text in facts.get('problems', ())]
     more = len(lines) - _MAX_DETAILS
@@ -138,20 +138,21 @@ def _one_line(text: str) -> str:
 
 
 def os_error_text(fault: OSError) -> str:
-    """Return what is wrong with a file, with its name if it has one."""
+    """Return the reason of an error, with the file's name if there is one."""
     meaning = _MEANING.get(fault.errno or 0)
     reason = fault.strerror or str(fault)
     text = f'{meaning} ({reason})' if meaning else reason
     if fault.filename is not None:
         return f'{fault.filename}: {text}'
-    # Files that are opened have a name, connections have no disk.
+    # An error with a meaning and without a name is of standard output: opened
+    # files have names, and connections have no disk.
     return f'standard output: {text}' if meaning else text
 
 
 def start_thread(work: Callable[[], T], name: str) -> Future[T]:
     """Run work on a daemon thread; return the future of its result.
 
-    The end of the process does not wait for it.
+    The process does not join the thread at its end.
     """
     from concurrent.futures import Future
 
@@ -170,6 +171,6 @@ def start_thread(work: Callable[[], T], name: str) -> Future[T]:
 def run_within(seconds: float, work: Callable[[], T], name: str) -> T:
     """Return the result of work on a daemon thread.
 
-    :raises TimeoutError: it takes longer, and goes on
+    :raises TimeoutError: the work takes longer, and goes on
     """
     return start_thread(work, name).result(seconds)

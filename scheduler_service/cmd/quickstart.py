@@ -1,7 +1,7 @@
 """``scheduler-quickstart``: try the whole service in one process.
 
-It runs the daemon on an SQLite file and the in-process bus, and sends it calls
-and casts. The files stay in a folder for a closer look.
+The program runs the daemon on an SQLite file and the in-process bus, and sends
+it calls and casts. The files stay in a folder for a closer look.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _shipped(name: str) -> pathlib.Path:
     """Return the path of a file of ``etc/scheduler_service``.
 
-    An installation has them in ``share``.
+    An installation has these files in ``share``.
 
-    :raises ConfigurationError: it is neither here nor installed
+    :raises ConfigurationError: the file is neither here nor installed
     """
     here = _SOURCE / 'etc' / 'scheduler_service' / name
     if here.exists():
         return here
-    # The record of the installation says where they went: below the prefix,
-    # the user's folder, or wherever pip was told to put them.
+    # The installation's record has their place: below the prefix, the user's
+    # folder, or a folder that was given to pip.
     try:
         files = metadata.files('scheduler-service') or []
     except metadata.PackageNotFoundError:
@@ -119,7 +119,7 @@ def _run(folder: pathlib.Path, document: str) -> int:
 
 
 def _shown(path: pathlib.Path) -> pathlib.Path:
-    """Return a path as it is typed from the present folder."""
+    """Return a path relative to the present folder, if it is inside."""
     with contextlib.suppress(ValueError):
         return path.relative_to(pathlib.Path.cwd())
     return path
@@ -212,17 +212,17 @@ class Demonstration:
             'trait:CUSTOM_FPGA_CARD': 'required',
         }
         self._call(
-            'One that needs an FPGA and its trait',
+            'An instance that needs an FPGA and its trait',
             'select_destinations',
             {'flavor': {**_FLAVOR, 'extra_specs': specs}},
         )
         self._cast(
-            'One in the south, by cast',
+            'An instance in the south, by cast',
             'select_destinations',
             {'availability_zone': 'south', 'flavor': _FLAVOR},
         )
         self._call(
-            'One that fits nowhere, and why',
+            'An instance that fits nowhere, and why',
             'select_destinations',
             {**north, 'flavor': {**_FLAVOR, 'memory_mb': 150_000}},
         )
@@ -252,7 +252,7 @@ class _Conductor:
         self._replies = replies
 
     def scheduler_answer(self, ctxt: Any, **reply: Any) -> None:
-        """Receive one reply."""
+        """Receive a reply."""
         self._replies.put(reply)
 
 

@@ -1,8 +1,8 @@
 """Reads the configuration anew while the daemon runs.
 
-All of it is checked first. Where anything is wrong, nothing changes: the log
-says what, and the configuration before goes on. Runs on a thread of its own,
-one reload at a time.
+The whole configuration is checked first. If any value is wrong, nothing
+changes: the log names the error, and the running configuration stays. A
+thread of its own makes one reload at a time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scheduler_service.conf import effective, option_names
 from scheduler_service.rpc import transport
 
 LOG = logging.getLogger(__name__)
-# Faults that say all there is to say.
-_KNOWN = (errors.SchedulerError, *options.FAULTS)
+# Faults whose message needs no traceback.
+_EXPECTED = (errors.SchedulerError, *options.FAULTS)
 
 
 class Reloader:
-    """Has a daemon take what changed in its files.
+    """Applies changed configuration files to a daemon.
 
     :param read: reads the command line and the files into a new object
     """
@@ -36,7 +36,7 @@ class Reloader:
         self._read = read
 
     def __call__(self) -> None:
-        """Reload, and tell systemd of the beginning and the end."""
+        """Reload, and notify systemd of the beginning and the end."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         notify(f'RELOADING=1\nMONOTONIC_USEC={now_us}')
         LOG.info('Reloading the configuration')
@@ -45,12 +45,12 @@ class Reloader:
             self._reload()
         except Exception as fault:
             count('reloads', 'refused')
-            known = isinstance(fault, _KNOWN)
+            expected = isinstance(fault, _EXPECTED)
             LOG.error(
-                'The configuration cannot be used, and the one before stays '
-                'in force: %s',
-                fault if known else f'{type(fault).__name__}: {fault}',
-                exc_info=None if known else fault,
+                'The new configuration cannot be used, and the running one '
+                'stays in force: %s',
+                fault if expected else f'{type(fault).__name__}: {fault}',
+                exc_info=None if expected else fault,
             )
         else:
             count('reloads', 'taken')
@@ -58,9 +58,9 @@ class Reloader:
             notify('READY=1')
 
     def _reload(self) -> None:
-        """Check the configuration as a whole, then take it.
+        """Check the configuration as a whole, then apply it.
 
-        :raises ConfigurationError: nothing of it is taken
+        :raises ConfigurationError: it cannot be used, and nothing is changed
         """
         running = self._daemon.conf
         conf = self._read()
@@ -71,13 +71,13 @@ class Reloader:
         waiting = effective.keep(conf, running)
         changed = effective.differences(running, conf)
         log_levels.check(conf)
-        take = self._daemon.reconfigure(conf)
-        take()
+        apply = self._daemon.reconfigure(conf)
+        apply()
         log_levels.change(conf, running)
-        LOG.info('Configuration reloaded; changed: %s', _listed(changed))
+        LOG.info('Configuration reloaded; changed: %s', _places(changed))
         if waiting:
-            LOG.warning('These options need a restart: %s', _listed(waiting))
+            LOG.warning('These options need a restart: %s', _places(waiting))
 
 
-def _listed(found: Sequence[effective.Option]) -> str:
-    return ', '.join(option.place for option in found) or 'no option'
+def _places(changed: Sequence[effective.Option]) -> str:
+    return ', '.join(option.place for option in changed) or 'no option'

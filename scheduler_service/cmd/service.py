@@ -15,9 +15,9 @@ from scheduler_service.cmd import program
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; a signal to stop ends the process with status 0.
 
-    :return: exit status 1, if it cannot start
+    :return: exit status 1, if the daemon cannot start
     """
-    # Until there is an answer to them, which they would end the process for.
+    # Ignored until they have handlers: they would end the process.
     for number in (signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     words = sys.argv[1:] if argv is None else list(argv)
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from scheduler_service.cmd.commands import completion
 
         return completion.answer('scheduler-service', words, _parser)
-    # Imports leave no garbage; looking for it takes a tenth of their time.
+    # Imports leave no garbage; collecting it takes a tenth of their time.
     gc.disable()
     # Chooses the backend of oslo.service, before anything else is imported.
     from scheduler_service import rpc  # noqa: F401, I001
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _release() -> str:
-    """Return what ``--version`` prints."""
+    """Return the text of ``--version``."""
     from importlib import metadata
 
     return f'scheduler-service {metadata.version("scheduler-service")}'

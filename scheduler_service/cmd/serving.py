@@ -1,7 +1,7 @@
-"""The HTTP servers of a daemon: what they serve, and to whom.
+"""The HTTP servers of a daemon: their routes, guards and certificates.
 
-Built by the main thread; :meth:`HttpServing.check` is called by the thread
-that reloads.
+The main thread builds :class:`HttpServing`; the thread that reloads calls
+:meth:`HttpServing.check`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LOG = logging.getLogger(__name__)
 
 
 class HttpServing:
-    """The server of [http], and those that adapters have beside it.
+    """The server of [http], and servers on ports of adapters.
 
     :param conf: parsed options
     :param tracer: makes traces of requests; None: there are none
     :ivar server: None: ``[http] bind_port`` is not set
-    :ivar others: on ports of adapters
+    :ivar adapter_servers: the servers on ports of adapters
     :raises ConfigurationError: an option cannot be used
     """
 
@@ -55,7 +55,7 @@ class HttpServing:
         self._tls = tls
         listeners = self._listeners(conf)
         self._labels = [listener.options for listener in listeners]
-        self.others = [
+        self.adapter_servers = [
             _server(conf, listener.router, tls, listener.address)
             for listener in listeners
         ]
@@ -68,7 +68,7 @@ class HttpServing:
         :raises ConfigurationError: the address cannot be used
         """
         labels = ['[http] bind_host, bind_port', *self._labels]
-        servers = [self.server, *self.others]
+        servers = [self.server, *self.adapter_servers]
         for served, options in zip(servers, labels, strict=True):
             if served is None:
                 continue
@@ -81,37 +81,39 @@ class HttpServing:
             LOG.info('Listening on %s:%s', *served.bind_addr)
 
     def end(self) -> None:
-        """Serve no more."""
-        for served in (self.server, *self.others):
+        """Stop serving."""
+        for served in (self.server, *self.adapter_servers):
             if served is not None:
                 served.end()
 
     def check(self, conf: Any) -> Callable[[], None]:
-        """Check options, and the files that they name; return what takes them.
+        """Check options and their files; return a function to apply them.
 
-        Files are read again though their names are the same: certificates and
-        tokens are replaced in their places.
+        Files are read again even if their names are the same: certificates
+        and tokens are replaced in place.
 
-        :raises ConfigurationError: one cannot be used
+        :raises ConfigurationError: an option or a file cannot be used
         """
         tls, files = self._context(conf.http)
-        others = [listener.router for listener in self._listeners(conf)]
+        routers = [listener.router for listener in self._listeners(conf)]
         router = self._router(conf) if self.server else None
 
-        def take() -> None:
+        def apply() -> None:
             self._log_changes(tls, router)
             self._tls, self._files = tls, files
             if self.server is not None and router is not None:
                 self.server.use(conf.http, router, tls)
-            for served, routes in zip(self.others, others, strict=True):
-                served.use(conf.http, routes, tls)
+            for served, adapter_router in zip(
+                self.adapter_servers, routers, strict=True
+            ):
+                served.use(conf.http, adapter_router, tls)
 
-        return take
+        return apply
 
     def _log_changes(
         self, tls: ssl.SSLContext | None, router: Router | None
     ) -> None:
-        """Log which files of credentials have other contents."""
+        """Log which files of credentials were replaced."""
         if tls is not self._tls:
             LOG.info('The certificates of [http] were replaced')
         if self.server is None or router is None:
@@ -120,7 +122,7 @@ class HttpServing:
             LOG.info('The token of [http] was replaced')
 
     def _router(self, conf: Any) -> Router:
-        """Return what answers requests.
+        """Return the router of the server of [http].
 
         :raises ConfigurationError: an option cannot be used
         """
@@ -147,7 +149,7 @@ class HttpServing:
         return router
 
     def _connections(self) -> tuple[int, dict[str, int]]:
-        """Return how many connections are open, and were closed by reason."""
+        """Return the number of open connections, and of closed by reason."""
         assert self.server is not None
         return self.server.connections, self.server.closed
 
@@ -161,8 +163,8 @@ class HttpServing:
     def _context(self, group: Any) -> tuple[ssl.SSLContext | None, bytes]:
         """Return the context of TLS, and a digest of its files.
 
-        The context is the one in use where the files are what they were, and
-        None if ``cert_file`` is not set.
+        If the files did not change, the context stays the same. It is None if
+        ``cert_file`` is not set.
 
         :param group: options of [http]
         :raises ConfigurationError: a file cannot be used
@@ -170,7 +172,7 @@ class HttpServing:
         if not group.cert_file:
             if group.key_file:
                 raise errors.ConfigurationError(
-                    '[http] key_file needs cert_file, too'
+                    '[http] key_file also needs cert_file'
                 )
             return None, b''
         from scheduler_service.http import tls
@@ -199,9 +201,9 @@ def _server(
 
 
 def _digest(paths: tuple[str | None, ...]) -> bytes:
-    """Return a digest of the contents of files; None is no file.
+    """Return a digest of the contents of files; None: no file.
 
-    :raises OSError: one cannot be read
+    :raises OSError: a file cannot be read
     """
     parts = [
         b'' if path is None else pathlib.Path(path).read_bytes()

@@ -1,4 +1,4 @@
-"""What signals ask of the process, and what systemd is told of its state."""
+"""Handlers of signals, and notifications to systemd."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 LOG = logging.getLogger(__name__)
-# How long telling systemd may take, in seconds.
+# How long notifying systemd may take, in seconds.
 _NOTIFY_S = 2.0
 
 
 class StopSignal:
-    """Whether the process was told to stop.
+    """Set when the process has to stop.
 
-    Unlike an event it may be set by a signal handler: that runs on the main
-    thread, which may have the lock of the event that it waits for.
+    Unlike an event, it may be set by a signal handler: the handler runs on
+    the main thread, which may hold the lock of the event that it waits for.
 
-    :param same_s: who sets it again within so many seconds means the same:
-        some programs signal a process, and then the group that it is in
+    :param same_s: signals within this time count as one, in seconds: some
+        programs signal a process, and then its process group
     """
 
     def __init__(self, same_s: float = 0.5) -> None:
@@ -38,7 +38,7 @@ class StopSignal:
         return self._set
 
     def was_set_before(self) -> bool:
-        """Whether it was set so long ago that a signal now is a second one."""
+        """Whether it was set more than *same_s* ago."""
         return self._set and time.monotonic() - self._since > self._same_s
 
     def set(self) -> None:
@@ -56,37 +56,37 @@ class StopSignal:
 
 
 class SignalWorker:
-    """A thread that does some work whenever a signal asks for it.
+    """A thread that does some work after each signal.
 
-    A signal handler may interrupt the main thread anywhere, also where it
-    holds the lock of the log: so the handler only leaves word. Signals that
-    come before the work begins count as one.
+    A signal handler may interrupt the main thread anywhere, also while it
+    holds the log's lock: so the handler only puts a request into a queue.
+    Signals that come before the work begins count as one.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._work = work
-        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._run, name=name, daemon=True
         )
 
-    def ask(self, *_: Any) -> None:
-        """Ask for the work: a handler of signals."""
-        self._asked.put(None)
+    def request(self, *_: Any) -> None:
+        """Request the work, as a handler of signals."""
+        self._requests.put(None)
 
     def start(self) -> None:
-        """Do what was asked for, and what will be."""
+        """Start the thread, which handles earlier requests as well."""
         self._thread.start()
 
     def _run(self) -> None:
         while True:
-            self._asked.get()
-            while not self._asked.empty():
-                self._asked.get()
+            self._requests.get()
+            while not self._requests.empty():
+                self._requests.get()
             try:
                 self._work()
             except Exception:
-                LOG.exception('What a signal asked for failed')
+                LOG.exception('Handling a signal failed')
 
 
 def notify(state: str) -> None:
@@ -97,7 +97,7 @@ def notify(state: str) -> None:
     if address.startswith('@'):
         address = '\0' + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        # Whoever listens may be slow, which must not stop us.
+        # A slow receiver must not block the daemon.
         sock.settimeout(_NOTIFY_S)
         try:
             sock.connect(address)

@@ -1,7 +1,7 @@
-"""Guru Meditation Report: what the process is doing, for people, as text.
+"""Guru Meditation Report: the state of the process, as text.
 
-Made on a thread of its own, whichever state the others are in. The libraries
-behind it are imported for the first report.
+A thread of its own makes the report, in any state of the others. Its libraries
+are imported for the first report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = 'scheduler-service'
 class StateReport:
     """Makes a report and writes it.
 
-    :param conf: options; those of the daemon once there is one
+    :param conf: options to report until there is a daemon
     :ivar daemon: None before it is built
     """
 
@@ -33,7 +33,7 @@ class StateReport:
         self.daemon: Daemon | None = None
 
     def __call__(self) -> None:
-        """Write a report to ``[oslo_reports] log_dir``, or to the errors."""
+        """Write a report to ``[oslo_reports] log_dir``, or standard error."""
         conf = self.daemon.conf if self.daemon is not None else self._conf
         text = self._text(conf)
         folder = conf.oslo_reports.log_dir
@@ -43,7 +43,7 @@ class StateReport:
                 f'{_NAME}_gurumeditation_{now:%Y%m%d%H%M%S%f}'
             )
             try:
-                # Requests are in it, and values of options.
+                # Only for the owner: the report has requests and options.
                 path.touch(0o600, exist_ok=False)
                 path.write_text(text)
             except OSError as fault:

@@ -1,6 +1,7 @@
 """``scheduler-status upgrade check``: what would not work after an upgrade.
 
-Run with the new release before its daemons are started. It changes nothing.
+The command is run with the new release before its daemons are started. It
+changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _PROGRAM = 'scheduler-status'
 def parser() -> argparse.ArgumentParser:
     """Return a parser for completion and the manual.
 
-    The library that runs the checks has one of its own, which accepts more.
+    The library that runs the checks parses with its own, which accepts more.
     """
     from scheduler_service.cmd.parser import Version
 
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 @program.entry_point(failed=255)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the checks and print what they found.
+    """Run the checks and print their results.
 
     :return: exit status 0: all is well; 1: there are warnings; 2: something
         would not work; 255: the checks could not be run

@@ -1,7 +1,8 @@
 """The checks of ``scheduler-status upgrade check``.
 
-Each looks at one thing that an operator has to do something about. Called by
-the main thread; the broker is used on a thread that is not waited for.
+Each check covers one thing that an operator may have to correct. The main
+thread runs them; the broker is used on a thread that the process does not
+join.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
 
 T = TypeVar('T')
-# How long the broker may take for all that is asked of it, in seconds.
+# How long the check of the broker may take, in seconds.
 _BROKER_S = 20.0
 _CLOSE_S = 2.0
-# How the names of the drivers of this broker begin.
+# Prefix of the names of RabbitMQ's drivers.
 _RABBIT = 'rabbit'
 
 
@@ -54,7 +55,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS, f'Tables at version {current}{newer}')
 
     def check_queues(self) -> Any:
-        """Check that the queues of the broker are of the kind asked for."""
+        """Check that the broker's queues are of the configured kind."""
         group = self._conf.scheduler
         try:
             bus = transport.for_command(self._conf)
@@ -76,7 +77,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
-        """Check for values that are not valid, older and unknown names."""
+        """Check for invalid values, older names and unknown names."""
         try:
             remarks = list(self._odd_options())
         except (cfg.ParseError, OSError) as fault:
@@ -94,8 +95,8 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
         if unknown:
-            listed = ', '.join(unknown)
-            return Result(Code.WARNING, f'There are no such rules: {listed}')
+            names = ', '.join(unknown)
+            return Result(Code.WARNING, f'There are no such rules: {names}')
         return Result(Code.SUCCESS)
 
     def check_driver(self) -> Any:
@@ -110,34 +111,34 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
                 f'driver would be used: {driver_range.LOST}. Install {tested}',
             )
         if not driver_range.is_tested(driver_range.installed()):
-            text = f'{release} is not among those that were tested: {tested}'
+            text = f'{release} is not among the tested releases: {tested}'
             return Result(Code.WARNING, text)
         return Result(Code.SUCCESS, release)
 
     def check_daemons(self) -> Any:
-        """Check that the daemons that are at work have one release."""
+        """Check that all running daemons have the same release."""
         try:
             rows = self._read(daemons.listing)
         except errors.SchedulerError:
-            text = 'None can be at work on these tables'
+            text = 'No daemon can be at work on these tables'
             return Result(Code.SUCCESS, text)
         by_release: dict[str, list[str]] = {}
         for row in rows:
             if row['silent_for'] < daemons.SILENT_S:
                 by_release.setdefault(row['version'], []).append(row['name'])
-        listed = '; '.join(
+        releases = '; '.join(
             f'{release}: {", ".join(sorted(names))}'
             for release, names in sorted(by_release.items())
         )
         if len(by_release) > 1:
-            text = f'Daemons of several releases are at work: {listed}'
+            text = f'Daemons of several releases are at work: {releases}'
             return Result(Code.WARNING, text)
-        return Result(Code.SUCCESS, f'At work: {listed or "none"}')
+        return Result(Code.SUCCESS, f'At work: {releases or "none"}')
 
     def check_age(self) -> Any:
-        """Check that what the compute service sent does not wait for ever.
+        """Check that old messages of the compute service expire.
 
-        Its messages do not say when they were sent.
+        The messages do not have the time at which they were sent.
         """
         group = self._conf.compute
         if not group.enabled:
@@ -151,21 +152,21 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         try:
             limit = queues.time_to_live(address, group.topic)
         except LookupError as reason:
-            text = f'Not known: {reason}. See rabbitmqctl list_policies'
+            text = f'Unknown: {reason}. See rabbitmqctl list_policies'
             return Result(Code.SUCCESS, text)
         if limit is None:
             text = (
-                f'Requests in the queue {group.topic} do not expire: what '
-                'waited there while no daemon ran is claimed for callers that '
-                'left. Set a policy with message-ttl'
+                f'Requests in the queue {group.topic} do not expire: requests '
+                'that waited while no daemon ran are claimed although their '
+                'callers have given up. Set a policy with message-ttl'
             )
             return Result(Code.WARNING, text)
         return Result(Code.SUCCESS, f'Requests expire after {limit} ms')
 
     def _read(self, look: Callable[[Any], T]) -> T:
-        """Return what *look* reads of the database.
+        """Return the result of *look* on a connection to the database.
 
-        :raises SchedulerError: it cannot be read
+        :raises SchedulerError: the database cannot be read
         """
         with (
             connections.open_store(self._conf, any_version=True) as store,
@@ -188,8 +189,8 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
     )
 
     def _odd_options(self) -> Iterable[str]:
-        """Yield a sentence for each option that needs a look."""
-        # Registers options of libraries. Another check names the fault.
+        """Yield a sentence for each option to correct."""
+        # Registers options of libraries. Another check reports faults.
         with contextlib.suppress(errors.ConfigurationError):
             transport.for_notifications(self._conf)
         renamed = _renamed()
@@ -197,15 +198,15 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         for group, name in names:
             if (group, name) in renamed:
                 now = renamed[group, name]
-                yield f'[{group}] {name} is named {now} now'
+                yield f'[{group}] {name} is now named {now}'
         yield from option_names.unknown(self._conf)
         exchange = self._conf.scheduler.exchange
         control = self._conf.control_exchange
         by_file = ('DEFAULT', 'control_exchange') in names
         if by_file and control != exchange:
             yield (
-                f'[DEFAULT] control_exchange = {control} does not count for '
-                f'requests any more; [scheduler] exchange is {exchange}'
+                f'[DEFAULT] control_exchange = {control} does not apply to '
+                f'requests; [scheduler] exchange is {exchange}'
             )
 
     def _set_options(self) -> list[tuple[str, str]]:
@@ -218,7 +219,7 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
 
 
 def _renamed() -> dict[tuple[str, str], str]:
-    """Return the older (group, name) of options -> the place they have now."""
+    """Return older (group, name) of options -> present place."""
     return {
         (old.group or group or 'DEFAULT', old.name.replace('-', '_')): (
             f'[{group or "DEFAULT"}] {option.name}'

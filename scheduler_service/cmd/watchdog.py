@@ -1,7 +1,7 @@
-"""Tells systemd that the engine is alive, for as long as it is.
+"""Feeds systemd's watchdog while the engine is alive.
 
-Owns the thread that does so. It stops telling when the engine stands still:
-then systemd ends the process, and starts another one.
+A thread notifies systemd. It stops when the engine stands still: systemd then
+ends the process, and starts another.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from scheduler_service.cmd.signals import notify
 from scheduler_service.introspection import Introspection
 
 LOG = logging.getLogger(__name__)
-# How often the engine is looked at, in seconds; more often where systemd
-# waits for less than four times as long.
+# How often the engine is checked, in seconds; at least four times within
+# systemd's limit.
 _INTERVAL_S = 2.0
 
 
 def limit_s() -> float | None:
-    """Return within which time systemd wants to hear of this process.
+    """Return the limit of systemd's watchdog for this process.
 
-    :return: in seconds; None where it does not
+    :return: in seconds; None: there is no watchdog
     """
     try:
         limit_us = int(os.environ.get('WATCHDOG_USEC', ''))
@@ -51,24 +51,24 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Say nothing any more: systemd knows that the process stops."""
+        """End the thread; systemd knows that the process stops."""
         self._stopping.set()
 
     def _run(self) -> None:
         interval = min(_INTERVAL_S, self._limit / 4)
-        said = False
+        logged = False
         while True:
             still = self._introspection.stalled_for()
             if still < self._limit / 2:
                 notify('WATCHDOG=1')
-                said = False
-            elif not said:
+                logged = False
+            elif not logged:
                 LOG.error(
                     'The engine stands still for %.0f s; unless it moves, '
                     'systemd is going to end the process. SIGUSR2 shows '
                     'where it is',
                     still,
                 )
-                said = True
+                logged = True
             if self._stopping.wait(interval):
                 return

@@ -1,6 +1,7 @@
-"""What the compute service sends and expects, in our own terms.
+"""The adapter of the compute service.
 
-Versioned objects come in, documents of the model go to the engine, and what
-the engine answers goes out as versioned objects again. Nothing here knows the
-bus: the endpoints in ``rpc`` call it.
+``endpoint`` serves its scheduler interface: versioned objects come in,
+requests of the model go to the engine, and its answers go out as versioned
+objects. ``follower`` mirrors its databases and placement's providers,
+``placement`` makes allocations, ``host_order`` serves external calls.
 """

@@ -1,4 +1,4 @@
-"""The compute service as the options say: followed, served, claimed for."""
+"""Builds the parts of the compute service's adapter from the options."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Adapter(base.Adapter):
     """Serves a compute service, follows its databases and its placement.
 
     :param conf: parsed options
-    :ivar changes: where its agents' messages about changes arrive
-    :ivar mirror: follows its databases; None: they are not followed
-    :ivar providers: follows placement; None: it is not used
+    :ivar changes: gets the casts of compute services about changes
+    :ivar mirror: follows the databases; None: they are not followed
+    :ivar providers: follows placement; None: placement is not used
     :raises ConfigurationError: an option cannot be used
     """
 
@@ -68,7 +68,7 @@ class Adapter(base.Adapter):
             self._follow(conf)
 
     def _follow(self, conf: Any) -> None:
-        """Make what follows the databases, and placement if it is used."""
+        """Build the mirror, and the follower of placement if it is used."""
         store, health = self._store, self._scheduler.health
         with_placement = conf.compute.use_placement
         self._first_pass = FirstPass(store, with_placement)
@@ -90,7 +90,7 @@ class Adapter(base.Adapter):
         self.changes.subscribe(lambda _: mirror.changed())
 
     def _on_hosts_read(self) -> None:
-        """Record that the hosts are there; then their capacity is read."""
+        """Record that the hosts are stored, then read their capacity."""
         self._first_pass.record(Progress.HOSTS)
         if self.providers is not None:
             self.providers.read_all(
@@ -98,7 +98,7 @@ class Adapter(base.Adapter):
             )
 
     def _follow_placement(self, conf: Any) -> ProviderFollower:
-        """Have claims made in placement; return what follows providers."""
+        """Complete claims in placement; return its providers' follower."""
         from scheduler_service.compute.placement import options as placement
         from scheduler_service.compute.placement.claimer import (
             PlacementClaimer,
@@ -143,11 +143,10 @@ class Adapter(base.Adapter):
         )
 
     def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
-        """Return what is served on the bus.
+        """Return the endpoints to serve on the bus.
 
         :param name: of the daemon
-        :param own: transport of the daemon's own interface, which is used
-            where none is configured
+        :param own: transport of the daemon's own interface: the default
         :return: (transport, target, dispatcher) of each
         """
         group = conf.compute
@@ -181,7 +180,7 @@ class Adapter(base.Adapter):
         return made, [] if needs_token else [*host_order.PATHS]
 
     def listeners(self, conf: Any) -> list[Listener]:
-        """Return ports of its own: that for the order of hosts, if it is set.
+        """Return the listener for external calls, if its port is set.
 
         :raises ConfigurationError: other machines could connect without a
             token
@@ -200,7 +199,7 @@ class Adapter(base.Adapter):
         return [made]
 
     def is_filled(self) -> bool:
-        """Whether the store has hosts to decide on; else start following.
+        """Whether the store has the hosts; else start following.
 
         :raises StoreUnavailable: our database does not answer
         """
@@ -214,20 +213,20 @@ class Adapter(base.Adapter):
         health.degrade(
             _CAUSE,
             f'no requests are accepted before {missing} were read once',
-            'Hosts of the compute service are known, requests are accepted',
+            'Hosts of the compute service are read, requests are accepted',
             logging.INFO,
         )
         self.start()
         return False
 
     def check(self, conf: Any) -> Callable[[], None]:
-        """Check changed options; return what takes them.
+        """Check changed options; return a function that applies them.
 
-        :raises ConfigurationError: one cannot be used
+        :raises ConfigurationError: an option cannot be used
         """
         ordering = _ordering(conf) if self._orderer else None
 
-        def take() -> None:
+        def apply() -> None:
             if self._orderer is not None and ordering is not None:
                 self._orderer.use(*ordering)
             if self._endpoint is not None:
@@ -237,10 +236,10 @@ class Adapter(base.Adapter):
             if self.providers is not None:
                 self.providers.interval = conf.compute.placement_interval
 
-        return take
+        return apply
 
     def start(self) -> None:
-        """Start following, unless that was done before."""
+        """Start following, unless it has started before."""
         if self._started:
             return
         self._started = True
@@ -249,9 +248,9 @@ class Adapter(base.Adapter):
                 part.start()
 
     def stop(self, timeout: float) -> None:
-        """Follow no more.
+        """Stop following.
 
-        :param timeout: seconds to wait for what is being written
+        :param timeout: seconds to wait for writes under way
         """
         for part in (self.mirror, self.providers):
             if part is not None:
@@ -259,7 +258,7 @@ class Adapter(base.Adapter):
 
 
 def _ordering(conf: Any) -> tuple[HostPipeline, ExternalOptions]:
-    """Return what hosts are ordered by that a compute service sends.
+    """Return the pipeline and options for the order of sent hosts.
 
     :raises ConfigurationError: a filter or weigher does not load
     """

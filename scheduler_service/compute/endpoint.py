@@ -1,8 +1,8 @@
 """The scheduler interface of the compute service, versions 4.4 and 4.5.
 
-All of it runs on the polling thread, or on the redelivery thread; nothing here
-waits. Callers come with the roles of their tenants, so it is not our policy
-but the permissions of the broker that say who may call.
+All methods run on the polling thread, or on the redelivery thread, and never
+block. Callers come with the roles of their tenants, so not our policy but the
+permissions of the broker say who may call.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.compute import reply, request, state
-from scheduler_service.compute.request import ComputeRequest
+from scheduler_service.compute import reply, state
+from scheduler_service.compute.request import ComputeRequest, translate
 from scheduler_service.compute.state import ServiceChange, ServiceChanges
 from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import HostsAnswer, Request
@@ -35,11 +35,11 @@ from scheduler_service.store.ports import host_state_writer
 
 LOG = logging.getLogger(__name__)
 VERSION = '4.5'
-# The first one in which a request names its instances and wants a reply of
+# The first version in which a request names its instances and gets a reply of
 # the present form.
 _FIRST = (4, 4)
-# Objects repeat the names of their fields, so they are larger than requests
-# of ours that say the same.
+# Versioned objects are larger than equal requests of ours: they repeat the
+# names of their fields.
 _SIZE_FACTOR = 4
 
 
@@ -74,9 +74,9 @@ class _SyncArgs(Document):
 
 
 class ComputeEndpoint:
-    """Selecting hosts, and being told what changed.
+    """Selects hosts, and takes in casts about changes.
 
-    :param changes: those who mirror the compute service's databases
+    :param changes: subscribers to the casts
     :ivar full_reasons: callers get every reason why there is no host
     :param with_groups: whether groups of resources can be claimed
     """
@@ -107,11 +107,11 @@ class ComputeEndpoint:
         self._parse = self._parser.parse
 
     def dispatcher(self) -> Dispatcher:
-        """Return what finds the method of a message."""
+        """Return the dispatcher of messages to methods."""
         return Dispatcher([self], VERSION, self.failure)
 
     def failure(self, error: errors.SchedulerError) -> Exception:
-        """Return what a caller gets of an error."""
+        """Return an error in the form that callers expect."""
         return reply.failure(error, self.full_reasons)
 
     def select_destinations(
@@ -122,15 +122,15 @@ class ComputeEndpoint:
         The result is a list for each instance: its Selection, and those of
         its alternates.
 
-        :raises InvalidRequest: it is cast, so that nobody would know of the
-            claim; or as of the arguments
+        :raises InvalidRequest: an argument is invalid; or the message is a
+            cast, so that no caller would learn of the claim
         """
         if not is_call(incoming):
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
         parsed = self._parse(args, _SelectArgs)
         context = ctxt if isinstance(ctxt, dict) else {}
-        made = request.translate(
+        translated = translate(
             parsed.spec_obj,
             parsed.instance_uuids,
             context,
@@ -138,75 +138,75 @@ class ComputeEndpoint:
             self._with_groups,
         )
         message = delivered(context, incoming)
-        wanted = made.request
-        amounts = wanted.resources
+        request = translated.request
+        amounts = request.resources
 
         def serialize(answer: HostsAnswer) -> Any:
             if not parsed.return_objects:
-                return reply.plain(answer, made.networks)
+                return reply.plain(answer, translated.networks)
             return reply.selections(
-                answer, amounts, parsed.return_alternates, made.networks
+                answer, amounts, parsed.return_alternates, translated.networks
             )
 
         return Pending(
-            self._submit(made, deadline(incoming), message),
+            self._submit(translated, deadline(incoming), message),
             serialize,
-            failure=partial(self._refusal, wanted),
+            failure=partial(self._refusal, request),
             undo=None
-            if wanted.is_rebuild
+            if request.is_rebuild
             else undo_of(self._scheduler, message),
         )
 
     def _submit(
         self,
-        made: ComputeRequest,
+        translated: ComputeRequest,
         until: float | None,
         message: DeliveredMessage,
     ) -> Future[Any]:
-        """Have a request scheduled, after what it tells is stored.
+        """Submit a request, after jobs that store its group and old claims.
 
-        Jobs that name the same instances are done in their order.
+        Jobs of the same instances run in their order.
         """
-        wanted = made.request
-        if made.group is not None and not self._is_stored(made):
+        request = translated.request
+        if translated.group is not None and not self._is_stored(translated):
             self._scheduler.store_group(
-                made.group, wanted.instance_uuids, message
+                translated.group, request.instance_uuids, message
             )
-        present = not wanted.is_rebuild and self._are_known(wanted)
+        present = not request.is_rebuild and self._has_placed(request)
         if present:
-            # Nobody builds it there any more, or it does not move there.
-            self._scheduler.supersede(wanted.instance_uuids, message)
+            # The instances are no longer built there, or do not move there.
+            self._scheduler.supersede(request.instance_uuids, message)
         return self._scheduler.select_destinations(
-            wanted,
-            claim=not wanted.is_rebuild,
+            request,
+            claim=not request.is_rebuild,
             deadline=until,
             move=None if present else False,
             message=message,
         )
 
-    def _are_known(self, wanted: Request) -> bool:
-        """Whether one of the instances has a place already."""
+    def _has_placed(self, request: Request) -> bool:
+        """Whether an instance of the request is placed already."""
         snapshot = self._scheduler.snapshot()
         return snapshot is not None and any(
             snapshot.hosts.instances.get(uuid) is not None
-            for uuid in wanted.instance_uuids
+            for uuid in request.instance_uuids
         )
 
-    def _is_stored(self, made: ComputeRequest) -> bool:
-        """Whether the server group is stored as it came with the request.
+    def _is_stored(self, translated: ComputeRequest) -> bool:
+        """Whether the server group is stored as the request has it.
 
-        The instances themselves become members with their claims.
+        Its new instances become members with their claims.
         """
-        snapshot, group = self._scheduler.snapshot(), made.group
+        snapshot, group = self._scheduler.snapshot(), translated.group
         assert group is not None
         stored = snapshot and snapshot.hosts.groups.get(group.uuid)
         if not stored:
             return False
-        others = {*group.members} - {*made.request.instance_uuids}
+        earlier = {*group.members} - {*translated.request.instance_uuids}
         return (
             stored.policy == group.policy
             and stored.rules == group.rules
-            and others <= {*stored.members}
+            and earlier <= {*stored.members}
         )
 
     def _offered(self) -> frozenset[str]:
@@ -215,22 +215,22 @@ class ComputeEndpoint:
         return frozenset(snapshot.hosts.resources if snapshot else ())
 
     def _refusal(
-        self, wanted: Request, error: errors.SchedulerError
+        self, request: Request, error: errors.SchedulerError
     ) -> Exception:
-        """Return what a caller gets where its request is refused."""
+        """Return the error that the caller of a refused request gets."""
         if isinstance(error, errors.NoValidHost):
-            unknown = self._unknown_target(wanted)
+            unknown = self._unknown_target(request)
             if unknown is not None:
                 return reply.no_such_host(*unknown)
         return self.failure(error)
 
     def _unknown_target(
-        self, wanted: Request
+        self, request: Request
     ) -> tuple[str | None, str | None] | None:
-        """Return (host, node) that are asked for, if there are none such."""
-        found = wanted.requested_destination
-        hosts = [found.host if found else None, *(wanted.force_hosts or ())]
-        nodes = [found.node if found else None, *(wanted.force_nodes or ())]
+        """Return the requested (host, node) if it does not exist."""
+        target = request.requested_destination
+        hosts = [target.host if target else None, *(request.force_hosts or ())]
+        nodes = [target.node if target else None, *(request.force_nodes or ())]
         host = next(filter(None, hosts), None)
         node = next(filter(None, nodes), None)
         snapshot = self._scheduler.snapshot()
@@ -244,29 +244,33 @@ class ComputeEndpoint:
         """Store aggregates as they are now."""
         parsed = self._parse(args, _AggregatesArgs)
         event = state.aggregates(parsed.aggregates)
-        return self._tell('update_aggregates', event)
+        return self._submit_change('update_aggregates', event)
 
     def delete_aggregate(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
         """Remove an aggregate."""
         parsed = self._parse(args, _AggregateArgs)
         event = state.no_aggregate(parsed.aggregate)
-        return self._tell('delete_aggregate', event)
+        return self._submit_change('delete_aggregate', event)
 
     def update_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Store instances that a host has."""
+        """Store instances of a host."""
         parsed = self._parse(args, _InstanceInfoArgs)
         event = state.instances(parsed.host_name, parsed.instance_info)
-        return self._tell('update_instance_info', event, parsed.host_name)
+        return self._submit_change(
+            'update_instance_info', event, parsed.host_name
+        )
 
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Remove an instance that a host does not have any more."""
+        """Remove an instance that left a host."""
         parsed = self._parse(args, _DeleteInfoArgs)
         event = state.no_instance(parsed.host_name, parsed.instance_uuid)
-        return self._tell('delete_instance_info', event, parsed.host_name)
+        return self._submit_change(
+            'delete_instance_info', event, parsed.host_name
+        )
 
     def sync_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
@@ -274,23 +278,25 @@ class ComputeEndpoint:
         """Store that a host has these instances and no others."""
         parsed = self._parse(args, _SyncArgs)
         event = state.all_instances(parsed.host_name, parsed.instance_uuids)
-        return self._tell('sync_instance_info', event, parsed.host_name)
+        return self._submit_change(
+            'sync_instance_info', event, parsed.host_name
+        )
 
-    def _tell(
+    def _submit_change(
         self,
         method: str,
         event: host_state_writer.Event,
         host: str | None = None,
     ) -> Pending:
-        """Have an event written, and a mirror told of it."""
+        """Submit an event to the writer, and notify the subscribers."""
         self._changes.notify(ServiceChange(method, host))
         return Pending(self._scheduler.host_state_writer.submit(event))
 
 
 def _check_version(version: Any) -> None:
-    """Check the version in which hosts are asked for.
+    """Check the version of a call of ``select_destinations``.
 
-    :raises InvalidRequest: it is older than what is served
+    :raises InvalidRequest: the version is too old
     """
     major, _, minor = str(version).partition('.')
     if (int(major), int(minor)) < _FIRST:

@@ -24,7 +24,7 @@ _ADDRESS_SPACES = {
 def resources(
     specs: Mapping[str, str], properties: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Return resource class -> amount, beside CPUs, memory and disk."""
+    """Return resource class -> amount, without CPUs, memory and disk."""
     amounts: Counter[str] = Counter()
     for label in specs.get('hw:pmem', '').split(','):
         if label.strip():

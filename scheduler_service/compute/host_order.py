@@ -1,10 +1,10 @@
-"""The call of a service that asks an external scheduler for an order of hosts.
+"""External scheduler calls: a service sends hosts, and gets their order.
 
-Compute, share and block storage services make it, each on a path of its own:
-a fork of the compute service for example sends the hosts that it would take
-with the weights that it gave them. They are filtered and weighed here once
-more, with what the store knows of them. Nothing is claimed. The answer is
-exactly ``{"hosts": [...]}``. Status 400 says that the request is not for this
+Compute, share and block storage services call, each on a path of its own: a
+fork of the compute service for example sends the hosts that passed its own
+filters, with their weights. The hosts are filtered and weighed here once
+more, by their stored state. Nothing is claimed. The answer is exactly
+``{"hosts": [...]}``. Status 400 says that the request is not for this
 scheduler: the caller then keeps its own order.
 
 :class:`HostOrderer` owns copies of the newest host table; any thread may call
@@ -35,13 +35,13 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.store.records.decisions import Decision
 
 KIND = 'external'
-# So many of the best are recorded.
+# Best hosts that a decision records.
 _RECORDED = 10
 _MAX_HOSTS = 100_000
 
 
 class SentHost(NamedTuple):
-    """A host as it is sent.
+    """A host of a call.
 
     :ivar node: None: any node of the service host
     """
@@ -53,9 +53,9 @@ class SentHost(NamedTuple):
 class ExternalOptions(NamedTuple):
     """How hosts are ordered.
 
-    :ivar multiplier: of the weights that are sent
-    :ivar keep_unknown: hosts that the store does not know come last; else
-        they are left out
+    :ivar multiplier: of the sent weights
+    :ivar keep_unknown: hosts that are not in the store come last; else they
+        are left out
     """
 
     multiplier: float = 1.0
@@ -97,16 +97,16 @@ class HostOrderer:
     ) -> list[str]:
         """Return the names of the hosts that pass, best first.
 
-        Only names that were sent, each once; those with one weight in the
-        order in which they were sent.
+        Only sent names, each once; hosts of equal weight keep the order in
+        which they were sent.
 
-        :param weights: of hosts by name; one without gets the least
+        :param weights: of hosts by name; a host without gets the least
         :raises NoValidHost: a request filter refuses the request
         :raises FilterFault: a filter or weigher failed
         """
         snapshot = self._snapshot()
         keep_unknown = self._options.keep_unknown
-        known: list[tuple[str, int]] = []
+        stored: list[tuple[str, int]] = []
         unknown = [host.name for host in hosts]
         funnel: list[dict[str, Any]] = []
         ordered: list[str] = []
@@ -114,8 +114,8 @@ class HostOrderer:
             with self._copier.lock:
                 keep_unknown = self._options.keep_unknown
                 table = self._copier.copy(snapshot.hosts).table
-                known, unknown = _split(table, hosts)
-                passed = self._filter(table, request, known, funnel)
+                stored, unknown = _split(table, hosts)
+                passed = self._filter(table, request, stored, funnel)
                 ordered = self._sort(table, request, passed, weights)
         if keep_unknown:
             ordered += unknown
@@ -136,19 +136,21 @@ class HostOrderer:
         self,
         table: HostTable,
         request: Request,
-        known: Sequence[tuple[str, int]],
+        stored: Sequence[tuple[str, int]],
         funnel: list[dict[str, Any]],
     ) -> list[tuple[str, int]]:
         """Return the hosts that pass; *funnel* gets the counts."""
-        rows = np.array([row for _, row in known], np.intp)
+        rows = np.array([row for _, row in stored], np.intp)
         passing = np.ones(len(rows), np.bool_)
-        for one, mask in self._pipeline.filter_results(table, request):
+        for filter_, mask in self._pipeline.filter_results(table, request):
             start = int(np.count_nonzero(passing))
             passing &= mask[rows]
             end = int(np.count_nonzero(passing))
             if end < start:
-                funnel.append({'filter': one.name, 'start': start, 'end': end})
-        return [known[at] for at in np.flatnonzero(passing).tolist()]
+                funnel.append(
+                    {'filter': filter_.name, 'start': start, 'end': end}
+                )
+        return [stored[at] for at in np.flatnonzero(passing).tolist()]
 
     def _sort(
         self,
@@ -157,7 +159,7 @@ class HostOrderer:
         passed: Sequence[tuple[str, int]],
         weights: Mapping[str, float],
     ) -> list[str]:
-        """Return names by the sum of our weights and those that were sent."""
+        """Return names by the sum of our weights and the sent ones."""
         rows = np.array([row for _, row in passed], np.intp)
         ranking = self._pipeline.weigh_hosts(
             table, table.mask_of(rows), request
@@ -175,7 +177,7 @@ class HostOrderer:
 def _split(
     table: HostTable, hosts: Sequence[SentHost]
 ) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return (name, row) of the hosts that are stored, and other names."""
+    """Return (name, row) of stored hosts, and the names of the others."""
     rows: Mapping[tuple[str, str], int] = table.topology.memoize(
         'rows by host and node',
         lambda: {
@@ -183,7 +185,7 @@ def _split(
             for row in range(len(table))
         },
     )
-    known, unknown = [], []
+    stored, unknown = [], []
     for name, node in hosts:
         row = rows.get((name, name if node is None else node))
         if row is None and node is None:
@@ -191,12 +193,12 @@ def _split(
         if row is None:
             unknown.append(name)
         else:
-            known.append((name, row))
-    return known, unknown
+            stored.append((name, row))
+    return stored, unknown
 
 
 def _normalised(weights: Sequence[float | None]) -> Any:
-    """Return weights from 0 to 1, as those of a weigher are."""
+    """Scale weights to 0 to 1, as for a weigher."""
     given = [weight for weight in weights if weight is not None]
     low, high = min(given, default=0.0), max(given, default=0.0)
     if not high > low:
@@ -244,7 +246,7 @@ def listener(
     health: Any,
     are_hosts_loaded: Callable[[], bool],
 ) -> Listener:
-    """Return a port of its own for these calls.
+    """Return the listener for these calls alone.
 
     :raises ConfigurationError: other machines could connect without a token
     """
@@ -254,11 +256,15 @@ def listener(
     if group.external_scheduler_authentication:
         option = '[compute] external_scheduler_bind_host'
         guard = access.guard_of(conf.http, bind_host=(option, host))
-    other = Route('other', _not_found, 'evaluate', 0)
+    unserved = Route('other', _not_found, 'evaluate', 0)
     router = Router(
-        routes(orderer, conf.http.max_body_bytes), lambda path: other, guard,
-        health, are_hosts_loaded, {'evaluate': 1},
-    )  # fmt: skip
+        routes(orderer, conf.http.max_body_bytes),
+        lambda path: unserved,
+        guard,
+        health,
+        are_hosts_loaded,
+        {'evaluate': 1},
+    )
     return Listener(
         router,
         (host, group.external_scheduler_bind_port),
@@ -279,8 +285,8 @@ def _serve(
     """Order the hosts of a call.
 
     :param read: makes a request of ours from a spec and a context
-    :raises InvalidRequest: it cannot be read, or asks for something that is
-        not supported
+    :raises InvalidRequest: the request is invalid, or needs something that
+        is not supported
     """
     try:
         args = _read(body)
@@ -288,12 +294,12 @@ def _serve(
         raise errors.InvalidRequest(f'cannot be read: {fault}') from None
     if len(args.hosts) > _MAX_HOSTS:
         raise errors.InvalidRequest(f'hosts: at most {_MAX_HOSTS}')
-    wanted = read(args.spec, args.context)
+    placed = read(args.spec, args.context)
     hosts = [
         SentHost(host.host, host.hypervisor_hostname) for host in args.hosts
     ]
     try:
-        names = orderer.order(wanted, hosts, args.weights)
+        names = orderer.order(placed, hosts, args.weights)
     except errors.NoValidHost:
         names = []
     return Reply(200, wire.encode({'hosts': names}))
@@ -302,22 +308,23 @@ def _serve(
 def _instance_request(
     spec: dict[str, Any], context: dict[str, Any]
 ) -> Request:
-    """Return a request of the compute service.
-
-    It is for one instance, however many it was for in the first place.
-    """
+    """Return a request of the compute service, always for one instance."""
     return translate(spec, [_instance(spec)], context).request
 
 
 def _instance(spec: dict[str, Any]) -> str:
-    """Return the instance of a request; a new uuid where it names none."""
+    """Return the instance's uuid; a new one where the request has none."""
     data = spec.get('nova_object.data')
-    found = data.get('instance_uuid') if isinstance(data, dict) else None
-    return found if isinstance(found, str) else str(uuid.uuid4())
+    instance_uuid = (
+        data.get('instance_uuid') if isinstance(data, dict) else None
+    )
+    return (
+        instance_uuid if isinstance(instance_uuid, str) else str(uuid.uuid4())
+    )
 
 
 class _Properties(msgspec.Struct):
-    """What is to be made; the size in GB."""
+    """Properties of the share or volume to create; the size in GB."""
 
     size: int | None = None
     project_id: str | None = None
@@ -326,7 +333,7 @@ class _Properties(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct):
-    """A request; which properties it has says of which service it is."""
+    """A request of the share service or of the block storage service."""
 
     share_properties: _Properties | None = None
     volume_properties: _Properties | None = None
@@ -346,27 +353,27 @@ def _volume(spec: Any, context: Mapping[str, Any]) -> Request:
 def _storage_request(
     spec: Any, name: str, context: Mapping[str, Any]
 ) -> Request:
-    """Return a request for what the properties of a name say.
+    """Return a request for a share or a volume.
 
     These services send plain dicts in place of objects. Only the size and the
-    availability zone are read: what else such a request says, their own
-    filters have looked at.
+    availability zone are read: their own filters apply all else.
 
-    :raises InvalidRequest: it has no such properties, or cannot be read
+    :param name: of the field with the properties
+    :raises InvalidRequest: the request has no such field, or is invalid
     """
     parsed = documents.arguments(spec, _Spec)
-    found: _Properties | None = getattr(parsed, name)
-    if found is None:
+    properties: _Properties | None = getattr(parsed, name)
+    if properties is None:
         raise errors.InvalidRequest(f'spec.{name}: required, but absent')
-    size = found.size or 0
+    size = properties.size or 0
     return documents.request(
         {
             'request_id': request_id(context),
-            'project_id': found.project_id or text(context, 'project_id'),
-            'user_id': found.user_id or text(context, 'user_id'),
+            'project_id': properties.project_id or text(context, 'project_id'),
+            'user_id': properties.user_id or text(context, 'user_id'),
             'flavor': {'root_gb': size},
             'amounts': {'DISK_GB': size} if size else {},
-            'availability_zone': found.availability_zone
+            'availability_zone': properties.availability_zone
             or parsed.availability_zone,
         }
     )

@@ -18,8 +18,8 @@ OPTS = [
 Whether the daemon serves the scheduler interface of the compute service.
 
 Conductors of the compute service then get hosts from this daemon, without a
-change on their side. The interface is guarded by the permissions of the
-broker, not by the policy.
+change on their side. The permissions of the broker guard the interface, not
+the policy.
 
 Related options:
 
@@ -33,9 +33,9 @@ Related options:
         secret=True,
         sample_default='rabbit://scheduler:password@host:5672/nova',
         help="""
-The message bus of the compute service.
+The URL of the compute service's message bus.
 
-By default that of the daemon's own interface, ``[DEFAULT] transport_url``.
+Unset: ``[DEFAULT] transport_url``, the bus of the daemon's own interface.
 """,
     ),
     cfg.StrOpt(
@@ -58,14 +58,14 @@ share of its requests, whatever its exchange.
         mutable=True,
         default='short',
         choices=[
-            ('short', 'one sentence that says nothing of capacity'),
+            ('short', 'one sentence that reveals nothing about capacity'),
             ('full', 'every filter with the number of hosts that it left'),
         ],
         help="""
-How much of the reason callers get when there is no host.
+How much of the reason callers get when no host is found.
 
-It becomes the fault of the instance, which its tenant reads. The decision log
-has all of it in any case.
+The reason becomes the fault of the instance, which its tenant reads. The
+decision log always has the full reason.
 """,
     ),
     cfg.BoolOpt(
@@ -74,8 +74,8 @@ has all of it in any case.
         help="""
 Whether the HTTP server answers ``POST /scheduler/nova/external``.
 
-Compute services that ask an external scheduler for the order of hosts call
-it. Share and block storage services have ``/scheduler/manila/external`` and
+Compute services that let an external scheduler order their hosts make this
+call. Share and block storage services have ``/scheduler/manila/external`` and
 ``/scheduler/cinder/external``. Nothing is claimed.
 
 Related options:
@@ -88,18 +88,18 @@ Related options:
         default=None,
         sample_default=9394,
         help="""
-The port of a listener for these calls alone.
+The port of a listener for external scheduler calls alone.
 
-It serves nothing else but ``/healthcheck``, and the server of ``[http]`` does
-not answer these calls then. Certificate and limits are those of ``[http]``.
-Unset, the server of ``[http]`` answers them.
+The listener serves only these calls and ``/healthcheck``; the server of
+``[http]`` then does not answer them. Certificate and limits are those of
+``[http]``. Unset: the server of ``[http]`` answers the calls.
 """,
     ),
     cfg.HostAddressOpt(
         'external_scheduler_bind_host',
         default='127.0.0.1',
         help="""
-The address of that listener.
+The address of the listener of ``external_scheduler_bind_port``.
 
 Any but a loopback address needs ``[http] token_file`` or ``ca_file``, or
 ``external_scheduler_authentication`` turned off.
@@ -110,10 +110,11 @@ Any but a loopback address needs ``[http] token_file`` or ``ca_file``, or
         mutable=True,
         default=True,
         help="""
-Whether those calls need the token or the client certificate of ``[http]``.
+Whether external scheduler calls need the token or the client certificate of
+``[http]``.
 
-Their callers send neither. Turn it off only where the network lets nobody
-else call.
+The callers send neither by themselves. Turn it off only where the network
+lets no other client connect.
 """,
     ),
     cfg.FloatOpt(
@@ -121,9 +122,9 @@ else call.
         mutable=True,
         default=1.0,
         help="""
-Multiplier of the weights that come with those calls.
+Multiplier of the weights that come with external scheduler calls.
 
-They count like those of one more weigher.
+These weights count like those of one more weigher.
 """,
     ),
     cfg.StrOpt(
@@ -134,7 +135,9 @@ They count like those of one more weigher.
             ('last', 'they come last, in the order in which they were sent'),
             ('dropped', 'they are left out'),
         ],
-        help='What becomes of their hosts that the store does not know.',
+        help="""
+What happens to hosts of external scheduler calls that are not in the store.
+""",
     ),
     cfg.StrOpt(
         'api_database',
@@ -145,13 +148,13 @@ They count like those of one more weigher.
 The URL of the compute service's API database, from which hosts are mirrored.
 
 Cells, hosts, services, instances and aggregates are read from it and from the
-databases of the cells, and followed as they change. It is only read: a user
-with the right to SELECT is enough. Unset: nothing is mirrored.
+databases of the cells, and followed as they change. These databases are never
+written: a user with the right to SELECT is enough. Unset: nothing is mirrored.
 
 Related options:
 
 * ``cell_database``
-* ``[database] connection``, our own database, which is another one
+* ``[database] connection``, the scheduler's own database
 """,
     ),
     cfg.StrOpt(
@@ -160,11 +163,11 @@ Related options:
         secret=True,
         sample_default='mysql+pymysql://reader:secret@10.0.0.1/nova',
         help="""
-The URL of which the parts fill in the URLs of the cells' databases.
+The URL whose parts fill in templates of the cells' database URLs.
 
 Cell mappings may be templates, such as
 ``{scheme}://{username}:{password}@{hostname}/nova_cell1``. The compute service
-takes the parts from its ``[database] connection``. Unset: they are those of
+takes the parts from its ``[database] connection``. Unset: the parts of
 ``api_database``.
 """,
     ),
@@ -177,7 +180,7 @@ Whether capacity comes from the placement service, and claims go to it.
 Possible values:
 
 * false: totals and use are those of compute nodes; a claim is complete once
-  it is in our own store
+  it is in the scheduler's own database
 * true: totals, use, traits and other resources are those of resource
   providers; a claim is complete once the placement service has the allocations
 
@@ -195,7 +198,7 @@ Related options:
         help="""
 How often all resource providers are read, in seconds.
 
-Those of hosts that changed are read at once.
+Providers of hosts that changed are read at once.
 """,
     ),
     cfg.FloatOpt(
@@ -203,7 +206,9 @@ Those of hosts that changed are read at once.
         mutable=True,
         default=1.0,
         min=0.05,
-        help='How often the databases are asked for changes, in seconds.',
+        help="""
+How often changes are read from the compute service's databases, in seconds.
+""",
     ),
     cfg.FloatOpt(
         'full_interval',
@@ -211,10 +216,10 @@ Those of hosts that changed are read at once.
         default=300.0,
         min=1.0,
         help="""
-How often the databases are read as a whole, in seconds.
+How often the compute service's databases are read as a whole, in seconds.
 
-What a look for changes missed, such as rows that were removed by hand or
-written by a host whose clock is wrong, is found then.
+A whole read also finds changes that ``poll_interval`` misses, such as rows
+removed by hand or written by a host whose clock is wrong.
 """,
     ),
     cfg.FloatOpt(
@@ -223,11 +228,10 @@ written by a host whose clock is wrong, is found then.
         default=60.0,
         min=1.0,
         help="""
-After how many seconds without a sign of life a compute service is down.
+After how many seconds without a report a compute service is down.
 
-The same as the compute service's own option of this name, which nova-compute
-and nova-scheduler read from [DEFAULT]. The time is compared with the clock of
-the daemon's host.
+Set it like the compute service's own ``[DEFAULT] service_down_time``. Reports
+are compared with the clock of the daemon's host.
 """,
     ),
     cfg.FloatOpt(
@@ -235,7 +239,9 @@ the daemon's host.
         mutable=True,
         default=3.0,
         min=1.0,
-        help='How long a connection to one of them may take, in seconds.',
+        help="""
+How long connecting to a database of the compute service may take, in seconds.
+""",
     ),
     cfg.FloatOpt(
         'statement_timeout',
@@ -243,10 +249,9 @@ the daemon's host.
         default=20.0,
         min=1.0,
         help="""
-How long one of them may work at a statement, in seconds.
+How long a statement in a database of the compute service may take, in seconds.
 
-A cell that does not answer in time is left out: its hosts are down until it
-answers again.
+The hosts of a cell that does not answer in time are down until it answers.
 """,
     ),
 ]
@@ -258,10 +263,10 @@ def register_opts(conf: Any) -> None:
 
 
 def check(conf: Any) -> None:
-    """Check that options of the group go together, and with others.
+    """Check that options of the group fit each other and other groups.
 
     A queue is named by its topic alone: on one virtual host, each interface
-    would get a share of the other one's requests.
+    would get a share of the other's requests.
 
     :raises ConfigurationError: both interfaces would share a queue, or
         placement is to be used without the compute service's databases

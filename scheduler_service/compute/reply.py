@@ -1,9 +1,9 @@
-"""What the engine answers as the compute service expects it.
+"""Translates the engine's answers for the compute service.
 
-A caller raises again what is in its own module of exceptions; anything else
-reaches it as a remote error, which says nothing to whoever reads the fault of
-the instance. So every refusal is a NoValidHost, whose reason says what it is.
-Stateless; any thread may call it.
+A caller re-raises only exceptions of its own module; others arrive as remote
+errors, which mean nothing to a tenant who reads the fault of the instance. So
+every refusal is a NoValidHost, and its reason says what is wrong. Stateless;
+any thread may call the functions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scheduler_service.compute import wire
 from scheduler_service.compute.wire import NetworkMetadata
 from scheduler_service.model import HostsAnswer, Selection
 
-# Of the API of the placement service that the allocation request is for.
+# Microversion of the placement API that the allocation request is for.
 ALLOCATION_REQUEST_VERSION = '1.36'
 MODULE = 'nova.exception'
 _TOO_FEW = 'There are not enough hosts available.'
-# What a tenant may read of errors that say nothing about capacity.
+# Texts for tenants, of errors that do not concern capacity.
 _SHORT = {
     'ServiceBusy': 'The scheduler is busy.',
     'StoreUnavailable': 'The scheduler is not available.',
@@ -42,7 +42,7 @@ def selections(
     """Return, for each instance, its Selection, then its alternates.
 
     :param amounts: resource class -> what each instance takes
-    :param alternates: whether alternates are wanted
+    :param alternates: whether to include alternates
     :param networks: of the request; goes with the limits of NUMA cells
     """
     # Alternates are the same for all instances of a cell.
@@ -57,8 +57,8 @@ def selections(
 
     return [
         [
-            make(each)
-            for each in (
+            make(selection)
+            for selection in (
                 placement.selected,
                 *(placement.alternates if alternates else ()),
             )
@@ -70,7 +70,7 @@ def selections(
 def plain(
     answer: HostsAnswer, networks: NetworkMetadata | None = None
 ) -> list[dict[str, Any]]:
-    """Return host, node and limits of each instance, no Selection."""
+    """Return host, node and limits of each instance in place of Selections."""
     return [
         {
             'host': placement.selected.host,
@@ -92,7 +92,7 @@ def _plain_limits(
 def _numa_limits(
     selected: Selection, networks: NetworkMetadata | None
 ) -> dict[str, Any] | None:
-    """Return what the compute service on the host checks NUMA cells by."""
+    """Return the limits by which the host's service checks NUMA cells."""
     if selected.numa_limits is msgspec.UNSET:
         return None
     data: dict[str, Any] = dict(selected.numa_limits)
@@ -142,9 +142,9 @@ def _selection(
 def _allocation_request(
     selected: Selection, amounts: Mapping[str, int]
 ) -> str:
-    """Return what a claim on a host asks for.
+    """Return the allocation request of a claim on a host, in JSON.
 
-    :param amounts: of the host's own provider, where that is all
+    :param amounts: of the host's own provider, where no other gives any
     """
     if selected.allocation is not msgspec.UNSET:
         return json.dumps(selected.allocation)
@@ -173,14 +173,14 @@ class NoValidHost(Exception):
         super().__init__(f'No valid host was found. {reason}')
 
 
-# The class is found by its module and name on the caller's side.
+# Callers look the class up by its module and name.
 NoValidHost.__module__ = MODULE
 
 
 def failure(error: errors.SchedulerError, full: bool) -> NoValidHost:
-    """Return an error of ours as one that callers catch.
+    """Return an error of ours as an exception that callers catch.
 
-    :param full: give the whole reason, which tells of the capacity of hosts
+    :param full: give the whole reason, which may reveal hosts' capacity
     """
     text = str(error.args[0]) if error.args else error.name
     if isinstance(error, errors.NoValidHost):
@@ -188,7 +188,7 @@ def failure(error: errors.SchedulerError, full: bool) -> NoValidHost:
             return NoValidHost(_TOO_FEW)
         return NoValidHost(text.removeprefix('No valid host was found. '))
     if isinstance(error, errors.InvalidRequest):
-        # It concerns the request alone.
+        # The text concerns the request alone.
         return NoValidHost(text)
     if full:
         return NoValidHost(f'{error.name}: {text}')
@@ -196,5 +196,5 @@ def failure(error: errors.SchedulerError, full: bool) -> NoValidHost:
 
 
 def no_such_host(host: str | None, node: str | None) -> NoValidHost:
-    """Return that a host or a node that was asked for does not exist."""
+    """Return the error for a requested host or node that does not exist."""
     return NoValidHost(f'No such host - host: {host} node: {node} ')

@@ -1,7 +1,8 @@
-"""A RequestSpec of the compute service as a request of ours.
+"""Translates a RequestSpec of the compute service into a request of ours.
 
-What the engine has no notion of is refused by name, or does not matter for
-the place of an instance. Stateless; any thread may call it.
+A field that the engine does not support is refused by name, unless it does
+not matter for the place of an instance. Stateless; any thread may call the
+functions.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from scheduler_service.model.request import (
 _ALIAS = 'pci_passthrough:alias'
 _PAGE_SIZES = {-1: 'small', -2: 'large', -3: 'any'}
 _DEDICATED = ('dedicated', 'mixed')
-# Affinity of devices and NUMA cells that has to hold; the other policies
-# only prefer it, or apply where the host tells of which cell a device is.
+# Policies that require devices on the instance's NUMA cells; the others only
+# prefer it, or apply where the host reports the cell of a device.
 _STRICT_AFFINITY = ('required', 'socket')
 _HYPERTHREADS = 'HW_CPU_HYPERTHREADING'
 _THREADS = {'isolate': 'forbidden', 'require': 'required'}
@@ -42,10 +43,10 @@ _GROUPED = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64}):(.+)')
 
 
 class ComputeRequest(NamedTuple):
-    """A request, and what came with it.
+    """A request, with further parts of its RequestSpec.
 
-    :ivar group: the server group that travelled along; None: none did
-    :ivar networks: how its networks reach a host; None: not said
+    :ivar group: the server group; None: absent
+    :ivar networks: how its networks reach a host; None: absent
     """
 
     request: Request
@@ -91,13 +92,13 @@ def translate(
 ) -> ComputeRequest:
     """Return a RequestSpec as a request of ours.
 
-    :param spec_obj: the object as it travels
+    :param spec_obj: the serialized object
     :param instance_uuids: of the instances to place
     :param context: of the caller
     :param offered: resource classes that some host offers
     :param with_groups: whether groups of resources can be claimed
-    :raises InvalidRequest: it cannot be read, or asks for something that is
-        not supported
+    :raises InvalidRequest: it is invalid, or needs something that is not
+        supported
     """
     plain = wire.named(spec_obj, 'RequestSpec', 'spec_obj')
     documents.check_text(plain, fault=errors.InvalidRequest)
@@ -125,7 +126,7 @@ def _request(
 ) -> Request:
     """Return the request.
 
-    :raises ValueError: parts of it do not go together
+    :raises ValueError: parts of it contradict each other
     :raises InvalidRequest: as :func:`translate`
     """
     specs = {
@@ -204,9 +205,9 @@ def _request(
 
 
 def _refuse(name: str, what: str) -> NoReturn:
-    """Refuse a request for something that cannot be scheduled here.
+    """Refuse a request that needs something unsupported.
 
-    :param name: of the field that asks for it
+    :param name: of the field that needs it
     :raises InvalidRequest: always
     """
     raise errors.InvalidRequest(
@@ -219,7 +220,7 @@ def _refuse(name: str, what: str) -> NoReturn:
 def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
     """Refuse groups of resources, which only placement can claim.
 
-    :raises InvalidRequest: with the name of the first
+    :raises InvalidRequest: the request has groups; names the first
     """
     if spec.requested_resources:
         _refuse(
@@ -234,9 +235,9 @@ def _refuse_groups(spec: wire.RequestSpec, specs: Mapping[str, str]) -> None:
 
 
 def _image(sent: wire.Image | None) -> Image | None:
-    """Return an image; traits and NUMA cells as they are in an image.
+    """Return an image; traits and NUMA cells as properties of an image.
 
-    :raises InvalidRequest: a property that has to be a list is none
+    :raises InvalidRequest: a property that has to be a list is not one
     """
     if sent is None:
         return None
@@ -245,15 +246,17 @@ def _image(sent: wire.Image | None) -> Image | None:
         if value is None:
             continue
         if name == 'traits_required':
-            for trait in _listed(name, value, list[str]):
+            for trait in _list_property(name, value, list[str]):
                 properties[f'trait:{trait}'] = 'required'
         elif name == 'hw_numa_cpus':
             for index, cpus in enumerate(
-                _listed(name, value, list[list[int]])
+                _list_property(name, value, list[list[int]])
             ):
                 properties[f'{name}.{index}'] = ','.join(map(str, cpus))
         elif name == 'hw_numa_mem':
-            for index, size in enumerate(_listed(name, value, list[int])):
+            for index, size in enumerate(
+                _list_property(name, value, list[int])
+            ):
                 properties[f'{name}.{index}'] = size
         else:
             properties[name] = value
@@ -262,7 +265,7 @@ def _image(sent: wire.Image | None) -> Image | None:
     )
 
 
-def _listed(name: str, value: Any, kind: Any) -> Any:
+def _list_property(name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as fault:
@@ -295,9 +298,9 @@ def _attempts(sent: wire.Retries | None) -> list[tuple[str, str]]:
 
 
 def _numa_topology(sent: wire.NumaTopology | None) -> GuestNuma | None:
-    """Return a NUMA topology, None for none.
+    """Return a NUMA topology; None: the request has none.
 
-    :raises InvalidRequest: its cells differ in what is one for all here
+    :raises InvalidRequest: its cells differ in page size or thread policy
     """
     if sent is None or not sent.cells:
         return None
@@ -337,9 +340,9 @@ def _pci_requests(
 ) -> list[PciRequest]:
     """Return requests for PCI devices.
 
-    :param placed: ids of requests that groups of resources stand for
-    :raises InvalidRequest: they have to be on the NUMA cells of the instance,
-        or are asked for by their resource class
+    :param placed: ids of device requests that groups of resources cover
+    :raises InvalidRequest: devices have to be on the NUMA cells of the
+        instance, or are requested by their resource class
     """
     requests = []
     for index, device in enumerate(sent.requests if sent else ()):
@@ -380,7 +383,7 @@ def _device(spec: dict[str, Any], place: str) -> dict[str, str | None]:
 def _server_group(sent: wire.Group | None) -> ServerGroup | None:
     """Return a server group as our document; None where it has no policy.
 
-    :raises InvalidRequest: its rule is no number
+    :raises InvalidRequest: its rule is not a number
     """
     if sent is None:
         return None
@@ -414,7 +417,7 @@ def _resource_groups(
 ) -> list[ResourceGroup]:
     """Return the groups of ports, devices and extra specs.
 
-    :raises InvalidRequest: one cannot be read or claimed
+    :raises InvalidRequest: a group is invalid or cannot be claimed
     """
     groups = _numbered_groups(specs)
     for number, sent in enumerate(spec.requested_resources or ()):
@@ -435,9 +438,9 @@ def _resource_groups(
             'forbidden_aggregates': sorted(group.forbidden_aggregates or ()),
             'in_tree': group.in_tree,
         }
-    listed = [{'suffix': name, **groups[name]} for name in sorted(groups)]
+    suffixed = [{'suffix': name, **groups[name]} for name in sorted(groups)]
     return documents.arguments(
-        {'resource_groups': listed}, _Groups
+        {'resource_groups': suffixed}, _Groups
     ).resource_groups
 
 
@@ -469,7 +472,7 @@ def _next_number(names: Collection[str]) -> str:
 
 
 def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
-    """Return the requests for PCI devices that groups stand for, by id."""
+    """Return the ids of device requests that groups of resources cover."""
     return frozenset(
         str(group.get('requester_id')).rpartition('-')[0]
         for group in spec.requested_resources or ()
@@ -480,7 +483,7 @@ def _placed_devices(spec: wire.RequestSpec) -> frozenset[str]:
 def _group_policy(specs: Mapping[str, str]) -> Any:
     """Return whether groups may share a provider.
 
-    :raises InvalidRequest: it is not a policy of groups
+    :raises InvalidRequest: the policy does not exist
     """
     policy = specs.get('group_policy')
     if policy not in (None, 'none', 'isolate'):
@@ -517,8 +520,7 @@ def _amounts(
 def _cpus(spec: wire.RequestSpec, offered: Collection[str]) -> dict[str, int]:
     """Return shared and dedicated CPUs.
 
-    Where no host offers dedicated ones as a class of their own, all count as
-    VCPU.
+    Where no host offers the class PCPU, all count as VCPU.
     """
     topology, total = spec.numa_topology, spec.flavor.vcpus
     if topology is None or 'PCPU' not in offered:
@@ -533,7 +535,7 @@ def _cpus(spec: wire.RequestSpec, offered: Collection[str]) -> dict[str, int]:
 def _cpu_traits(
     spec: wire.RequestSpec, offered: Collection[str]
 ) -> dict[str, Any]:
-    """Return whether dedicated CPUs need hosts with hyperthreads, or none."""
+    """Return the trait for hyperthreads, where dedicated CPUs need one."""
     topology = spec.numa_topology
     if topology is None or 'PCPU' not in offered:
         return {}
@@ -551,7 +553,7 @@ def _cpu_traits(
 def _root_traits(params: wire.LevelParams | None) -> dict[str, Any]:
     """Return the traits that the host itself must or must not have.
 
-    :raises InvalidRequest: one is both
+    :raises InvalidRequest: a trait is both
     """
     if params is None:
         return {}
@@ -574,12 +576,12 @@ def _is_amount(value: str) -> bool:
 
 
 def request_id(context: Mapping[str, Any]) -> str | None:
-    """Return the id that the caller's log has the request under."""
+    """Return the request id of the caller's log."""
     return text(context, 'request_id')
 
 
 def text(context: Mapping[str, Any], name: str) -> str | None:
-    """Return a text of a context; None where it has none that can be kept."""
+    """Return a text of a context; None: absent, or too long to keep."""
     value = context.get(name)
     if not isinstance(value, str) or len(value) > NAME_LENGTH:
         return None

@@ -1,6 +1,6 @@
-"""What compute services cast to schedulers, as events to be written.
+"""Translates casts of compute services into events for the store.
 
-Any thread may call it.
+Any thread may call the functions.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LOG = logging.getLogger(__name__)
 _MAX_ENTRIES = 10_000
 
 
-def aggregates(found: Any) -> host_state_writer.UpdateAggregates:
-    """Return that aggregates are as given: one, a list, or a list object.
+def aggregates(argument: Any) -> host_state_writer.UpdateAggregates:
+    """Return the event for an aggregate, a list of them, or a list object.
 
-    :raises InvalidRequest: one cannot be read
+    :raises InvalidRequest: an aggregate is invalid
     """
-    plain = _listed(found, 'aggregates')
+    plain = _objects(argument, 'aggregates')
     parsed = [
         documents.arguments(document, wire.Aggregate) for document in plain
     ]
@@ -36,22 +36,22 @@ def aggregates(found: Any) -> host_state_writer.UpdateAggregates:
     )
 
 
-def no_aggregate(found: Any) -> host_state_writer.DeleteAggregate:
-    """Return that an aggregate is gone.
+def no_aggregate(argument: Any) -> host_state_writer.DeleteAggregate:
+    """Return the event for a deleted aggregate.
 
-    :raises InvalidRequest: it cannot be read
+    :raises InvalidRequest: it is invalid
     """
-    plain = wire.named(found, 'Aggregate', 'aggregate')
+    plain = wire.named(argument, 'Aggregate', 'aggregate')
     gone = documents.arguments(plain, wire.Aggregate)
     return host_state_writer.DeleteAggregate(id=_aggregate(gone).id)
 
 
-def instances(host: str, found: Any) -> host_state_writer.UpdateInstances:
-    """Return that a host has instances, maybe beside others.
+def instances(host: str, argument: Any) -> host_state_writer.UpdateInstances:
+    """Return the event for instances on a host, which may have others too.
 
-    :raises InvalidRequest: one cannot be read
+    :raises InvalidRequest: an instance is invalid
     """
-    plain = _listed(found, 'instance_info')
+    plain = _objects(argument, 'instance_info')
     parsed = [
         documents.arguments(document, wire.Instance) for document in plain
     ]
@@ -61,47 +61,47 @@ def instances(host: str, found: Any) -> host_state_writer.UpdateInstances:
 
 
 def no_instance(host: str, uuid: str) -> host_state_writer.DeleteInstances:
-    """Return that a host does not have an instance any more."""
+    """Return the event for an instance that left a host."""
     return host_state_writer.DeleteInstances(host=host, uuids=[dashed(uuid)])
 
 
 def all_instances(
     host: str, uuids: list[str]
 ) -> host_state_writer.SyncInstances:
-    """Return that a host has these instances and no others."""
+    """Return the event for all the instances of a host."""
     return host_state_writer.SyncInstances(
         host=host, uuids=[dashed(uuid) for uuid in uuids]
     )
 
 
-def _listed(found: Any, place: str) -> list[dict[str, Any]]:
-    """Return objects unwrapped: one, a list of them, or a list object."""
-    plain = wire.unwrap(found, place)
+def _objects(argument: Any, place: str) -> list[dict[str, Any]]:
+    """Unwrap an object, a list of them, or a list object; return a list."""
+    plain = wire.unwrap(argument, place)
     if isinstance(plain, dict) and 'objects' in plain:
         plain = plain['objects']
-    listed = plain if isinstance(plain, list) else [plain]
-    if len(listed) > _MAX_ENTRIES:
+    objects = plain if isinstance(plain, list) else [plain]
+    if len(objects) > _MAX_ENTRIES:
         raise errors.PayloadTooLarge(
-            f'{place}: at most {_MAX_ENTRIES}, got {len(listed)}'
+            f'{place}: at most {_MAX_ENTRIES}, got {len(objects)}'
         )
-    return listed
+    return objects
 
 
-def _aggregate(found: wire.Aggregate) -> Aggregate:
-    return documents.parse(_present(msgspec.to_builtins(found)), Aggregate)
+def _aggregate(aggregate: wire.Aggregate) -> Aggregate:
+    return documents.parse(_present(msgspec.to_builtins(aggregate)), Aggregate)
 
 
-def _instance(host: str, found: wire.Instance) -> Instance:
+def _instance(host: str, instance: wire.Instance) -> Instance:
     return documents.parse(
         _present(
             {
-                'uuid': found.uuid,
-                'host': found.host or host,
-                'hypervisor_hostname': found.node,
-                'project_id': found.project_id,
-                'image_id': found.image_ref or None,
-                'availability_zone': found.availability_zone,
-                'task_state': found.task_state,
+                'uuid': instance.uuid,
+                'host': instance.host or host,
+                'hypervisor_hostname': instance.node,
+                'project_id': instance.project_id,
+                'image_id': instance.image_ref or None,
+                'availability_zone': instance.availability_zone,
+                'task_state': instance.task_state,
             }
         ),
         Instance,
@@ -110,14 +110,14 @@ def _instance(host: str, found: wire.Instance) -> Instance:
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that are set."""
-    return {key: one for key, one in fields.items() if one is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 class ServiceChange(NamedTuple):
-    """What a compute service told.
+    """A cast of a compute service.
 
-    :ivar method: that told it, such as ``update_instance_info``
-    :ivar host: service host that it is about; None: aggregates
+    :ivar method: such as ``update_instance_info``
+    :ivar host: the service host that changed; None: aggregates
     """
 
     method: str
@@ -128,10 +128,10 @@ Subscriber = Callable[[ServiceChange], None]
 
 
 class ServiceChanges:
-    """Those who want to know of changes.
+    """Subscribers to casts of compute services.
 
     A subscriber is called on the thread that polls the bus, so it must not
-    wait: it sets an event, and looks on a thread of its own.
+    block: it sets an event, and works on a thread of its own.
     """
 
     def __init__(self, health: Health) -> None:
@@ -139,11 +139,11 @@ class ServiceChanges:
         self._subscribers: tuple[Subscriber, ...] = ()
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have a function called with each change from now on."""
+        """Call a function with each change from now on."""
         self._subscribers = (*self._subscribers, subscriber)
 
     def notify(self, change: ServiceChange) -> None:
-        """Tell everyone; one that fails does not keep it from the others."""
+        """Call each subscriber, also where another one fails."""
         self._health.count('compute_changes', change.method)
         for subscriber in self._subscribers:
             try:

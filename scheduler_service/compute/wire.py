@@ -1,4 +1,4 @@
-"""Objects of the compute service as they travel, and as far as they are read.
+"""Versioned objects of the compute service: serialized form and fields read.
 
 An object is ``{nova_object.name, nova_object.namespace, nova_object.version,
 nova_object.data, nova_object.changes}``. A field that is not set is absent
@@ -37,35 +37,34 @@ def unwrap(value: Any, place: str = '', depth: int = 0) -> Any:
     """Return a value with every object in it replaced by its data.
 
     :param place: path of the value, for errors
-    :raises InvalidRequest: an object has a version that is not known, or no
-        data
+    :raises InvalidRequest: an object has an unsupported version, or no data
     :raises PayloadTooLarge: nested too deeply
     """
     if depth > _MAX_DEPTH:
         raise errors.PayloadTooLarge(f'{place}: nested too deeply')
     if isinstance(value, list):
         return [
-            unwrap(one, f'{place}[{index}]', depth + 1)
-            for index, one in enumerate(value)
+            unwrap(item, f'{place}[{index}]', depth + 1)
+            for index, item in enumerate(value)
         ]
     if not isinstance(value, dict):
         return value
     if _NAME in value:
         value = _data(value, place)
     return {
-        key: unwrap(one, f'{place}.{key}'.lstrip('.'), depth + 1)
-        for key, one in value.items()
+        key: unwrap(item, f'{place}.{key}'.lstrip('.'), depth + 1)
+        for key, item in value.items()
     }
 
 
 def named(value: Any, name: str, place: str) -> Any:
     """Return an object of a class, unwrapped.
 
-    :raises InvalidRequest: it is none of this class
+    :raises InvalidRequest: the value is not an object of this class
     """
-    found = value.get(_NAME) if isinstance(value, dict) else None
-    if found != name:
-        what = type(value).__name__ if found is None else str(found)[:60]
+    actual = value.get(_NAME) if isinstance(value, dict) else None
+    if actual != name:
+        what = type(value).__name__ if actual is None else str(actual)[:60]
         raise errors.InvalidRequest(
             f'{place}: expected an object {name}, got {what}', at=place
         )
@@ -73,14 +72,14 @@ def named(value: Any, name: str, place: str) -> Any:
 
 
 def _data(value: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the data of an object, whose version is checked."""
+    """Check the version of an object; return its data."""
     name = str(value[_NAME])[:60]
     version = str(value.get(_VERSION))[:20]
     major = _MAJOR.get(name, '1')
     if version.partition('.')[0] != major:
         raise errors.InvalidRequest(
-            f'{place}: version {version} of the object {name} is not known, '
-            f'only {major}.x',
+            f'{place}: version {version} of the object {name} is not '
+            f'supported, only {major}.x',
             at=place,
         )
     data = value.get(_DATA)
@@ -106,7 +105,7 @@ _Cpus = Annotated[list[int], msgspec.Meta(max_length=MAX_CPUS)]
 
 
 class Part(msgspec.Struct, kw_only=True):
-    """Base of all: fields that are not listed are ignored."""
+    """Base class: fields without an attribute are ignored."""
 
 
 class Flavor(Part):
@@ -269,7 +268,7 @@ class Aggregate(Part):
 
 
 class Instance(Part):
-    """Instance: what the store keeps of one."""
+    """Instance: the fields that the store keeps."""
 
     uuid: Uuid
     host: str | None = None

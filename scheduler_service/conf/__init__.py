@@ -1,6 +1,6 @@
 """Options: one module per group, registered on the object that is passed in.
 
-No option is read at import. Plug-ins and the pipeline read none at all: they
+No option is read at import. Plug-ins and the pipeline read no options: they
 get the plain values that :func:`settings` returns. Called by the main thread.
 """
 
@@ -50,9 +50,9 @@ _QUIET = [
     'kombu=WARN',
     'sqlalchemy=WARN',
     'alembic=WARN',
-    # It logs a lost broker for each connection and each try; we do it once.
+    # The driver logs a lost broker for each connection and try; we do once.
     'oslo.messaging._drivers.impl_rabbit=CRITICAL',
-    # The same for a database that fails in a way that it does not know.
+    # The library logs each database error that it has no class for.
     'oslo_db.sqlalchemy.exc_filters=CRITICAL',
 ]
 
@@ -92,7 +92,7 @@ def parse(conf: Any, args: Sequence[str], **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def place(conf: Any, group: str, name: str) -> Iterator[None]:
-    """Have errors of the code inside begin with the option they are about."""
+    """Prefix errors of the code inside with the option concerned."""
     try:
         yield
     except errors.ConfigurationError as fault:
@@ -145,5 +145,5 @@ def list_opts(
     return groups
 
 
-# What oslo.config raises for an invalid option or file.
+# Exceptions of oslo.config for an invalid option or file.
 FAULTS = (cfg.Error, ValueError)

@@ -1,4 +1,4 @@
-"""Options of the [database] group that oslo.db does not have: time limits."""
+"""Options of the [database] group beside oslo.db's: time limits."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OPTS = [
         help="""
 How long a statement may wait for a lock of another session, in seconds.
 
-Then the daemon starts its transaction again, and requests go on waiting. The
-log and ``ping`` name the session that has the lock, where the database can
-tell. 0: the limit of the server applies. MariaDB knows whole seconds.
+After that the daemon repeats its transaction, and requests go on waiting. The
+log and ``ping`` name the session that holds the lock, where the database shows
+it. 0: the limit of the server applies. MariaDB rounds to whole seconds.
 """,
     ),
     cfg.FloatOpt(
@@ -41,8 +41,8 @@ tell. 0: the limit of the server applies. MariaDB knows whole seconds.
         help="""
 After how many seconds the server ends a statement of a daemon.
 
-Loading the snapshot is exempt, and so are the commands of
-``scheduler-manage``. 0: there is no limit. MySQL never has one.
+Loading the snapshot and the commands of ``scheduler-manage`` have no limit.
+0: no statement has one. MySQL has no such limit.
 """,
     ),
     cfg.FloatOpt(
@@ -53,9 +53,9 @@ Loading the snapshot is exempt, and so are the commands of
         help="""
 After how many seconds the server ends a session that is idle in a transaction.
 
-A daemon never is, unless its process hangs or is stopped; others would wait
-for its locks. PostgreSQL and MariaDB. MariaDB knows whole seconds. 0: the
-limit of the server applies.
+A daemon's session is idle only when its process hangs or is stopped; other
+daemons would then wait for its locks. Applies to PostgreSQL and MariaDB, which
+rounds to whole seconds. 0: the limit of the server applies.
 """,
     ),
     cfg.FloatOpt(
@@ -64,11 +64,11 @@ limit of the server applies.
         default=3.0,
         min=1.0,
         help="""
-How long the database may give no sign of life, in seconds.
+After how many seconds without a response the database counts as unreachable.
 
-Then the daemon counts it as unreachable: it stops consuming requests, gives
-those that it has back to the message bus for other daemons, and waits. It is
-also the TCP user timeout of connections to the database.
+The daemon then stops consuming requests, returns those that it has to the
+message bus for other daemons, and waits. This is also the TCP user timeout of
+connections to the database.
 """,
     ),
 ]
@@ -80,8 +80,8 @@ def register_opts(conf: Any) -> None:
 
 
 def timeouts(conf: Any) -> Timeouts:
-    """Return how long the database may take."""
-    # Commands that use no database need not import SQLAlchemy.
+    """Return the time limits of the database."""
+    # Imported here: commands without a database do not need SQLAlchemy.
     from scheduler_service.store.sessions import Timeouts
 
     group = conf.database

@@ -8,7 +8,7 @@ from oslo_config import cfg
 
 GROUP = None
 _RATIO_HELP = """
-Allocation ratio of {what}: what may be allocated, as a factor on the total.
+Allocation ratio of {what}: capacity is the host's total times this ratio.
 
 It applies to hosts whose own ratio is absent or 0.
 
@@ -48,7 +48,7 @@ OPTS = [
         mutable=True,
         default=True,
         help="""
-Whether a single instance may be larger than the host, up to the ratio.
+Whether a single instance may be larger than the host's total.
 
 Possible values:
 

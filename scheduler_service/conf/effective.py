@@ -1,8 +1,8 @@
-"""What a configuration says in effect: every option, its value, its source.
+"""The effective configuration: every option, its value and its source.
 
-Called by the main thread while it starts, by the thread that reloads, and by
-commands. Reads the tables of oslo.config's object, which has no other way to
-list what is registered.
+Called by the main thread at the start, by the thread that reloads, and by
+commands. The functions read private tables of oslo.config's object, which has
+no other way to list registered options.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from oslo_config import cfg
 
 from scheduler_service import errors
 
-# What is shown in the place of a secret.
+# Shown in place of a secret.
 HIDDEN = '***'
-# Options that say where the others are, or what is printed.
+# Options that only locate the others, or print something.
 _NOT_SHOWN = frozenset(
     ('config_file', 'config_dir', 'config_source', 'shell_completion')
 )
-# Taken by a reload though the library that owns them does not say so.
+# Options that a reload applies though their library does not mark them.
 _ALSO_TAKEN = frozenset((('DEFAULT', 'default_log_levels'),))
 _TAKEN_GROUPS = frozenset(('oslo_policy',))
-# What differs between daemons that do the same.
+# Options that differ between daemons with the same task.
 OWN = frozenset(
     (
         ('DEFAULT', 'log_file'),
@@ -49,12 +49,12 @@ _FILE = re.compile(r"detail='([^']*)'")
 
 
 class Option(NamedTuple):
-    """An option and what it is set to.
+    """An option and its value.
 
     :ivar group: ``DEFAULT`` where it has none
     :ivar source: a file, the command line, a variable, or ``default``
-    :ivar reloads: whether a reload takes a new value
-    :ivar is_default: whether it would have the value if it was not set
+    :ivar reloads: whether a reload applies a new value
+    :ivar is_default: whether the value is the default
     """
 
     group: str
@@ -67,12 +67,12 @@ class Option(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The option as messages name it."""
+        """The name of the option in messages."""
         return f'[{self.group}] {self.name}'
 
     @property
     def shown(self) -> Any:
-        """The value; of a secret only whether there is one."""
+        """The value; a secret is hidden if it is set."""
         return HIDDEN if self.secret and self.value else self.value
 
 
@@ -85,26 +85,25 @@ def options(conf: Any) -> list[Option]:
 
 
 def document(conf: Any) -> dict[str, dict[str, Any]]:
-    """Return ``group -> option -> {value, source}`` as JSON can say it.
+    """Return ``group -> option -> {value, source}``, in values of JSON.
 
     Secrets are hidden.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
-    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for option in options(conf):
-        said = {'value': _plain(option.shown), 'source': option.source}
-        found.setdefault(option.group, {})[option.name] = said
-    return found
+        entry = {'value': _plain(option.shown), 'source': option.source}
+        groups.setdefault(option.group, {})[option.name] = entry
+    return groups
 
 
 def fingerprint(conf: Any) -> str:
-    """Return 12 digits that differ where daemons are configured differently.
+    """Return 12 hex digits that differ where configurations differ.
 
-    What has its default does not count, so that another release, which has
-    more options, need not differ; nor does what belongs to one daemon or
-    machine: its name, addresses, certificate, and log. Of a secret it counts
-    whether there is one.
+    Options with their default do not count, so that a release with more
+    options need not differ; neither do options of one daemon or machine: its
+    name, addresses, certificate and log. Of a secret only its presence counts.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
@@ -117,44 +116,44 @@ def fingerprint(conf: Any) -> str:
 
 
 def faults(conf: Any) -> list[str]:
-    """Return what is wrong with values, each with its option and its file."""
-    found = []
+    """Return the errors of values, each with its option and its file."""
+    texts = []
     for group, opt in _registered(conf):
         try:
             value = _value(conf, group, opt)
         except (cfg.Error, ValueError) as fault:
-            found.append(f'[{group}] {opt.dest}{_reason(str(fault))}')
+            texts.append(f'[{group}] {opt.dest}{_reason(str(fault))}')
         except RecursionError:
-            found.append(f'[{group}] {opt.dest}: it refers to itself')
+            texts.append(f'[{group}] {opt.dest}: it refers to itself')
         else:
-            # No comparison with bounds finds the first of these.
+            # A comparison with bounds never rejects NaN.
             if isinstance(value, float) and not math.isfinite(value):
-                found.append(f'[{group}] {opt.dest}: {value} is not a number')
-    return found
+                texts.append(f'[{group}] {opt.dest}: {value} is not a number')
+    return texts
 
 
 def check(conf: Any) -> None:
     """Check every value.
 
-    :raises ConfigurationError: some are not valid; it names all of them
+    :raises ConfigurationError: values are not valid; it names all of them
     """
-    found = faults(conf)
-    if found:
-        raise errors.ConfigurationError('; '.join(found))
+    texts = faults(conf)
+    if texts:
+        raise errors.ConfigurationError('; '.join(texts))
 
 
-def register_like(conf: Any, known: Any) -> None:
-    """Register on *conf* what libraries have registered on *known* since."""
-    for group, opt in _registered(known):
+def register_like(conf: Any, running: Any) -> None:
+    """Register on *conf* the options that libraries added to *running*."""
+    for group, opt in _registered(running):
         into = None if group == 'DEFAULT' else group
         conf.register_opt(opt, group=into)
-        info = known._get_opt_info(opt.dest, into)
+        info = running._get_opt_info(opt.dest, into)
         if 'default' in info:
             conf.set_default(opt.dest, info['default'], group=into)
 
 
 def differences(before: Any, after: Any) -> list[Option]:
-    """Return the options, as *after* has them, that have other values there.
+    """Return the options of *after* whose values differ from *before*.
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
@@ -169,7 +168,7 @@ def differences(before: Any, after: Any) -> list[Option]:
 
 
 def keep(conf: Any, running: Any) -> list[Option]:
-    """Have *conf* keep the running values of options that need a restart.
+    """Keep in *conf* the running values of options that need a restart.
 
     :return: those options, with the values that wait for the restart
     """
@@ -178,12 +177,14 @@ def keep(conf: Any, running: Any) -> list[Option]:
         for difference in differences(running, conf)
         if not difference.reloads
     ]
-    for one in waiting:
-        group = None if one.group == 'DEFAULT' else one.group
+    for option in waiting:
+        group = None if option.group == 'DEFAULT' else option.group
         value = (
-            running[one.name] if group is None else running[group][one.name]
+            running[option.name]
+            if group is None
+            else running[group][option.name]
         )
-        conf.set_override(one.name, value, group=group)
+        conf.set_override(option.name, value, group=group)
     return waiting
 
 
@@ -233,7 +234,7 @@ def _source(conf: Any, group: str, name: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Return `` (file): what is wrong`` of a message of oslo.config."""
+    """Return `` (file): error`` from a message of oslo.config."""
     parts = _FAULT.search(text)
     if parts is None:
         return f': {text}'
@@ -242,11 +243,11 @@ def _reason(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can say it."""
+    """Return a value in types of JSON."""
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

@@ -10,7 +10,7 @@ GROUP = 'filter_scheduler'
 
 
 def _old(name: str) -> list[Any]:
-    """Return the name of the option in older files, in [DEFAULT]."""
+    """Return an alias of the option, in [DEFAULT]."""
     return [cfg.DeprecatedOpt(name, group='DEFAULT')]
 
 
@@ -23,8 +23,8 @@ def _multiplier(name: str, what: str, default: float = 1.0) -> Any:
         help=f"""
 Multiplier of the weight for {what}.
 
-Metadata with the name of this option on a host's aggregates overrides it; of
-several values the smallest counts.
+Metadata with the name of this option on a host's aggregates overrides it; if
+aggregates have several values, the smallest counts.
 
 Possible values:
 
@@ -42,8 +42,8 @@ OPTS = [
         help="""
 Host filters that may be enabled.
 
-May be given several times. Filters that packages register under the entry
-point ``scheduler_service.filters.hosts`` are always available.
+The option may be set several times. Filters that packages register under the
+entry point ``scheduler_service.filters.hosts`` are always available.
 
 Possible values:
 
@@ -74,8 +74,8 @@ Related options:
         help="""
 Host filters that run for every request, in order.
 
-Put cheap filters that reject many hosts first. The daemon does not start if
-a name is unknown.
+Put fast filters that reject many hosts first. The daemon does not start if a
+name is unknown.
 
 Possible values:
 
@@ -92,7 +92,7 @@ Related options:
         default=['scheduler_service.weighers.all_weighers'],
         deprecated_opts=_old('scheduler_weight_classes'),
         help="""
-Weighers that rank the hosts which pass the filters.
+Weighers that rank the hosts that pass the filters.
 
 Possible values:
 
@@ -106,11 +106,11 @@ Possible values:
         mutable=True,
         default=True,
         help="""
-Keep what requests have in common while hosts stay what they are.
+Whether to cache filter results and rankings for requests that are alike.
 
-It makes requests faster where there are 20,000 hosts or more, and does not
-change which host is selected. Turn it off to save its memory, some 100 MB,
-or to rule it out when looking for a fault.
+The cache makes requests faster with 20,000 hosts or more, and never changes
+which host is selected. Turn it off to save its memory, some 100 MB, or to rule
+it out when looking for a fault.
 """,
     ),
     cfg.IntOpt(
@@ -122,7 +122,7 @@ or to rule it out when looking for a fault.
         help="""
 Select at random among this many best hosts.
 
-With more than 1 several daemons lose fewer claims to each other, and a
+With more than 1, several daemons compete less for the same hosts, and a
 request does not always get the best host.
 """,
     ),
@@ -168,7 +168,7 @@ request does not always get the best host.
         help="""
 Image properties that ImagePropertiesWeigher compares, as ``name=ratio``.
 
-Empty: all of them, with ratio 1.
+Empty: all properties, with ratio 1.
 """,
     ),
     cfg.IntOpt(
@@ -177,7 +177,7 @@ Empty: all of them, with ratio 1.
         default=8,
         min=0,
         deprecated_opts=_old('max_io_ops_per_host'),
-        help='IoOpsFilter rejects hosts with as many I/O operations.',
+        help='IoOpsFilter rejects hosts from this many I/O operations on.',
     ),
     cfg.IntOpt(
         'max_instances_per_host',
@@ -185,7 +185,7 @@ Empty: all of them, with ratio 1.
         default=50,
         min=1,
         deprecated_opts=_old('max_instances_per_host'),
-        help='NumInstancesFilter rejects hosts with as many instances.',
+        help='NumInstancesFilter rejects hosts from this many instances on.',
     ),
     cfg.ListOpt(
         'isolated_images',
@@ -199,34 +199,41 @@ Empty: all of them, with ratio 1.
         mutable=True,
         default=[],
         deprecated_opts=_old('isolated_hosts'),
-        help='Hosts that IsolatedHostsFilter reserves for these images.',
+        help='Hosts that IsolatedHostsFilter reserves for isolated images.',
     ),
     cfg.BoolOpt(
         'restrict_isolated_hosts_to_isolated_images',
         mutable=True,
         default=True,
         deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'),
-        help='Whether isolated hosts reject all other images.',
+        help='Whether ``isolated_hosts`` reject all other images.',
     ),
     cfg.StrOpt(
         'image_properties_default_architecture',
         mutable=True,
         default=None,
-        help='The architecture of images that do not name one.',
+        help='The architecture of images that do not name any.',
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_namespace',
         mutable=True,
         default=None,
         deprecated_opts=_old('aggregate_image_properties_isolation_namespace'),
-        help='The prefix of keys for AggregateImagePropertiesIsolation.',
+        help="""
+The namespace of properties that AggregateImagePropertiesIsolation compares.
+
+Only properties whose names begin with the namespace and the separator count.
+Unset: all properties count.
+""",
     ),
     cfg.StrOpt(
         'aggregate_image_properties_isolation_separator',
         mutable=True,
         default='.',
         deprecated_opts=_old('aggregate_image_properties_isolation_separator'),
-        help='The separator between that namespace and the rest of a key.',
+        help="""
+The separator after ``aggregate_image_properties_isolation_namespace``.
+""",
     ),
 ]
 

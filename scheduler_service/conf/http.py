@@ -16,14 +16,14 @@ OPTS = [
         help="""
 The port of the HTTP server: health, metrics, ``/v1`` and ``/extender``.
 
-Unset, there is no HTTP server.
+Unset: there is no HTTP server.
 """,
     ),
     cfg.HostAddressOpt(
         'bind_host',
         default='127.0.0.1',
         help="""
-The address to listen on.
+The address that the HTTP server listens on.
 
 Any but a loopback address needs ``token_file`` or ``ca_file``.
 """,
@@ -35,7 +35,7 @@ Any but a loopback address needs ``token_file`` or ``ca_file``.
         help="""
 The path of a file with the bearer token that clients have to send.
 
-``/healthcheck`` and ``/readyz`` need none.
+``/healthcheck`` and ``/readyz`` need no token.
 """,
     ),
     cfg.StrOpt(
@@ -54,7 +54,10 @@ The path of a file with the bearer token that clients have to send.
         'ca_file',
         mutable=True,
         default=None,
-        help='The CA of client certificates, which replace the token.',
+        help="""
+The path of the CA of client certificates, which are accepted in place of the
+token.
+""",
     ),
     cfg.ListOpt(
         'roles',
@@ -63,8 +66,8 @@ The path of a file with the bearer token that clients have to send.
         help="""
 The roles of clients of ``/v1`` in the rules of the policy.
 
-The token or the certificate admits a client; these roles say what it may do
-then. The name of a certificate (CN) is its ``user_id``.
+The token or the certificate admits a client; the policy grants its actions by
+these roles. The name of a certificate (CN) is the client's ``user_id``.
 """,
     ),
     cfg.IntOpt(
@@ -74,11 +77,10 @@ then. The name of a certificate (CN) is its ``user_id``.
         min=1,
         max=128,
         help="""
-How many requests of ``/v1`` are processed at the same time, and how many
-binds.
+The threads for requests of ``/v1``, and as many more for binds of pods.
 
-Filtering and scoring for a kube-scheduler, health and metrics do not wait for
-these.
+Filtering and scoring for a kube-scheduler, health and metrics run on other
+threads.
 """,
     ),
     cfg.FloatOpt(
@@ -89,8 +91,8 @@ these.
         help="""
 How long a client may take to send a request, in seconds.
 
-The connection of a slower client is closed. A TLS handshake has the same
-time.
+The connection of a slower client is closed. The limit also applies to a TLS
+handshake.
 """,
     ),
     cfg.FloatOpt(
@@ -101,7 +103,7 @@ time.
         help="""
 How long an idle connection stays open, in seconds.
 
-A kube-scheduler closes its own after 90 s; this has to be longer.
+A kube-scheduler closes its idle connections after 90 s: use a longer time.
 """,
     ),
     cfg.IntOpt(
@@ -110,12 +112,12 @@ A kube-scheduler closes its own after 90 s; this has to be longer.
         default=2000,
         min=1,
         help="""
-How many connections may be open.
+The most open connections.
 
-For one more, the client that has most loses the one on which nothing was
-asked for the longest time. Each needs an open file: the limit of the process
-(``LimitNOFILE`` of systemd) has to be larger by 512, and is raised if that is
-allowed.
+At the limit, a new connection replaces the longest idle connection of the
+client with most connections. Each connection needs an open file: the limit of
+open files (``LimitNOFILE`` of systemd) has to be larger by 512, and is raised
+if that is allowed.
 """,
     ),
     cfg.IntOpt(
@@ -124,10 +126,10 @@ allowed.
         default=500,
         min=1,
         help="""
-How many connections one address may have open.
+The most open connections of an address.
 
-For one more, it loses the one on which it asked nothing for the longest time.
-Addresses of one IPv6 network of 64 bits count as one.
+At the limit, a new connection replaces the address's longest idle connection.
+The addresses of an IPv6 /64 network count as one address.
 """,
     ),
     cfg.IntOpt(
@@ -136,10 +138,11 @@ Addresses of one IPv6 network of 64 bits count as one.
         default=64 * 1024 * 1024,
         min=1024,
         help="""
-The most bytes of a request body; a larger one gets status 413.
+The most bytes of a request body; a larger body gets status 413.
 
-This holds before and after decompression. Bodies that are arriving may have
-four times as many in all; one more gets status 503.
+The limit applies before and after decompression. All bodies that are arriving
+at a time may have four times as many bytes; a body beyond that gets status
+503.
 """,
     ),
 ]

@@ -24,22 +24,30 @@ Metadata ``metrics_weight_multiplier`` of a host's aggregates overrides it.
         mutable=True,
         default=[],
         help="""
-Metrics that are weighed and that MetricsFilter requires, ``name=ratio``.
+Metrics that MetricsWeigher weighs and MetricsFilter requires, as
+``name=ratio``.
 
-An entry of another form is ignored.
+Entries in any other form are ignored.
 """,
     ),
     cfg.BoolOpt(
         'required',
         mutable=True,
         default=True,
-        help='Whether a request fails if a host does not report one of them.',
+        help="""
+Whether a request fails if a host does not report a metric of
+``weight_setting``.
+""",
     ),
     cfg.FloatOpt(
         'weight_of_unavailable',
         mutable=True,
         default=-10000.0,
-        help='The weight of a host that does not report one, if not required.',
+        help="""
+The weight of a host that does not report a metric of ``weight_setting``.
+
+It counts where ``required`` is false.
+""",
     ),
 ]
 

@@ -14,9 +14,9 @@ OPTS = [
         mutable=True,
         default=[],
         help="""
-An alias for the extra spec ``pci_passthrough:alias``.
+An alias of PCI devices for the extra spec ``pci_passthrough:alias``.
 
-May be given several times, each time a JSON object.
+The option may be set several times, each time to a JSON object.
 
 Possible values:
 

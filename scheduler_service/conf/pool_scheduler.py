@@ -28,7 +28,7 @@ OPTS = [
         help="""
 Pool filters that run for every zone, in order.
 
-Read from ``[service:central]`` too. The daemon does not start if a name is
+``[service:central]`` is read as well. The daemon does not start if a name is
 unknown.
 
 Possible values:
@@ -52,7 +52,7 @@ Related options:
 The id of the pool that the filters default_pool, fallback and
 in_doubt_default_pool select.
 
-Read from ``[service:central]`` too.
+``[service:central]`` is read as well.
 """,
     ),
     cfg.BoolOpt(
@@ -62,9 +62,8 @@ Read from ``[service:central]`` too.
         help="""
 Whether the filter attribute keeps a pool that has no attributes.
 
-A DNS service's own filter of this name keeps it for every zone. By default
-it is dropped for a zone that asks for any attribute, as a pool is whose
-attributes differ.
+The DNS service's own filter of this name keeps such a pool for every zone. By
+default this filter drops it for a zone that requires any attribute.
 """,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Options of the [oslo_reports] group: where reports of the process go."""
+"""Options of the [oslo_reports] group: the folder of process reports."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OPTS = [
         default=None,
         sample_default='/var/log/scheduler-service',
         help="""
-The folder for Guru Meditation Reports, which SIGUSR2 asks for.
+The folder for Guru Meditation Reports, which SIGUSR2 triggers.
 
-Unset, they go to the standard error stream.
+Unset: reports go to the standard error stream.
 """,
     ),
 ]

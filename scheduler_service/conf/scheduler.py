@@ -19,7 +19,7 @@ OPTS = [
             cfg.DeprecatedOpt('scheduler_max_attempts', group='DEFAULT'),
         ],
         help="""
-How many hosts a build may try.
+The most hosts on which a build may be tried.
 
 Each selected host comes with alternates, up to one less than this number.
 """,
@@ -32,7 +32,7 @@ Each selected host comes with alternates, up to one less than this number.
 Whether aggregates with required traits accept only requests for them.
 
 An aggregate with the metadata ``trait:NAME=required`` accepts only requests
-whose flavor or image requires that trait, or all of several.
+whose flavor or image requires that trait; with several, all of them.
 """,
     ),
     cfg.BoolOpt(
@@ -42,8 +42,7 @@ whose flavor or image requires that trait, or all of several.
         help="""
 Whether a project is limited to its own aggregates.
 
-Those are the aggregates with metadata ``filter_tenant_id*`` equal to the id
-of the project.
+A project's aggregates have metadata ``filter_tenant_id*`` equal to its id.
 
 Related options:
 
@@ -54,7 +53,13 @@ Related options:
         'placement_aggregate_required_for_tenants',
         mutable=True,
         default=False,
-        help='Whether requests of projects without an own aggregate fail.',
+        help="""
+Whether requests of projects without an aggregate of their own fail.
+
+Related options:
+
+* ``limit_tenants_to_placement_aggregate``
+""",
     ),
     cfg.BoolOpt(
         'query_placement_for_availability_zone',
@@ -86,9 +91,8 @@ hosts.
         help="""
 The topic on the message bus that the daemon serves.
 
-Its queue has this name. Where a virtual host of RabbitMQ is shared, no other
-service may have a queue of the same name: a compute service's scheduler has
-``scheduler``.
+The queue has this name. On a shared virtual host of RabbitMQ, no other service
+may use the same name; the compute service's scheduler uses ``scheduler``.
 
 Related options:
 
@@ -101,8 +105,8 @@ Related options:
         help="""
 The exchange that the daemon binds its queues to.
 
-Callers have to publish to the same one. ``[DEFAULT] control_exchange`` does
-not count here: every service has a value of its own for it.
+Callers have to publish to this exchange. ``[DEFAULT] control_exchange`` does
+not count here: its value differs between services.
 """,
     ),
     cfg.StrOpt(
@@ -112,8 +116,8 @@ not count here: every service has a value of its own for it.
         help="""
 The name of this daemon on the topic.
 
-By default the host name of the machine with the process id, so that several
-daemons can run on one machine.
+Unset: the host name with the process id, so that several daemons can run on
+one machine.
 """,
     ),
     cfg.IntOpt(
@@ -122,10 +126,10 @@ daemons can run on one machine.
         default=1000,
         min=1,
         help="""
-How many requests may wait in the daemon.
+The most requests that may wait in the daemon.
 
-Further ones fail with ServiceBusy at once. Requests that the daemon has not
-consumed yet wait on the message bus and do not count.
+Further requests fail with ServiceBusy at once. Requests that the daemon has
+not consumed yet wait on the message bus and do not count.
 """,
     ),
     cfg.IntOpt(
@@ -134,7 +138,7 @@ consumed yet wait on the message bus and do not count.
         default=64,
         min=1,
         max=1000,
-        help='How many requests are scheduled and claimed in one transaction.',
+        help='The most requests scheduled and claimed in one transaction.',
     ),
     cfg.IntOpt(
         'claim_retries',
@@ -144,7 +148,7 @@ consumed yet wait on the message bus and do not count.
         help="""
 How often hosts are selected again after a claim was lost to another daemon.
 
-Then the request fails with MaxRetriesExceeded.
+After the last retry the request fails with MaxRetriesExceeded.
 """,
     ),
     cfg.FloatOpt(
@@ -155,10 +159,10 @@ Then the request fails with MaxRetriesExceeded.
         help="""
 How old the daemon's snapshot of the database may be, in seconds.
 
-An older one is refreshed from the change feed before the next decision. A
-claim checks the database itself in any case. Where the database is so far away
-that this takes long, it is refreshed after four times as long as it takes, and
-after 5 seconds at the latest. With 0 it is refreshed before each decision.
+An older snapshot is refreshed from the change feed before the next decision. A
+claim always checks the database itself. Where refreshing is slow, the age may
+reach four times the duration of a refresh, up to 5 seconds. 0: the snapshot is
+refreshed before each decision.
 """,
     ),
     cfg.IntOpt(
@@ -182,10 +186,10 @@ Related options:
         default=0.0,
         min=0.0,
         help="""
-For how many seconds a decision is stored; 0: as long as it is among those
-that ``decisions_kept`` allows.
+For how many seconds a decision is stored; 0: only ``decisions_kept`` limits
+decisions.
 
-Older ones are deleted once a minute, in small steps.
+Older decisions are deleted once a minute, in small steps.
 
 Related options:
 
@@ -199,9 +203,9 @@ Related options:
         help="""
 Whether each decision gets a line in the log, at level INFO.
 
-It says the outcome, the hosts or the pool, the time, the request id and the
-project. A message with many requests gets one line. ``decisions_kept`` is
-about the decisions with their reasons, in the database.
+The line has the outcome, the hosts or the pool, the duration, the request id
+and the project. A message with many requests gets one line. The database has
+decisions with their reasons, see ``decisions_kept``.
 """,
     ),
     cfg.FloatOpt(
@@ -215,9 +219,9 @@ about the decisions with their reasons, in the database.
         help="""
 After how many seconds without a report or heartbeat a host is marked down.
 
-The next report or heartbeat marks it up. A host that never sent one is up or
-down as its inventory document says. After its start, and after the database
-or the broker was unreachable, a daemon waits as long before it marks hosts
+The next report or heartbeat marks it up. The state of a host that never sent
+any is that of its inventory document. After its start, and after the database
+or the broker was unreachable, a daemon waits this long before it marks hosts
 down. 0: no host is marked down.
 
 Related options:
@@ -234,14 +238,14 @@ Related options:
 After how many seconds an unconfirmed claim is released.
 
 A claim is confirmed when its host reports the instance, or by the method
-``confirm``. The second claims of moves expire, too, so this has to be longer
-than the longest move. The time is the database's, not the daemon's. 0: claims
+``confirm``. The second claims of moves expire as well, so the time has to be
+longer than the longest move. It is measured by the database's clock. 0: claims
 do not expire.
 
 Unset: 3600 where the compute service's databases are followed, 0 otherwise.
 Where they are followed, only claims of instances that are on no host yet
-expire, not those of moves, which end as the compute service's migrations do;
-and only by a daemon that has just read all databases.
+expire: claims of moves end with the compute service's migrations. Only a
+daemon that has just read all databases then releases claims.
 
 Related options:
 
@@ -256,9 +260,10 @@ Related options:
         help="""
 For how many seconds the outcome of a request is stored.
 
-A message that is delivered again gets the outcome of its first delivery, by
-the clock of the database. If it comes later it is not processed again: its
-caller gets OutcomeExpired. Claims that are still held are known for longer.
+A message that is delivered again within this time, by the clock of the
+database, gets the outcome of its first delivery. A later one is not processed
+again: its caller gets OutcomeExpired. Outcomes with claims that are still held
+are kept longer.
 """,
     ),
     cfg.FloatOpt(
@@ -267,7 +272,7 @@ caller gets OutcomeExpired. Claims that are still held are known for longer.
         default=30.0,
         min=0.0,
         max=1e6,
-        help='How long a stopping daemon finishes requests, in seconds.',
+        help='How long a stopping daemon may finish its requests, in seconds.',
     ),
 ]
 

@@ -16,15 +16,15 @@ OPTS = [
 Whether requests are traced.
 
 This needs the libraries of ``pip install scheduler-service[tracing]``. Spans
-are sent by OTLP over HTTP. The W3C context of callers is taken, from the
-context of a message or the headers of an HTTP request, and handed on to
+are sent by OTLP over HTTP. The W3C trace context of callers, from a message's
+context or the headers of an HTTP request, is continued, and passed on to
 extenders and with casts.
 """,
     ),
     cfg.StrOpt(
         'endpoint',
         default='http://localhost:4318',
-        help='URL of the collector; ``/v1/traces`` is added.',
+        help='The URL of the collector; ``/v1/traces`` is appended.',
     ),
     cfg.FloatOpt(
         'sample_ratio',
@@ -32,9 +32,9 @@ extenders and with casts.
         min=0.0,
         max=1.0,
         help="""
-Which share of the requests is traced.
+The share of requests that is traced.
 
-It counts where the caller sent no trace of its own: then the caller has
+It applies to requests without a trace context; otherwise the caller has
 decided.
 """,
     ),

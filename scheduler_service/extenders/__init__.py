@@ -1,1 +1,1 @@
-"""HTTP extenders: configuration, documents on the wire, and calls to them."""
+"""HTTP extenders: the policy file, v1 objects for them, and calls to them."""

@@ -1,4 +1,4 @@
-"""Extenders that are called, as the options and the policy file say."""
+"""Builds the dispatcher of extender calls from options and policy file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOG = logging.getLogger(__name__)
 
 
 def policy(conf: Any) -> Policy:
-    """Return what the policy file of *conf* says.
+    """Return the policy file's filters, weighers and extenders.
 
-    :raises ConfigurationError: it cannot be read, or cannot be followed
+    :raises ConfigurationError: the file is unreadable or invalid
     """
     group = conf.extender
     path = group.policy_file

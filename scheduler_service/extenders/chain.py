@@ -1,9 +1,9 @@
 """Calls all extenders in their order: filter, prioritize, bind, preempt.
 
-Filters run one after the other, each on the nodes that the previous one let
-pass; prioritize calls run in parallel. The rules are those of a
-kube-scheduler, but for this: a reply with a node that was not sent is an error
-whether it holds nodes or names. A chain may be used by any thread.
+Filters run in sequence, each on the nodes that passed the previous one;
+prioritize calls run in parallel. The rules are those of a kube-scheduler, with
+one exception: a reply with a node that was not sent is an error whether it
+holds nodes or names. Any thread may use a chain.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MAX_SCORE = 10
 
 @dataclasses.dataclass(frozen=True)
 class ExtenderArgs:
-    """What all extenders are called with for a pod.
+    """The arguments of all extender calls for a pod.
 
     :ivar pod: v1 Pod
     :ivar resources: names of extended resources that it requests
-    :ivar nodes: makes v1 Nodes of names; called where an extender wants nodes
+    :ivar nodes: makes v1 Nodes of names; called where an extender takes nodes
     """
 
     pod: Mapping[str, Any]
@@ -40,11 +40,11 @@ class ExtenderArgs:
 
 @dataclasses.dataclass
 class ExtenderFilterResult:
-    """The nodes that passed all filters, and those that did not.
+    """The nodes that passed all filters, and the nodes that failed.
 
     :ivar names: nodes that passed, in the order in which they were sent
-    :ivar failed: node -> reason, of those that did not pass
-    :ivar unresolvable: those of them that no eviction of pods can help
+    :ivar failed: node -> reason, of nodes that failed
+    :ivar unresolvable: failed nodes that no eviction of pods can help
     """
 
     names: list[str]
@@ -98,7 +98,7 @@ class Chain:
     def filter(
         self, args: ExtenderArgs, names: Sequence[str]
     ) -> ExtenderFilterResult:
-        """Call the filters one after the other.
+        """Call the filters in sequence.
 
         :param names: of the nodes to filter
         :raises ExtenderFailed: a call failed, and its extender is not
@@ -124,10 +124,10 @@ class Chain:
     def prioritize(
         self, args: ExtenderArgs, names: Sequence[str]
     ) -> dict[str, float]:
-        """Return what the extenders add to the weight of each node.
+        """Return the sum of the extenders' weighted scores for each node.
 
-        Each adds its score, 0 to 1, times its weight. They are called in
-        parallel; a call that fails adds nothing.
+        A score is 0 to 1, and is multiplied by its extender's weight. The
+        calls run in parallel; a call that fails adds nothing.
         """
         clients = self._clients_for(args, 'prioritize_verb')
         running = [
@@ -160,8 +160,9 @@ class Chain:
     def bind(self, args: ExtenderArgs, node: str) -> bool:
         """Bind the pod by the extender that has a bind verb.
 
-        :return: whether one has, and it bound the pod
-        :raises ExtenderFailed: it failed, and is not ignorable
+        :return: whether an extender bound the pod
+        :raises ExtenderFailed: the call failed, and its extender is not
+            ignorable
         """
         metadata = args.pod['metadata']
         document = {
@@ -190,8 +191,8 @@ class Chain:
 
         :param candidates: node -> the pods that would be evicted
         :param pods: uid -> v1 Pod, of all victims
-        :raises ExtenderFailed: a call failed, or its reply names what was not
-            sent, and its extender is not ignorable
+        :raises ExtenderFailed: a call failed, or its reply names a node or a
+            pod that was not sent, and its extender is not ignorable
         """
         left = dict(candidates)
         for client in self._clients_for(args, 'preempt_verb'):
@@ -237,7 +238,7 @@ class Chain:
     def _fail(self, client: Client, verb: str, fault: Exception) -> bool:
         """Count a failure; return False if the extender is ignorable.
 
-        :raises ExtenderFailed: it is not
+        :raises ExtenderFailed: the extender is not ignorable
         """
         extender = client.extender
         self._count(extender.label, verb, _reason(fault))
@@ -279,7 +280,7 @@ def _is_interested(extender: Extender, resources: frozenset[str]) -> bool:
 def _document(
     client: Client, args: ExtenderArgs, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments in the form that the extender wants."""
+    """Return the arguments in the form that the extender takes."""
     document: dict[str, Any] = {
         'Pod': args.pod, 'Nodes': None, 'NodeNames': None,
     }  # fmt: skip
@@ -295,7 +296,7 @@ def _document(
 def _passed(
     extender: Extender, reply: wire.FilterReply, sent: Sequence[str]
 ) -> set[str]:
-    """Return the names of nodes that pass by a reply.
+    """Return the names of the nodes that a reply lets pass.
 
     :raises CallFailed: the reply is an error, or names a node that was not
         sent
@@ -321,8 +322,8 @@ def _kept(
 ) -> dict[str, wire.Victims]:
     """Return the candidates that a reply keeps.
 
-    :raises WireError: it names a node or a pod that was not sent, or no
-        victim where the extender is not ignorable
+    :raises WireError: the reply names a node or a pod that was not sent, or
+        no victim where the extender is not ignorable
     """
     kept = {}
     for node, victims in reply.items():

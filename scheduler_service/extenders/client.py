@@ -1,8 +1,8 @@
 """Calls to one extender over HTTP, as a kube-scheduler makes them.
 
-Connections are kept open. A call has one time limit for all of it:
-connecting, redirects, headers and body. Only a response with status 200 is
-read. A client may be used by any number of threads.
+Connections are kept open. One time limit covers a whole call: connecting,
+redirects, headers and body. Only a response with status 200 is read. Any
+number of threads may use a client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CallFailed(Exception):
 class Client:
     """A client of one extender.
 
-    :raises ConfigurationError: its TLS material does not load
+    :raises ConfigurationError: TLS material does not load
     """
 
     def __init__(self, extender: Extender) -> None:
@@ -79,7 +79,7 @@ class Client:
     def call(self, verb: str, document: Any) -> Any:
         """Send a document to a verb; return the document of the reply.
 
-        :raises CallFailed: there is no reply, or not a usable one
+        :raises CallFailed: there is no usable reply
         """
         deadline = time.monotonic() + self.extender.timeout
         url, method = self.extender.url(verb), 'POST'
@@ -139,7 +139,7 @@ class Client:
                 f'{shown}: no reply within {self.extender.timeout:g} s',
             ) from None
         except (urllib3.exceptions.HTTPError, OSError) as fault:
-            # An address that cannot be parsed is a part of the text.
+            # The text may include the URL, and so its credentials.
             text = str(fault).replace(url, shown)
             raise CallFailed('unreachable', f'{shown}: {text}') from None
 
@@ -176,7 +176,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _manager(url: str, options: dict[str, Any]) -> Any:
-    """Return a connection pool, with the environment's proxy if it has one."""
+    """Return a connection pool, with the environment's proxy if set."""
     parsed = parse.urlsplit(url)
     proxy = request.getproxies().get(parsed.scheme)
     host = parsed.hostname or ''
@@ -237,7 +237,7 @@ def _load(context: ssl.SSLContext, tls: Tls) -> None:
 
 @contextmanager
 def _as_file(data: bytes, path: str) -> Iterator[str]:
-    """Give the path of a file with the data: the library reads files only."""
+    """Yield the path of a file with the data: the library reads only files."""
     if not data:
         yield path
         return

@@ -3,9 +3,9 @@
 A request that an extender applies to leaves the engine's thread with a copy
 of the host table. A thread of :class:`ExtenderDispatcher` filters and weighs
 on that copy, calls the extenders, and gives the job back to the request queue
-with their scores. The engine then checks it against the present, selects and
-claims. Other requests never come here, so a slow or dead extender delays none
-of them.
+with their scores. The engine then checks the job against the newest table,
+selects and claims. All other requests bypass the dispatcher, so a slow or dead
+extender does not delay them.
 
 The engine's thread calls ``ask`` and ``bind``; the copy of the table and the
 job belong to the dispatcher's thread until the job is back in the queue.
@@ -46,7 +46,7 @@ from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.ranking import Ranking
 
 LOG = logging.getLogger(__name__)
-# A refusal lists at most so many different reasons.
+# Different reasons that a refusal lists.
 _MAX_REASONS = 20
 _REASONS_IN_MESSAGE = 3
 
@@ -59,7 +59,7 @@ class ExtenderOptions:
     :ivar threads: requests that wait for extenders at the same time
     :ivar max_nodes: in one call; the best nodes are sent first
     :ivar max_requeries: how often extenders are called again for a request
-        whose hosts are no longer free when it is to be claimed
+        whose hosts were taken before it could claim them
     """
 
     domain: str = 'scheduler-service.local'
@@ -90,8 +90,8 @@ class ExtenderDispatcher:
         self._health = health
         self._nodes = objects.NodeMaker(options.domain, pipeline.settings)
         self._threads = ThreadPoolExecutor(options.threads, 'extenders')
-        # Prioritize calls that run side by side. A pool of their own, since
-        # the threads above wait for them.
+        # Prioritize calls run in parallel, in a pool of their own, since the
+        # threads above wait for them.
         self._call_threads = ThreadPoolExecutor(
             options.threads * max(len(extenders), 1), 'prioritize'
         )
@@ -104,7 +104,7 @@ class ExtenderDispatcher:
 
     @property
     def pending(self) -> int:
-        """How many jobs are out that will come back."""
+        """How many jobs are with the dispatcher."""
         return self._pending
 
     @property
@@ -117,26 +117,26 @@ class ExtenderDispatcher:
         return self._chain.applies_to(self._resources(request))
 
     def binds(self, request: Request) -> bool:
-        """Whether an extender binds what is claimed for a request."""
+        """Whether an extender binds the placements of a request."""
         return self._any_binds and self.applies_to(request)
 
     def ask(self, job: HostJob, table: HostTable) -> None:
-        """Have the extenders called for a job.
+        """Call the extenders for a job, on a thread of the dispatcher.
 
-        It comes back with ``extender_scores``, or with its ``failure``.
+        The job comes back with ``extender_scores``, or with its ``failure``.
 
-        :param table: the newest; it is copied before this returns
+        :param table: the newest; copied before this method returns
         """
         copy = self._copier.copy(table)
         self._start(job, lambda: self._query(job, copy))
 
     def bind(self, job: HostJob, table: HostTable) -> None:
-        """Have the placements of a job bound by an extender.
+        """Bind the placements of a job, on a thread of the dispatcher.
 
-        It comes back BOUND, or with its ``failure``: then the host is among
-        its ``excluded_hosts``.
+        The job comes back BOUND, or with its ``failure``: then the host is
+        among its ``excluded_hosts``.
 
-        :param table: the newest; it is copied before this returns
+        :param table: the newest; copied before this method returns
         """
         copy = self._copier.copy(table)
         self._start(job, lambda: self._bind_all(job, copy))
@@ -186,7 +186,7 @@ class ExtenderDispatcher:
             except errors.SchedulerError as error:
                 job.failure = error
             except Exception as fault:
-                LOG.exception('Asking the extenders about a request failed')
+                LOG.exception('Calling the extenders for a request failed')
                 job.failure = errors.as_scheduler_error(fault)
             finally:
                 self._queue.give_back(job)
@@ -225,7 +225,7 @@ class ExtenderDispatcher:
             )
             request = msgspec.structs.replace(request, ignore_hosts=ignored)
         scores = self._scores_of_instances(request, copy)
-        # Instances that no host is left for: the engine finds out why.
+        # For the missing instances the engine finds the reasons.
         missing = len(request.instance_uuids) - len(scores)
         job.extender_scores = scores + [{}] * missing
 
@@ -305,7 +305,7 @@ class ExtenderDispatcher:
         self, args: ExtenderArgs, result: ExtenderFilterResult
     ) -> dict[str, float]:
         if len(result.names) == 1:
-            # It is selected whatever its score.
+            # The only node is selected whatever its score.
             return {result.names[0]: 0.0}
         return self._chain.prioritize(args, result.names)
 

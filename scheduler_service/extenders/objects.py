@@ -1,8 +1,8 @@
 """Makes v1 Nodes of hosts and v1 Pods of requests, for extenders.
 
-What these have no field for is in annotations under our own domain, so that
-nothing is lost. Used by the threads that call extenders, on copies of the host
-table; nothing here is written to.
+Values without a field in v1 objects are in annotations under our own domain,
+so that nothing is lost. Threads that call extenders use the functions on
+copies of the host table, and only read them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class NodeMaker:
         return figures
 
     def _capacity(self, view: HostTable, at: int) -> dict[str, str]:
-        """Return the capacity of a host, including what is in use."""
+        """Return the capacity of a host, used and free."""
 
         def limit(name: str) -> float:
             return float(view.capacity(name, self._settings)[at])
@@ -214,7 +214,7 @@ def pod_resources(request: Request, domain: str) -> frozenset[str]:
 
 
 def pod(request: Request, uuid: str, domain: str) -> dict[str, Any]:
-    """Return one instance of a request as a v1 Pod."""
+    """Return an instance of a request as a v1 Pod."""
     amounts = request.resources
     requests = {
         'cpu': str(amounts.get('VCPU', 0)),
@@ -330,7 +330,7 @@ def _architecture(supported: Any) -> str:
 def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels that Kubernetes allows.
 
-    The others are left out: annotations have their values, too.
+    Annotations have the values of all labels.
     """
     return {
         key: value

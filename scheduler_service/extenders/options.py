@@ -1,6 +1,6 @@
-"""Options of the [extender] group for extenders that are called.
+"""Options of the [extender] group for calls to extenders.
 
-``kube.options`` has those for being one.
+``kube.options`` has the options for a kube-scheduler's calls to us.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ The file that lists the HTTP extenders to call for requests.
 Possible values:
 
 * the path of a JSON file with ``kind: Policy``, the format of older
-  container schedulers; its ``predicates`` and ``priorities``, if given,
-  replace ``[filter_scheduler] enabled_filters`` and ``weight_classes``
+  kube-schedulers; its ``predicates`` and ``priorities``, if given, replace
+  ``[filter_scheduler] enabled_filters`` and ``weight_classes``
 * the path of a YAML or JSON file with ``kind: KubeSchedulerConfiguration``
 * unset: no extender is called
 """,
@@ -33,10 +33,10 @@ Possible values:
         'domain',
         default='scheduler-service.local',
         help="""
-The domain of our labels, annotations and extended resources.
+The domain of the scheduler's own labels, annotations and extended resources.
 
-They are set on the objects that are sent to extenders, and read from those
-that are sent to us as an extender.
+The daemon sets them on nodes and pods that it sends to extenders, and reads
+them from those that a kube-scheduler sends.
 """,
     ),
     cfg.IntOpt(
@@ -45,7 +45,7 @@ that are sent to us as an extender.
         default=16,
         min=1,
         max=256,
-        help='For how many requests extenders are called at the same time.',
+        help='The most requests for which extenders are called at a time.',
     ),
     cfg.IntOpt(
         'max_nodes',
@@ -53,9 +53,10 @@ that are sent to us as an extender.
         default=500,
         min=1,
         help="""
-The most nodes that are sent to extenders in one call, the best by weight.
+The most nodes that are sent to extenders in one call.
 
-If none of them passes, the next best are sent.
+The nodes with the highest weights are sent first; if none of them passes, the
+next ones are sent.
 """,
     ),
 ]

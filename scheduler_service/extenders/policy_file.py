@@ -1,10 +1,11 @@
 """Parses a policy file with extenders, in the older and the newer format.
 
-The older one is JSON with ``kind: PolicyFile``: keys in any case, durations in
-nanoseconds, unknown keys ignored and reported. The newer one is YAML or JSON
-with ``kind: KubeSchedulerConfiguration``: keys in exactly one case, durations
-as text, unknown keys are errors. Predicates and priorities of the older one
-are translated into filters and weighers. Stateless; used by the main thread.
+The older format is JSON with ``kind: Policy``: keys in any case, durations in
+nanoseconds, unknown keys ignored and reported. The newer format is YAML or
+JSON with ``kind: KubeSchedulerConfiguration``: keys in exactly one case,
+durations as text, unknown keys are errors. Predicates and priorities of the
+older format are translated into filters and weighers. Stateless; used by the
+main thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scheduler_service import errors
 
 DEFAULT_TIMEOUT_S = 5.0
 _LABEL = re.compile(r'[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?')
-# What stands before the host; a password may have any character in it.
+# The part before the host; a password may have any character in it.
 _CREDENTIALS = re.compile(r'//.*@')
 _UNITS = {
     'ns': 1e-9, 'us': 1e-6, '\u00b5s': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0,
@@ -52,12 +53,12 @@ _NEWER_KEYS = (
 
 _CAPACITY = ('CoreFilter', 'RamFilter', 'DiskFilter')
 _GROUPS = ('ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter')
-# Not configurable there: nodes that are down or disabled never pass.
+# A kube-scheduler never lets nodes pass that are down or disabled.
 _MANDATORY = ('ComputeFilter',)
 _PREDICATES: dict[str, tuple[str, ...]] = {
     'CheckNodeUnschedulable': ('ComputeFilter',),
     'PodToleratesNodeTaints': ('ComputeFilter',),
-    # Every request is checked against the host that it forces.
+    # Forced hosts are checked without a filter.
     'HostName': (),
     'PodFitsResources': _CAPACITY,
     'GeneralPredicates': (*_CAPACITY, 'ComputeCapabilitiesFilter'),
@@ -109,14 +110,14 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extender:
-    """One extender; an empty verb is not called.
+    """An extender; an empty verb is not called.
 
     :ivar weight: of its scores
     :ivar timeout: of a whole call, in seconds
-    :ivar node_cache_capable: it takes names of nodes instead of nodes
+    :ivar node_cache_capable: whether it takes names of nodes, not nodes
     :ivar managed: resource -> whether the scheduler itself ignores it; empty:
         the extender is called for every request
-    :ivar ignorable: a request goes on if a call fails
+    :ivar ignorable: whether a request goes on if a call fails
     """
 
     url_prefix: str
@@ -134,7 +135,7 @@ class Extender:
 
     @property
     def label(self) -> str:
-        """What it is known by to people: its URL without credentials."""
+        """The name for logs and errors: the URL without credentials."""
         return without_credentials(self.url_prefix)
 
     def url(self, verb: str) -> str:
@@ -241,15 +242,15 @@ class _Object:
             raise _Invalid(f'{self.at(key)}: expected a {kind.__name__}')
         return value
 
-    def each(
+    def objects(
         self, key: str, keys: Sequence[str], make: Callable[[_Object], Any]
     ) -> tuple[Any, ...] | None:
         """Return what *make* returns for each object of a list.
 
         :return: None if the key is absent
         """
-        listed = self.get(key, list, None)
-        if listed is None:
+        documents = self.get(key, list, None)
+        if documents is None:
             return None
         return tuple(
             make(
@@ -261,7 +262,7 @@ class _Object:
                     self.unknown,
                 )
             )
-            for index, document in enumerate(listed)
+            for index, document in enumerate(documents)
         )
 
 
@@ -274,11 +275,11 @@ def _policy(document: Any) -> PolicyFile:
             raise _Invalid(
                 f'apiVersion: expected one of {", ".join(_VERSIONS)}'
             )
-        extenders = whole.each('extenders', _KEYS, _extender)
+        extenders = whole.objects('extenders', _KEYS, _extender)
         return PolicyFile(extenders or ())
     if kind not in ('Policy', None):
         raise _Invalid(
-            'kind: expected PolicyFile or KubeSchedulerConfiguration, '
+            'kind: expected Policy or KubeSchedulerConfiguration, '
             f'got {kind!r}'
         )
     keys = (
@@ -287,11 +288,11 @@ def _policy(document: Any) -> PolicyFile:
     )  # fmt: skip
     whole = _Object(document, '', keys, False, unknown)
     parts = ('name', 'argument', 'weight')
-    extenders = whole.each('extenders', (*_KEYS, 'apiVersion'), _extender)
+    extenders = whole.objects('extenders', (*_KEYS, 'apiVersion'), _extender)
     return PolicyFile(
         extenders or (),
-        whole.each('predicates', parts, _named),
-        whole.each('priorities', parts, _weighted),
+        whole.objects('predicates', parts, _named),
+        whole.objects('priorities', parts, _weighted),
         tuple(unknown),
     )
 
@@ -319,7 +320,7 @@ def _extender(obj: _Object) -> Extender:
         raise _Invalid(
             f'{obj.at("urlPrefix")}: expected http://... or https://...'
         )
-    managed = obj.each(
+    managed = obj.objects(
         'managedResources', ('name', 'ignoredByScheduler'), _managed
     )
     return Extender(
@@ -409,7 +410,7 @@ def _tls(obj: _Object) -> Tls:
 
 
 def _check(extenders: Sequence[Extender]) -> None:
-    """Check what the format alone does not.
+    """Check rules across keys and extenders.
 
     :raises _Invalid: an extender, or several together, are not valid
     """
@@ -474,6 +475,6 @@ def _check_names(
     if unknown:
         raise errors.ConfigurationError(
             f'{key}: {", ".join(unknown)}: no filter or weigher is '
-            f'equivalent. Known are: {", ".join(sorted(table))}',
+            f'equivalent. Supported are: {", ".join(sorted(table))}',
             names=unknown,
         )

@@ -1,6 +1,6 @@
-"""Who may use HTTP: bearer tokens and client certificates.
+"""Admission of HTTP clients by bearer tokens and client certificates.
 
-Built by the main thread; the thread of the HTTP server asks it.
+The main thread builds a :class:`Guard`; the HTTP server's thread calls it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Guard:
 
     :param token: None: no token is required
     :param certificates: whether client certificates are checked
-    :param roles: of every client that is admitted
-    :param public: paths that need neither
+    :param roles: of every admitted client
+    :param public: paths that need neither token nor certificate
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class Guard:
         self._certificates = certificates
         self._roles = list(roles)
 
-    def has_token_of(self, other: Guard) -> bool:
-        """Whether another guard has the same token, or neither has one."""
-        return self._token == other._token
+    def has_token_of(self, guard: Guard) -> bool:
+        """Whether both guards have the same token, or none."""
+        return self._token == guard._token
 
     def credentials(self, request: HttpRequest) -> dict[str, Any]:
-        """Return who the client of a request is, as policy rules read it."""
+        """Return the client's credentials in the form of policy rules."""
         return {'user_id': request.certificate, 'roles': self._roles}
 
     def is_of_a_page(self, request: HttpRequest) -> bool:
-        """Whether a web page sends a request where anybody may.
+        """Whether a web page sent a request that needs no credentials.
 
-        A browser on this machine may show the page of anybody, and names its
-        origin with all that could change something.
+        A browser on this machine may show any page, and sends the page's
+        origin with each request that could change something.
         """
         is_open = not (self._token or self._certificates)
         return is_open and b'origin' in request.headers
@@ -82,12 +82,11 @@ def guard_of(
 ) -> Guard:
     """Return the guard for the options of [http].
 
-    :param public: paths that need neither token nor certificate, beside
-        those that never do
-    :param bind_host: name and value of the option that says what is listened
-        on; None: those of [http]
+    :param public: further paths that need neither token nor certificate
+    :param bind_host: name and value of the option for the listening address;
+        None: those of [http]
     :raises ConfigurationError: the token cannot be read, or other machines
-        could connect without one
+        could connect without a token or certificate
     """
     token = None
     if group.token_file:
@@ -106,7 +105,7 @@ def guard_of(
         )
     if group.ca_file and not group.cert_file:
         raise errors.ConfigurationError(
-            '[http] ca_file needs cert_file and key_file, too'
+            '[http] ca_file also needs cert_file and key_file'
         )
     return Guard(token, bool(group.ca_file), group.roles, (*PUBLIC, *public))
 

@@ -1,7 +1,7 @@
-"""The application: what is served on which path, and the form of errors.
+"""The falcon application: readiness, metrics and ``/v1``; the form of errors.
 
-falcon serves what is not called for each pod: health, metrics and ``/v1``.
-Built by the main thread; requests run on threads of ``http.routes``.
+Calls for each pod bypass falcon. The main thread builds the application; its
+requests run on threads of ``http.routes``.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ def run(
     :param content: the body without its content coding
     :param credentials: of the client, as policy rules read them
     """
-    told: list[tuple[str, list[tuple[str, str]]]] = []
+    started: list[tuple[str, list[tuple[str, str]]]] = []
 
     def start(status: str, headers: Any, exc_info: Any = None) -> None:
-        told.append((status, headers))
+        started.append((status, headers))
 
     environ = {**_environ(request, content), CREDENTIALS: credentials}
     body = b''.join(app(environ, start))
-    status, headers = told[-1]
+    status, headers = started[-1]
     content_type = next(
         (value for name, value in headers if name.lower() == 'content-type'),
         'text/plain',
     )
-    others = tuple(
+    further = tuple(
         (name, value)
         for name, value in headers
         if name.lower() not in ('content-type', 'content-length')
     )
-    return Reply(int(status[:3]), body, content_type, others)
+    return Reply(int(status[:3]), body, content_type, further)
 
 
 def _environ(request: HttpRequest, content: bytes) -> dict[str, Any]:
@@ -98,7 +98,7 @@ _MAX_SNAPSHOT_AGE_S = 30.0
 
 
 class Ready:
-    """``/readyz``: what has to be there, by name; 503 if one is bad.
+    """``/readyz``: the result of each check; status 503 if any is bad.
 
     :param more: checks of adapters by name
     """
@@ -110,7 +110,7 @@ class Ready:
         self._more = more
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Check each, and answer with all of them."""
+        """Run all checks, and answer with their results."""
         status = self._scheduler.status()
         degraded = ' '.join(status['degraded'])
         age = status['snapshot_age']
@@ -129,12 +129,12 @@ class Ready:
         if not all(checks.values()):
             resp.status = falcon.HTTP_503
 
-    # Load balancers ask for the status alone; the server leaves the body out.
+    # Load balancers need only the status; the server leaves the body out.
     on_head = on_get
 
 
 LOG = logging.getLogger(__name__)
-# Readiness and metrics; then what waits for the engine or the database.
+# Paths that never wait; then those that wait for the engine or the database.
 _STATUS = ('/readyz', '/metrics')
 _API = ('/v1/explain', '/v1/decisions', '/v1/openapi.json')
 _DECISION = '/v1/decisions/{request_id}'
@@ -149,12 +149,12 @@ def make(
     group: Any,
     connections: Callable[[], Iterable[Any]],
 ) -> Router:
-    """Return what answers requests.
+    """Return the router of the HTTP server.
 
     :param routes: of adapters
-    :param checks: what readiness takes besides, by name
+    :param checks: further checks of readiness, by name
     :param group: options of [http]
-    :param connections: gives the metric families of the connections
+    :param connections: returns the metric families of the connections
     """
     app = falcon.App()
     app.req_options.strip_url_path_trailing_slash = True
@@ -173,14 +173,14 @@ def make(
         guard,
         scheduler.health,
         lambda: scheduler.snapshot() is not None,
-        # Evaluations share one lock, so that more threads would be no faster.
+        # Evaluations share a lock: more threads would not be faster.
         {'evaluate': 1, 'status': 1, 'bind': group.threads,
          'api': group.threads},
     )  # fmt: skip
 
 
 def _route(app: Any, guard: Guard, max_bytes: int, path: str) -> Route:
-    """Return the route of a path that falcon serves, or says is unknown."""
+    """Return the route of a path that falcon serves or answers with 404."""
 
     def serve(request: HttpRequest, content: bytes) -> Reply:
         return run(app, request, content, guard.credentials(request))

@@ -1,6 +1,6 @@
-"""One connection of a client: requests in, replies out, one after the other.
+"""A client's connection: parses requests, and writes replies in their order.
 
-Used by the thread of the HTTP server alone.
+Only the thread of the HTTP server uses the module.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _IPV6_PREFIX = 64
 
 
 class Limits:
-    """The open connections, by the clients that opened them.
+    """The open connections, by client.
 
-    A new connection is admitted when there are too many: the one that has
-    waited longest for its client is closed instead, so that clients that
-    only hold connections cannot keep others out. Connections whose request
-    is being processed are never closed for another one.
+    At the limit, a new connection replaces the connection that has waited
+    longest for its client, so that clients with many idle connections cannot
+    keep others out. A connection whose request is being processed is never
+    replaced.
 
     :ivar total: connections in all
     :ivar per_address: connections of one address
@@ -53,8 +53,8 @@ class Limits:
         self.buffered_bytes = buffered_bytes
         self._buffered = 0
         self._open: set[Connection] = set()
-        # Owner -> its connections that wait for their client, the one that
-        # has waited longest first.
+        # Owner -> its connections that wait for their client, longest wait
+        # first.
         self._waiting: dict[str, dict[Connection, None]] = {}
         self._counts: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class Limits:
         return len(self._open)
 
     def admit(self, owner: str) -> bool:
-        """Make room for a connection; false if it has to be refused."""
+        """Make room for a connection; return false if there is none."""
         if self._counts[owner] >= self.per_address:
             return self._drop_one(owner, 'address limit')
         if len(self._open) >= self.total:
@@ -71,7 +71,10 @@ class Limits:
         return True
 
     def make_room(self) -> bool:
-        """Close a connection of the client with most; false if all work."""
+        """Close a waiting connection of the client with most connections.
+
+        :return: false: no connection waits
+        """
         for owner, _ in self._counts.most_common():
             if self._drop_one(owner, 'limit'):
                 return True
@@ -94,7 +97,7 @@ class Limits:
         self.wait(connection)
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more; it may have been removed before."""
+        """Stop counting a connection, unless it was removed before."""
         if connection not in self._open:
             return
         self._open.remove(connection)
@@ -119,7 +122,11 @@ class Limits:
 
         :param now: time of the loop
         """
-        late = [each for each in self._open if each.deadline < now]
+        late = [
+            connection
+            for connection in self._open
+            if connection.deadline < now
+        ]
         for connection in late:
             self.closed[connection.late] += 1
             if connection.late != 'idle':
@@ -146,12 +153,12 @@ class Limits:
         return True
 
     def free(self, size: int) -> None:
-        """Count bytes of a body no more."""
+        """Stop counting bytes of a body."""
         self._buffered -= size
 
 
 def owner_of(address: Any) -> str:
-    """Return what a client's address counts as.
+    """Return the owner of a connection for the limits per address.
 
     :param address: of a socket; the first element is the host
     """
@@ -186,10 +193,10 @@ class Parsed(NamedTuple):
 
 
 class Receiver(Protocol):
-    """Is told what arrives."""
+    """Callbacks of the parser."""
 
     def begun(self) -> None:
-        """The first byte of a request is there."""
+        """The first byte of a request has arrived."""
 
     def proceed(self) -> None:
         """The client waits for permission to send the body."""
@@ -202,12 +209,12 @@ class Receiver(Protocol):
 
 
 class RequestParser:
-    """Parses one request after the other, until one is the last.
+    """Parses the requests of a connection, up to the last.
 
     :param client: address of the client
-    :param admit: is given a request before its body arrives; returns the
+    :param admit: called with a request before its body arrives; returns the
         most bytes that the body may have, or the reply that refuses it
-    :ivar is_partial: whether a part of a request has arrived, and not all
+    :ivar is_partial: whether only a part of a request has arrived
     :ivar ended: whether no further request is parsed
     :ivar discarded: bytes of the refused body that came with its head
     """
@@ -245,15 +252,15 @@ class RequestParser:
         self._body_limit = 0
 
     def feed(self, data: bytes) -> None:
-        """Parse bytes, unless the last request was there already."""
+        """Parse bytes, unless the last request has arrived already."""
         if self.ended:
             return
         has_part_of_head = self.is_partial and self._request is None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # The request was taken as if it had not asked for an upgrade;
-            # what follows may be in another protocol.
+            # The request was handled without an upgrade; further bytes may be
+            # in another protocol.
             self.ended = True
         except httptools.HttpParserError as fault:
             if not self.ended:
@@ -264,14 +271,14 @@ class RequestParser:
             self._check_head(self._pieces_bytes)
 
     def close(self) -> None:
-        """Parse nothing more; the body that was arriving counts no more."""
+        """Stop parsing; drop the part of a body that has arrived."""
         self.ended = True
         self._limits.free(self._body_bytes)
         self._body_bytes = 0
         self._body = b''
 
     def unread(self) -> int | None:
-        """Return how long the refused body is; None: nobody knows."""
+        """Return the length of the refused body; None: chunked."""
         if self._request is None or b'transfer-encoding' in self._headers:
             return None
         return int(self._headers.get(b'content-length', b'0'))
@@ -350,7 +357,7 @@ class RequestParser:
         self.is_partial = False
         self._request.body = bytes(self._body)
         self._body = b''
-        # The receiver goes on to count it.
+        # From here on the receiver counts the body.
         self._body_bytes = 0
         keep = (
             self._parser.should_keep_alive()
@@ -380,7 +387,7 @@ class RequestParser:
         return self.unread() != 0
 
     def _take_head(self) -> Reply | None:
-        """Make the request of target and headers; return why not."""
+        """Make the request of target and headers, or return a refusal."""
         version = self._parser.get_http_version()
         if version not in ('1.0', '1.1'):
             return refusal(505, 'only HTTP/1.0 and HTTP/1.1 are supported')
@@ -419,7 +426,7 @@ class RequestParser:
         return path.decode('latin-1'), query.decode('latin-1')
 
     def _check_length(self) -> Reply | None:
-        """Return why the request is refused before its body."""
+        """Return a refusal that needs no body; None: the body may arrive."""
         assert self._request is not None
         limit = self._admit(self._request)
         if isinstance(limit, Reply):
@@ -429,27 +436,26 @@ class RequestParser:
         return error_reply(too_large(size, limit)) if size > limit else None
 
 
-# So much of a rejected body is read and discarded, so that the client, which
-# may still be sending, gets to read the reply.
+# Bytes of a refused body that are read and discarded, so that a client that
+# is still sending gets to read the reply.
 _LINGER_BYTES = 64 * 1024 * 1024
-# The same for what is not a request at all, in seconds.
+# How long bytes that are no request are discarded, in seconds.
 _LINGER_S = 1.0
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
 
 
 @dataclasses.dataclass(slots=True)
 class ConnectionSettings:
-    """What all connections share.
+    """Settings that all connections share.
 
     :ivar admit: see :class:`RequestParser`
-    :ivar handle: is given a complete request, and a function for its reply,
+    :ivar handle: called with a complete request, and a function for its reply,
         to be called on the server's thread, at once or later
-    :ivar count_refused: is given the status of each request that is not
-        handled
+    :ivar count_refused: called with the status of each refused request
     :ivar request_timeout: seconds within which a request has to arrive
     :ivar idle_timeout: seconds for which an idle connection stays open
-    :ivar date: value of the header Date now
-    :ivar era: another one where TLS is configured differently
+    :ivar date: present value of the header Date
+    :ivar era: a number that changes with the TLS configuration
     """
 
     limits: Limits
@@ -463,7 +469,7 @@ class ConnectionSettings:
 
 
 class Connection(asyncio.Protocol):
-    """Has the requests of a connection handled in their order.
+    """Handles the requests of a connection in their order.
 
     :param address: of the client
     """
@@ -479,7 +485,8 @@ class Connection(asyncio.Protocol):
         self._client = str(address[0]) if address else ''
         self.owner = owner_of(address)
         self._era = settings.era
-        # Both are there once the connection is made; the first until it ends.
+        # Both are set once the connection is made; the transport until it
+        # ends.
         self._transport: asyncio.Transport | None = None
         self._parser: RequestParser | None = None
         self._is_encrypted = False
@@ -495,12 +502,12 @@ class Connection(asyncio.Protocol):
         self._expect(settings.request_timeout, 'no TLS handshake')
 
     def _expect(self, seconds: float, late: str) -> None:
-        """Close the connection unless something happens within a time."""
+        """Set the time at which the connection is closed, and the reason."""
         self.deadline = self._loop.time() + seconds
         self.late = late
 
     def _expect_client(self) -> None:
-        """Wait for the rest of a request, or for the next one."""
+        """Wait for the rest of a request, or for the next request."""
         if self._parser is not None and self._parser.is_partial:
             self._expect(self._settings.request_timeout, 'sends too slowly')
         else:
@@ -588,15 +595,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(_CONTINUE)
 
     def parsed(self, parsed: Parsed) -> None:
-        """Have the request handled, after those that came before."""
+        """Handle the request after the earlier ones."""
         self._queue.append(parsed)
         if self._busy and self._transport is not None:
-            # Read no further requests before this one is answered.
+            # Read no further requests before this request is answered.
             self._transport.pause_reading()
         self._advance()
 
     def refused(self, reply: Reply) -> None:
-        """Send the reply after those before it, and end the connection."""
+        """Send the reply after the earlier ones, and end the connection."""
         self._settings.count_refused(reply.status)
         self._queue.append(reply)
         self._advance()
@@ -604,7 +611,7 @@ class Connection(asyncio.Protocol):
     # Replies.
 
     def _advance(self) -> None:
-        """Handle requests until one takes time."""
+        """Handle queued requests until a reply has to be waited for."""
         if self._advancing:
             return
         self._advancing = True
@@ -623,7 +630,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _start(self, parsed: Parsed) -> None:
-        """Have a request handled."""
+        """Handle a request."""
         self._busy = True
         self.deadline = NEVER
         self._settings.limits.work(self)
@@ -655,7 +662,7 @@ class Connection(asyncio.Protocol):
         self._expect_client()
         head_only = request.method == 'HEAD'
         date = self._settings.date
-        # May call pause_writing, and so be busy again.
+        # The write may call pause_writing, so the connection is busy again.
         self._transport.write(reply.written(connection, date, head_only))
         self._advance()
 
@@ -684,7 +691,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _discard(self, size: int) -> None:
-        """Count bytes of a request that was refused, if it was."""
+        """Count bytes after a refusal; close the connection at the limit."""
         if self._lingering is None:
             return
         self._lingering -= size

@@ -1,6 +1,6 @@
-"""Requests and replies of the HTTP server, and how a reply is written.
+"""Requests and replies of the HTTP server, and the writing of replies.
 
-Stateless; any thread may use it.
+Stateless; any thread may use the module.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _STATUS_LINES = {
     for status in http.HTTPStatus
 }
 _GZIP = 16 + zlib.MAX_WBITS
-# Empty members of gzip cost time and are no bytes of the content.
+# Empty members of gzip cost time and add no content.
 _MOST_MEMBERS = 1000
 _PIECE_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass(slots=True)
 class HttpRequest:
-    """A request, of which the body may not have arrived yet.
+    """A request, whose body may not have arrived yet.
 
     :ivar path: without the query, percent-encoded as it was sent
     :ivar headers: by name in lower case; repeated ones joined with commas
@@ -55,9 +55,9 @@ class HttpRequest:
     def content(self, max_bytes: int) -> bytes:
         """Return the body without its content coding.
 
-        :raises PayloadTooLarge: it is longer than *max_bytes*
-        :raises UnsupportedEncoding: its coding is none that is supported
-        :raises InvalidRequest: it is not what its coding says
+        :raises PayloadTooLarge: the content is longer than *max_bytes*
+        :raises UnsupportedEncoding: the coding is not supported
+        :raises InvalidRequest: the body is not valid in its coding
         """
         coding = self.headers.get(b'content-encoding', b'').strip().lower()
         if coding in (b'', b'identity'):
@@ -114,7 +114,7 @@ def error_reply(error: errors.SchedulerError, *headers: Any) -> Reply:
 
 
 def refusal(status: int, message: str, *headers: Any) -> Reply:
-    """Return the reply to a request that no route takes.
+    """Return the reply to a request that is refused before its route.
 
     :param headers: further headers, pairs of name and value
     """
@@ -131,7 +131,7 @@ def refusal(status: int, message: str, *headers: Any) -> Reply:
 def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
     """Return the error of a body that is too long.
 
-    :param size: in bytes, if it is known
+    :param size: in bytes; None: unknown
     :param limit: in bytes
     """
     if size is None:
@@ -142,10 +142,10 @@ def too_large(size: int | None, limit: int) -> errors.PayloadTooLarge:
 
 
 def _decompressed(body: bytes, max_bytes: int) -> bytes:
-    """Return what was compressed with gzip, which may be in several members.
+    """Decompress gzip data, of one member or several.
 
-    :raises PayloadTooLarge: it is longer than *max_bytes*
-    :raises InvalidRequest: it is not valid, or has too many members
+    :raises PayloadTooLarge: the content is longer than *max_bytes*
+    :raises InvalidRequest: the data is not valid, or has too many members
     """
     parts: list[bytes] = []
     view = memoryview(body)
@@ -159,8 +159,8 @@ def _decompressed(body: bytes, max_bytes: int) -> bytes:
             )
         decoder = zlib.decompressobj(_GZIP)
         while not decoder.eof:
-            # At the end of a member zlib copies what follows it, so it is not
-            # given all of that.
+            # At the end of a member zlib copies the rest of its input, so the
+            # input comes in small pieces.
             piece = view[at : at + _PIECE_BYTES]
             if not piece:
                 raise errors.InvalidRequest(

@@ -1,6 +1,6 @@
-"""``/metrics`` for Prometheus, made from the engine's own counts.
+"""``/metrics`` for Prometheus, from the engine's own counts.
 
-A thread of ``http.routes`` collects; the counts have a lock.
+A thread of ``http.routes`` collects them; the counts have a lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler_service.introspection import Introspection
 from scheduler_service.scheduler import Scheduler
 
 PREFIX = 'scheduler_service_'
-# The route of a verb that a kube-scheduler calls is this and its name.
+# Prefix of the routes of verbs that a kube-scheduler calls.
 VERB_ROUTE = '/extender/'
 VERB_CALLS = 'extender_verb_calls'
 VERB_ERRORS = 'extender_verb_errors'
@@ -46,7 +46,7 @@ _HELP = {
     'requests_quarantined': 'Messages put into quarantine',
     'requests_redelivered': 'Messages that were delivered before',
     'requests_with_unknown_group': 'Requests placed without their group',
-    'outcomes_repeated': 'Redelivered requests that got their outcome again',
+    'outcomes_repeated': 'Redelivered requests with their recorded outcome',
     'outcomes_expired': 'Redelivered requests whose outcome was deleted',
     'filter_rejections': 'Requests that failed, by filter that rejected hosts',
     'refusals': 'Requests that failed, by filter that left no host, and error',
@@ -55,13 +55,13 @@ _HELP = {
     VERB_CALLS: 'Calls by a kube-scheduler, by verb',
     VERB_NODES: 'Nodes of calls by a kube-scheduler, by verb',
     VERB_ERRORS: 'Calls by a kube-scheduler that failed, by verb',
-    'call_heartbeats': 'Signs of life to callers that wait, by outcome',
-    'answers_undone': 'Answers that reached nobody, by what became of claims',
+    'call_heartbeats': 'Heartbeats sent to waiting callers, by outcome',
+    'answers_undone': 'Answers without a caller, by result of their undoing',
     'compute_changes': 'Casts of compute services, by method',
     'kubernetes_events': 'Changes of nodes and pods of a cluster',
     'kubernetes_relists': 'How often nodes or pods were listed anew',
     'kubernetes_watch_errors': 'Failed calls of an API server, by kind',
-    'pods_assumed': 'Pods that were assumed on a node, by what came of it',
+    'pods_assumed': 'Pods that were assumed on a node, by outcome',
     'claims_lost': 'Claims lost to another request on the same hosts',
     'database_lost': 'How often the database became unreachable',
     'database_retries': 'Transactions repeated, by reason',
@@ -75,16 +75,16 @@ _HELP = {
     'aggregates_rejected': 'Messages with aggregates that were refused',
     'instance_reports_rejected': 'Reports of instances that were refused',
     'hosts_marked_up': 'Hosts marked up after they were down',
-    'hosts_marked_down': 'Hosts marked down for want of heartbeats',
+    'hosts_marked_down': 'Hosts marked down after missing heartbeats',
     'placement_claims': 'Claims completed in the placement service',
     'placement_claims_lost': 'Claims that the placement service refused',
     'placement_claims_undone': 'Released claims undone in placement',
     'placement_claims_forgotten': 'Claims without allocations, released',
-    'placement_failures': 'Requests refused since placement failed',
+    'placement_failures': 'Requests refused because placement failed',
 }
 _RESOURCES = (
     ('resource_capacity', 'Capacity: (total - reserved) x allocation ratio'),
-    ('resource_used', 'What claims hold, and hosts reported'),
+    ('resource_used', 'Use by claims, and use that hosts report'),
     ('resource_free', 'Free capacity of hosts that are up and enabled'),
 )
 
@@ -110,7 +110,7 @@ class _Collector:
 
 
 class _MeasuredCollector:
-    """Makes metric families of what is measured when it is read."""
+    """Makes metric families of values that are measured on reading."""
 
     def __init__(self, introspection: Introspection) -> None:
         self._introspection = introspection
@@ -171,20 +171,20 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[Any]:
          status['revision']),
         ('snapshot_age_seconds',
          'Age of the snapshot', status['snapshot_age'] or 0.0),
-        ('degradations', 'Things that do not work right now',
+        ('degradations', 'Present causes of degradation',
          len(status['degraded'])),
     ):  # fmt: skip
         yield core.GaugeMetricFamily(PREFIX + name, text, value=value)
     for name, text, key in (
         ('batches', 'Batches that were decided', 'batches'),
-        ('batched_requests', 'Requests in them', 'requests'),
+        ('batched_requests', 'Requests in decided batches', 'requests'),
     ):
         yield core.CounterMetricFamily(PREFIX + name, text, status[key])
 
 
 def _counters(counters: Mapping[str, Any]) -> Iterator[Any]:
-    # Those without labels are there from the start: the first increase of one
-    # that appears with it would not be seen.
+    # Counters without labels exist from the start: an increase that comes
+    # with the counter itself would not be seen.
     for name in _HELP.keys() - _LABELS.keys() - counters.keys():
         yield _counter(PREFIX + name, _help(name), (), 0)
     for name, counts in counters.items():
@@ -199,7 +199,7 @@ def _help(name: str) -> str:
 def _counter(
     name: str, text: str, labels: tuple[str, ...], counts: Any
 ) -> Any:
-    """Return a family of one count, or of one for each label value."""
+    """Return a family of a single count, or of a count per label value."""
     if not isinstance(counts, Mapping):
         return core.CounterMetricFamily(name, text, counts)
     family = core.CounterMetricFamily(name, text, labels=labels)
@@ -209,16 +209,16 @@ def _counter(
 
 
 def _verb_of(route: str) -> str | None:
-    """Return the verb of a route; None: it is that of something else."""
+    """Return the verb of a route; None: the route is not a verb's."""
     is_verb = route.startswith(VERB_ROUTE)
     return route.removeprefix(VERB_ROUTE) if is_verb else None
 
 
 def _with_verb_calls(counters: Mapping[str, Any]) -> dict[str, Any]:
-    """Add how often each verb was called.
+    """Add the number of calls of each verb.
 
-    A call that is answered with another status than 200 is an error, as one
-    is with a text in ``Error``.
+    A reply with another status than 200 is an error, as is a reply with a
+    text in ``Error``.
     """
     calls: Counter[str] = Counter()
     failed: Counter[str] = Counter(counters.get(VERB_ERRORS, {}))

@@ -1,10 +1,10 @@
-"""Where requests go: which code answers a path, and on which thread.
+"""Routes of HTTP requests: which code answers a path, and on which thread.
 
-The thread of the server calls :class:`Router`; it answers health checks and
-short calls of a kube-scheduler itself, one between two looks at the
-connections. Longer ones of these share one thread, since they share one lock.
-Everything that waits for the engine, the database or another server has
-threads of its own, apart from those of readiness and metrics.
+The thread of the server calls :class:`Router`. It answers health checks and
+short calls of a kube-scheduler itself, one between two polls of the
+connections. Longer calls of a kube-scheduler share one thread, since they
+share a lock. Routes that wait for the engine, the database or another server
+have threads of their own, apart from those of readiness and metrics.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from scheduler_service.http.message import (
 )
 
 LOG = logging.getLogger(__name__)
-# A longer body is handled on another thread than the server's: evaluating
-# 10,000 nodes by their names takes a few milliseconds.
+# Longer bodies are handled outside the server's thread: evaluating 10,000
+# nodes by their names takes a few milliseconds.
 _INLINE_BYTES = 256 * 1024
 Done = Callable[[Reply], None]
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class Route:
-    """One path, or all those that are in no other route.
+    """A path, or all paths without a route of their own.
 
     :ivar name: the path, as it is counted
-    :ivar serve: from the request and its body without content coding
-    :ivar threads: where it runs: none are ``inline``, else a name
-    :ivar max_bytes: the most that a body may have
-    :ivar methods: those accepted; empty: *serve* decides
-    :ivar needs_hosts: whether it is refused before the hosts are loaded
+    :ivar serve: called with the request and its body without content coding
+    :ivar threads: name of the threads; ``inline``: the server's own
+    :ivar max_bytes: the most bytes of a body
+    :ivar methods: accepted methods; empty: *serve* decides
+    :ivar needs_hosts: whether requests are refused before the hosts are
+        loaded
     """
 
     name: str
@@ -68,7 +69,7 @@ HEALTH = Route('/healthcheck', healthcheck, 'inline', 0, ('GET', 'HEAD'))
 
 
 def _carried(request: HttpRequest) -> dict[str, str]:
-    """Return the headers that a trace may come in."""
+    """Return the headers that may carry a trace."""
     return {
         name: request.headers[name.encode()].decode('latin-1')
         for name in tracing.CARRIED
@@ -77,15 +78,14 @@ def _carried(request: HttpRequest) -> dict[str, str]:
 
 
 class Router:
-    """Admits requests, and has them handled.
+    """Admits requests, and hands them to their routes.
 
-    :param routes: by their names; others go to *fallback*
-    :param fallback: returns the route of any other path
+    :param fallback: returns the route of a path that none of *routes* has
     :param are_hosts_loaded: whether there is a snapshot
     :param threads: name -> how many threads at most
     :ivar guard: admits clients
     :ivar tracer: makes traces of requests; None: there are none
-    :ivar looks: gives how often the server has looked at its connections
+    :ivar looks: returns the number of polls of the connections
     """
 
     def __init__(
@@ -112,18 +112,18 @@ class Router:
         self._inline: collections.deque[tuple[Route, HttpRequest, Done]] = (
             collections.deque()
         )
-        # After which look at the connections one was answered last.
+        # The poll of the connections after which a request was answered last.
         self._answered = -1
-        # How many requests a thread of evaluation has or will get.
+        # Requests on the evaluating thread, running or queued.
         self._evaluating = 0
 
     def retire(self) -> None:
-        """Finish what there is; another router gets the requests from now."""
+        """Finish all requests; another router gets new ones from now on."""
         for pool in self._pools.values():
             pool.shutdown(wait=False)
 
     def close(self) -> None:
-        """Start nothing more; what runs is not waited for."""
+        """Start no more requests, and do not wait for running ones."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -183,7 +183,7 @@ class Router:
             self._inline.append((route, request, done))
 
     def _run_inline(self) -> None:
-        """Answer one request, so that connections are looked at meanwhile."""
+        """Answer one request before the next poll of the connections."""
         self._answered = self.looks()
         route, request, done = self._inline.popleft()
         if self._inline:
@@ -229,10 +229,10 @@ class Router:
 
 
 class Listener(NamedTuple):
-    """A port of its own for some routes.
+    """A separate port for some routes.
 
     :ivar address: host and port
-    :ivar options: that set it, for errors
+    :ivar options: the options that set it, for errors
     """
 
     router: Router

@@ -1,8 +1,8 @@
 """The HTTP server: one thread that waits for all connections at once.
 
-It accepts, shakes hands for TLS, reads requests and writes replies without
-ever waiting for one client. ``http.routes`` says on which thread a request
-is handled.
+The thread accepts connections, makes TLS handshakes, reads requests and writes
+replies, and never blocks on a client. ``http.routes`` picks the thread that
+handles a request.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from scheduler_service.http.routes import Router
 LOG = logging.getLogger(__name__)
 _BACKLOG = 1024
 _TICK_S = 0.25
-# Connections accepted before others get their turn.
+# Connections accepted before open connections are polled again.
 _ACCEPTED_AT_ONCE = 32
-# Without a file descriptor to accept with, this long is waited.
+# Pause without a free file descriptor, in seconds.
 _PAUSE_S = 0.1
 _SHUTDOWN_S = 2.0
-# How long the thread may take to hear of changed options.
-_TAKE_S = 5.0
-# So many bodies of the largest size may be arriving.
+# How long the thread may take to apply changed options, in seconds.
+_APPLY_S = 5.0
+# Bodies of the largest size that may be arriving at a time.
 _BODIES = 4
 # Files that the rest of the daemon may have open.
 _OTHER_FILES = 512
@@ -91,28 +91,28 @@ class Server:
     def use(
         self, group: Any, router: Router, context: ssl.SSLContext | None
     ) -> None:
-        """Take changed options, for new connections and new waits of old ones.
+        """Apply changed options to new connections, and to new waits.
 
-        Requests that are being answered are answered as they were admitted.
-        Where TLS changes, a connection ends after its next reply: its client
-        makes another one, by the new certificates.
+        Admitted requests are answered by the old options. Where TLS changes, a
+        connection ends after its next reply, and its client connects again
+        with the new certificates.
 
         :param group: options of [http]
         """
         done = threading.Event()
 
-        def take() -> None:
-            self._take_options(group, router, context)
+        def apply() -> None:
+            self._apply_options(group, router, context)
             done.set()
 
         if self._thread is None:
-            take()
+            apply()
             return
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(take)
-            done.wait(_TAKE_S)
+            self._loop.call_soon_threadsafe(apply)
+            done.wait(_APPLY_S)
 
-    def _take_options(
+    def _apply_options(
         self, group: Any, router: Router, context: ssl.SSLContext | None
     ) -> None:
         settings = self._settings
@@ -221,7 +221,7 @@ class Server:
             ticking.cancel()
 
     async def _close_connections(self) -> None:
-        """Close idle connections now, the others after their replies."""
+        """Close idle connections now, busy ones after their replies."""
         deadline = self._loop.time() + _SHUTDOWN_S
         # Replies from now on say that their connections end.
         self._settings.era += 1
@@ -256,7 +256,7 @@ class Server:
             self._take(sock, address)
 
     def _pause(self, fault: OSError) -> None:
-        """Close a connection for the one that cannot be accepted."""
+        """Close a connection to free a file descriptor, then pause."""
         LOG.warning('Accepting an HTTP connection failed: %s', fault)
         assert self._listener is not None
         self._limits.make_room()
@@ -305,9 +305,9 @@ class Server:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Counts how often connections were looked at.
+    """Counts polls of the connections.
 
-    :ivar looks: how often
+    :ivar looks: the number of polls
     """
 
     looks = 0
@@ -318,23 +318,23 @@ class _Selector(selectors.DefaultSelector):
         return super().select(timeout)
 
 
-def _files_allowed(wanted: int) -> int:
+def _files_allowed(needed: int) -> int:
     """Raise the limit of open files, if necessary; return the limit.
 
-    :param wanted: how many files may have to be open
+    :param needed: the most files that may be open
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    if soft == unlimited or soft >= wanted:
-        return wanted
-    allowed = wanted if hard == unlimited else min(wanted, hard)
+    if soft == unlimited or soft >= needed:
+        return needed
+    allowed = needed if hard == unlimited else min(needed, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
+    if allowed < needed:
         LOG.warning(
             'Only %d files may be open, but %d are needed for [http] '
             'max_connections; raise the limit (LimitNOFILE of systemd)',
             allowed,
-            wanted,
+            needed,
         )
     return allowed

@@ -1,10 +1,10 @@
-"""TLS on a connection, with one call of the system for each read or write.
+"""TLS on a connection, with one system call for each read or write.
 
-An encrypted socket makes two for each record that it reads, and says that
-there is no more by an exception. asyncio's own transport passes everything
-through more buffers, in Python, which takes as long as a short request.
+An encrypted socket needs two calls for each record that it reads, and ends
+with an exception. asyncio's own transport copies through more buffers in
+Python, which takes as long as a short request.
 
-Used by the thread of the HTTP server alone.
+Only the thread of the HTTP server uses the module.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import Any
 from scheduler_service import tls_verify
 
 LOG = logging.getLogger(__name__)
-# Read at once; then others get their turn.
+# The most bytes read before other connections get their turn.
 _READ_BYTES = 64 * 1024
-# The most that is in one record.
+# The most bytes of a record.
 _RECORD_BYTES = 16 * 1024
-# Encrypted at once; the rest of a long reply as soon as the client reads.
+# Bytes encrypted at once; the rest of a long reply follows as the client
+# reads.
 _WRITTEN_BYTES = 256 * 1024
 
 
@@ -39,11 +40,11 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     )
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # All ciphers that are offered are strong. The client knows which of them
-    # its processor is good at; Go's clients ask for AES with 128 bits.
+    # All offered ciphers are strong. The client knows which of them are fast
+    # on its processor; Go's clients prefer AES with 128 bits.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     with _naming(f'cert_file {cert} with key_file {key}'):
-        # Without a password, a key that needs one would be asked for it.
+        # An empty password: OpenSSL would prompt for that of an encrypted key.
         context.load_cert_chain(cert, key, password=lambda: b'')
     context.set_alpn_protocols(['http/1.1'])
     if ca:
@@ -55,7 +56,7 @@ def settings(cert: str, key: str, ca: str | None) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _naming(files: str) -> Iterator[None]:
-    """Have errors of the code inside begin with the files they are about."""
+    """Prefix errors of the code inside with the files concerned."""
     try:
         yield
     except (OSError, ValueError) as fault:
@@ -66,8 +67,8 @@ class Session:
     """One connection's TLS, between two buffers of encrypted bytes.
 
     :ivar tls: the state of TLS
-    :ivar received: what was received, and is not decrypted yet
-    :ivar to_send: what is encrypted, and not on its way yet
+    :ivar received: received bytes that are not decrypted yet
+    :ivar to_send: encrypted bytes that are not sent yet
     """
 
     __slots__ = ('received', 'tls', 'to_send')
@@ -83,12 +84,12 @@ class Session:
 async def accept(
     sock: socket.socket, context: ssl.SSLContext, protocol: asyncio.Protocol
 ) -> None:
-    """Shake hands, then give a protocol its transport.
+    """Make the TLS handshake, then connect a protocol to its transport.
 
-    The caller limits the time, by cancelling, and closes the socket on
+    The caller limits the time by cancelling, and closes the socket on
     failure.
 
-    :param sock: does not block
+    :param sock: a socket that does not block
     :raises OSError: the client does not speak TLS, or is not trusted
     """
     loop = asyncio.get_running_loop()
@@ -100,11 +101,13 @@ async def accept(
             await loop.sock_sendall(sock, session.to_send.read())
             received = await loop.sock_recv(sock, _READ_BYTES)
             if not received:
-                raise ConnectionError('the client ended it') from None
+                raise ConnectionError(
+                    'the client closed the connection'
+                ) from None
             session.received.write(received)
             continue
         except ssl.SSLError:
-            # The client may read why, if it is quick.
+            # The client may still read the alert.
             with contextlib.suppress(OSError):
                 sock.send(session.to_send.read())
             raise
@@ -116,12 +119,12 @@ async def accept(
 
 
 class Transport(asyncio.Transport):
-    """Reads and writes a socket by way of a session.
+    """Reads and writes a socket through a TLS session.
 
-    The protocol is told to pause as soon as a client is slow to read.
+    The transport pauses the protocol as soon as a client is slow to read.
 
-    :param sock: does not block; it belongs to the transport from now on
-    :param session: hands were shaken
+    :param sock: a socket that does not block; the transport closes it
+    :param session: after its handshake
     """
 
     def __init__(
@@ -152,17 +155,17 @@ class Transport(asyncio.Transport):
         return self._reading
 
     def resume_reading(self) -> None:
-        """Give the protocol what arrives."""
+        """Pass arriving bytes to the protocol."""
         if self._reading or self._closing:
             return
         self._reading = True
         self._loop.add_reader(self._sock, self._read)
         if self._session.received.pending:
-            # It came with the end of the handshake.
+            # Bytes that came with the end of the handshake.
             self._loop.call_soon(self._decrypt)
 
     def pause_reading(self) -> None:
-        """Leave what arrives where it is."""
+        """Leave arriving bytes in the socket."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._sock)
@@ -182,7 +185,7 @@ class Transport(asyncio.Transport):
             self._end_reading()
 
     def _decrypt(self) -> None:
-        """Give the protocol what was received, all at once."""
+        """Decrypt all received bytes, and pass them to the protocol."""
         if not self._reading:
             return
         received, read = self._session.received, self._session.tls.read
@@ -204,11 +207,11 @@ class Transport(asyncio.Transport):
         if has_ended:
             self._end_reading()
         elif self._session.to_send.pending:
-            # TLS itself has something to say.
+            # A message of TLS itself, such as an alert.
             self._flush()
 
     def _give(self, data: bytes) -> None:
-        """Give the protocol what arrived; nothing says that it was all."""
+        """Pass bytes to the protocol; empty: the client sends no more."""
         try:
             if data:
                 self._protocol.data_received(data)
@@ -219,7 +222,7 @@ class Transport(asyncio.Transport):
             self._lose(fault)
 
     def _end_reading(self) -> None:
-        """Answer what arrived; both directions end together."""
+        """Pass the end on; both directions end together."""
         if not self._closing:
             self._give(b'')
             self.close()
@@ -237,7 +240,7 @@ class Transport(asyncio.Transport):
         session = self._session
         session.tls.write(data)
         encrypted = session.to_send.read()
-        # A client nearly always takes all of a reply at once.
+        # The socket nearly always takes a whole reply at once.
         try:
             sent = self._sock.send(encrypted)
         except OSError:
@@ -256,7 +259,7 @@ class Transport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _go_on(self) -> None:
-        """Go on, since the client reads."""
+        """Continue once the client reads."""
         if not self._sent() or self._closed:
             return
         self._waiting = False
@@ -267,7 +270,7 @@ class Transport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _sent(self) -> bool:
-        """Send what can be sent; return whether that was all."""
+        """Send what the socket takes; return whether that was all."""
         try:
             while self._unsent or self._encrypt():
                 sent = self._sock.send(self._unsent)
@@ -279,7 +282,7 @@ class Transport(asyncio.Transport):
         return True
 
     def _encrypt(self) -> bool:
-        """Take what is to be sent next; return whether there is anything."""
+        """Encrypt the next bytes to send; return whether there are any."""
         session = self._session
         if self._plain:
             data = self._plain.popleft()
@@ -298,7 +301,7 @@ class Transport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what is left to be sent, then close the connection."""
+        """Send the rest, then close the connection."""
         if self._closing:
             return
         self.pause_reading()
@@ -311,7 +314,7 @@ class Transport(asyncio.Transport):
         self._lose(None)
 
     def _end(self) -> None:
-        """Say that nothing follows; the answer is not waited for."""
+        """Send the end of TLS, without waiting for the client's."""
         with contextlib.suppress(OSError, ValueError):
             self._session.tls.unwrap()
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from scheduler_service.scheduler import Scheduler
 MAX_BYTES = 1024 * 1024
 _MAX_LIMIT = 1000
 _TIMEOUT_S = 30.0
-# So many keys that are there twice are named.
+# Duplicate keys that an error names.
 _MOST_NAMED = 20
 
 
@@ -34,7 +34,7 @@ class _ExplainArgs(Document):
 
 
 class _Checked:
-    """A resource that the policy has a rule for."""
+    """A resource with a rule of the policy."""
 
     def __init__(self, scheduler: Scheduler, enforcer: Enforcer) -> None:
         self._scheduler = scheduler
@@ -43,14 +43,14 @@ class _Checked:
     def authorize(self, req: Any, rule: str) -> None:
         """Check a rule for the client of a request.
 
-        :raises Forbidden: it does not allow it
+        :raises Forbidden: the rule does not allow the request
         """
         caller = RequestContext(self._enforcer, req.env[access.CREDENTIALS])
         caller.authorize(rule, {})
 
 
 class Explain(_Checked):
-    """``/v1/explain``: what would be selected, and the verdicts of filters."""
+    """``/v1/explain``: what would be selected, and the filters' results."""
 
     def on_post(self, req: Any, resp: Any) -> None:
         """Explain a request; nothing is claimed."""
@@ -81,7 +81,7 @@ class Explain(_Checked):
 
 
 class Decisions(_Checked):
-    """``/v1/decisions``: the newest ones, without their reasons."""
+    """``/v1/decisions``: the newest decisions, without their reasons."""
 
     def on_get(self, req: Any, resp: Any) -> None:
         """List decisions, the newest first."""
@@ -101,7 +101,7 @@ class Decisions(_Checked):
 
 
 class DecisionResource(_Checked):
-    """``/v1/decisions/REQUEST_ID``: the decisions on it, with reasons."""
+    """``/v1/decisions/REQUEST_ID``: the decisions on a request."""
 
     def on_get(self, req: Any, resp: Any, request_id: str) -> None:
         """Return the decisions on a request."""
@@ -124,10 +124,10 @@ class OpenApi:
 
 def add(app: Any, scheduler: Scheduler, enforcer: Enforcer) -> None:
     """Add the routes."""
-    one = DecisionResource(scheduler, enforcer)
+    decision = DecisionResource(scheduler, enforcer)
     app.add_route('/v1/explain', Explain(scheduler, enforcer))
     app.add_route('/v1/decisions', Decisions(scheduler, enforcer))
-    app.add_route('/v1/decisions/{request_id}', one)
+    app.add_route('/v1/decisions/{request_id}', decision)
     app.add_route('/v1/openapi.json', OpenApi())
 
 

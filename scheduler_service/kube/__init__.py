@@ -1,1 +1,1 @@
-"""Follows the nodes and pods of a cluster at its API server."""
+"""The adapter of Kubernetes: follows a cluster, serves its kube-scheduler."""

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster as the options say: its nodes, pods and scheduler."""
+"""Builds the parts of the Kubernetes adapter from the options."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Adapter(base.Adapter):
     def _new_evaluator(self, conf: Any) -> PodEvaluator:
         group = conf.extender
         unknown = UnknownNodes(
-            self._reader, self._nodes.find, self._are_nodes_known
+            self._reader, self._nodes.find, self._are_nodes_loaded
         )
         return PodEvaluator(
             _pod_pipeline(conf),
@@ -101,19 +101,19 @@ class Adapter(base.Adapter):
             waiting=conf.kubernetes.enabled,
         )
 
-    def _are_nodes_known(self) -> bool:
-        """Whether nodes that are followed were listed, or kept before."""
+    def _are_nodes_loaded(self) -> bool:
+        """Whether followed nodes were listed, or stored by an earlier run."""
         if self._api is None or self._nodes.complete:
             return True
         snapshot = self._scheduler.snapshot()
         return snapshot is not None and node_reader.has_nodes(snapshot.hosts)
 
     def readiness(self) -> dict[str, Callable[[], bool]]:
-        """Return what ``/readyz`` checks besides, by name."""
-        return {'nodes': self._are_nodes_known}
+        """Return further checks of ``/readyz``, by name."""
+        return {'nodes': self._are_nodes_loaded}
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
-        """Return what the kube-scheduler calls; all of it needs a token."""
+        """Return the kube-scheduler's routes; all of them need a token."""
         ours, binder = conf.extender, None
         if self._evaluator is None:
             return [], []
@@ -123,15 +123,15 @@ class Adapter(base.Adapter):
         return verbs.routes(self._evaluator, health, binder, limit), []
 
     def check(self, conf: Any) -> Callable[[], None]:
-        """Check where the API server is, and how nodes are evaluated.
+        """Check the API server's address and the pipeline for pods.
 
-        :return: has it used; all is listed anew if credentials changed
+        :return: applies them; with other credentials all is listed anew
         :raises ConfigurationError: an option cannot be used
         """
         pods = _pod_pipeline(conf)
         api = None if self._api is None else ApiServer(_address_of(conf))
 
-        def take() -> None:
+        def apply() -> None:
             if self._evaluator is not None:
                 self._evaluator.use(pods)
             if api is None or self._api is None:
@@ -141,7 +141,7 @@ class Adapter(base.Adapter):
                 for follower in self._followers:
                     follower.use(api)
 
-        return take
+        return apply
 
     def start(self) -> None:
         """Start following."""
@@ -149,7 +149,7 @@ class Adapter(base.Adapter):
             part.start()
 
     def stop(self, timeout: float) -> None:
-        """Follow no more.
+        """Stop following.
 
         :param timeout: seconds to wait for each part
         """
@@ -158,7 +158,7 @@ class Adapter(base.Adapter):
 
 
 def _address_of(conf: Any) -> Address:
-    """Return where the API server is."""
+    """Return the API server's address and credentials."""
     group, binding = conf.kubernetes, conf.extender
     return Address(
         group.kubeconfig,
@@ -177,14 +177,14 @@ def _token_client(conf: Any) -> TokenClient:
 
 
 def _counts_pods(conf: Any) -> bool:
-    """Whether something says where the pods of a cluster are."""
+    """Whether pods of the cluster are followed or listed."""
     group = conf.extender
     recounted = bool(group.api_server) and group.count_interval > 0.0
     return bool(conf.kubernetes.enabled or recounted)
 
 
 def _pod_pipeline(conf: Any) -> PodPipeline:
-    """Return what nodes are evaluated by for pods.
+    """Return the pipeline that evaluates nodes for pods.
 
     :raises ConfigurationError: a filter or weigher does not load
     """
@@ -207,8 +207,9 @@ def _pod_pipeline(conf: Any) -> PodPipeline:
         check_room=False,
     )
     multipliers = {
-        _CLASS_OF_WEIGHER[each.name]: each.sign * each.multiplier(settings)
-        for each in weighers
-        if _counts_pods(conf) and each.name in _CLASS_OF_WEIGHER
+        _CLASS_OF_WEIGHER[weigher.name]: weigher.sign
+        * weigher.multiplier(settings)
+        for weigher in weighers
+        if _counts_pods(conf) and weigher.name in _CLASS_OF_WEIGHER
     }
     return PodPipeline(pipeline, LoadScoring(multipliers))

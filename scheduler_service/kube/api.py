@@ -25,9 +25,10 @@ _LIST_S = 30.0
 _PAGE = 500
 _WATCH_S = 30
 _MAX_KEPT = 8
-# One on which nothing comes for so much longer belongs to a server that hangs.
+# A watch that is silent for this many times its length belongs to a server
+# that hangs.
 _LONGER = 1.33
-# A chunk that took longer was not there yet.
+# A chunk that took longer, in seconds, had not arrived yet.
 _WAITED_S = 0.001
 _GATHER_S = 0.02
 
@@ -37,15 +38,15 @@ class ApiLost(Exception):
 
 
 class VersionExpired(Exception):
-    """The API server does not know any more what came after a version."""
+    """The API server no longer has the changes since a version."""
 
 
 class Address(NamedTuple):
-    """Where the API server is, and who we are there.
+    """The address of the API server, and our credentials.
 
-    :ivar kubeconfig: path of a file that says all of it; else *url* counts,
-        and without that the service account of the pod we run in
-    :ivar context: of the file; None: its current one
+    :ivar kubeconfig: path of a file with all of it; None: *url* counts, and
+        without that the service account of the pod we run in
+    :ivar context: of the file; None: its current context
     """
 
     kubeconfig: str | None = None
@@ -59,7 +60,7 @@ class Listing(NamedTuple):
     """All objects of a kind at one moment.
 
     :ivar objects: their JSON
-    :ivar version: from which on a watch says what changes
+    :ivar version: at which a watch begins
     """
 
     objects: list[msgspec.Raw]
@@ -70,7 +71,7 @@ class WatchEvent(NamedTuple):
     """A change of one object; with the type ``BOOKMARK`` only a version.
 
     :ivar object: its JSON
-    :ivar version: from which on a watch says what changes after it
+    :ivar version: at which the next watch begins
     """
 
     type: str
@@ -92,10 +93,10 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class _ListMetadata(msgspec.Struct, rename='camel'):
-    """What belongs to a part of a list.
+    """Metadata of a page of a list.
 
-    :ivar resource_version: from which on a watch says what changes
-    :ivar following: says where the next part begins; empty: this is the last
+    :ivar resource_version: at which a watch begins
+    :ivar following: token of the next page; empty: this page is the last
     """
 
     resource_version: str
@@ -103,7 +104,7 @@ class _ListMetadata(msgspec.Struct, rename='camel'):
 
 
 class _Page(msgspec.Struct):
-    """A part of a list.
+    """A page of a list.
 
     :ivar items: objects, in JSON
     """
@@ -118,9 +119,9 @@ _read_page = msgspec.json.Decoder(_Page).decode
 
 
 def _page(kind: str, body: bytes) -> _Page:
-    """Return a part of a list.
+    """Return a page of a list.
 
-    :raises ApiLost: it is none
+    :raises ApiLost: the body is not a list
     """
     try:
         return _read_page(body)
@@ -194,8 +195,8 @@ class ApiServer:
     """A client of an API server.
 
     :param watch_seconds: after which a watch ends, to be opened again
-    :ivar identity: equal where address and credentials are; a token that is
-        read again for each call does not count
+    :ivar identity: equal if address and credentials are; a token that is read
+        again for each call does not count
     :raises ConfigurationError: the library is not installed, or the address
         cannot be used
     """
@@ -227,7 +228,7 @@ class ApiServer:
                 config.load_incluster_config(
                     client_configuration=configuration
                 )
-        # The library expects a valid file, and fails in any way otherwise.
+        # With an invalid file the library raises any exception.
         except Exception as fault:
             raise errors.ConfigurationError(
                 f'[kubernetes] the API server cannot be used: {fault}'
@@ -269,7 +270,7 @@ class ApiServer:
                 raise ApiLost(str(fault)) from None
 
     def watch(self, kind: str, version: str, selector: str = '') -> Watch:
-        """Return what changes from a version on.
+        """Watch changes from a version on.
 
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: the version is too old
@@ -336,10 +337,10 @@ class Watch:
             raise ApiLost(str(fault)) from None
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yield what arrives.
+        """Yield chunks as they arrive.
 
-        After one that was waited for others are given time to arrive: reading
-        several at once takes the processor time of waking up for one.
+        After a chunk that had to be waited for there is a pause, so that
+        several are read for one wake-up.
         """
         chunks = self._response.stream(None)
         while True:
@@ -353,7 +354,7 @@ class Watch:
                 time.sleep(_GATHER_S)
 
     def close(self) -> None:
-        """End it, from any thread."""
+        """End the watch, from any thread."""
         with contextlib.suppress(Exception):
             self._response.shutdown()
 
@@ -380,7 +381,7 @@ def _released(response: Any) -> Iterator[None]:
 
 def _client(kind: Any, configuration: Any) -> Any:
     """Return a client of the library, with our check of certificates."""
-    # This module tries again, and says so once.
+    # Retries and their logging are up to this package.
     configuration.retries = False
     made = kind(configuration)
     ca = configuration.ssl_ca_cert or getattr(
@@ -395,9 +396,9 @@ def _client(kind: Any, configuration: Any) -> Any:
 
 
 def _identity(used: Any, has_tokens: bool) -> tuple[Any, ...]:
-    """Return what tells one way to an API server from others.
+    """Return a value that is equal for equal address and credentials.
 
-    :param has_tokens: whether tokens stay what they are
+    :param has_tokens: whether tokens are fixed, so that they count
     """
     files = used.ssl_ca_cert, used.cert_file, used.key_file
     tokens = sorted(used.api_key.items()) if has_tokens else ()
@@ -418,7 +419,7 @@ def _use_url(configuration: Any, address: Address) -> None:
 
     def read_token(used: Any) -> None:
         token = pathlib.Path(path).read_text().strip()
-        # The key's name is another one since release 36 of the library.
+        # Release 36 of the library renamed the key.
         for name in ('BearerToken', 'authorization'):
             used.api_key[name] = f'Bearer {token}'
 

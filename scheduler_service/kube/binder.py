@@ -15,7 +15,7 @@ from scheduler_service import errors
 from scheduler_service import extender_wire as wire
 from scheduler_service.kube.api import ApiLost, TokenClient
 
-# A call is given so many seconds even if the one before it took too long.
+# The least time for a call, in seconds, also after the deadline.
 _LEAST_S = 0.1
 
 
@@ -30,7 +30,7 @@ class Binder:
         self._timeout = timeout
 
     def bind(self, space: str, name: str, uid: str, node: str) -> None:
-        """Bind a pod to a node; a pod that is bound there already is fine.
+        """Bind a pod to a node, unless it is bound there already.
 
         :param space: the pod's namespace
         :raises ExtenderFailed: the API server refuses, or is unreachable

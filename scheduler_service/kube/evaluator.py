@@ -1,8 +1,8 @@
 """The service as a kube-scheduler's extender: evaluates nodes for a pod.
 
-A node that the store knows is evaluated as it is stored; any other by the
-object that was sent. :class:`PodEvaluator` owns copies of the newest host
-table; any thread may call it.
+A stored node is evaluated by its stored state; any other by the object that
+was sent. :class:`PodEvaluator` owns copies of the newest host table; any
+thread may call it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from scheduler_service.pipeline.evaluation import Evaluation
 from scheduler_service.settings import Settings
 
 _MAX_REASON_LENGTH = 1000
-# Reasons are computed for so many nodes that one filter rejects; the others
-# get the last of these.
+# Nodes for which the reason of one filter is computed; any further nodes get
+# the last of these reasons.
 _MAX_REASONS = 200
 
 
@@ -56,12 +56,12 @@ class Nodes:
     """The nodes of one call.
 
     :ivar names: in the order they were sent
-    :ivar document: gives a v1 Node by its name, as ``msgspec.Raw`` or parsed;
-        None where only names were sent
-    :ivar pod: for the evaluator: the pod of the last call, and what was read
-        from it
-    :ivar stored: for the evaluator: by what the last call evaluated the
-        nodes, where all of them are stored
+    :ivar document: returns a v1 Node by its name, as ``msgspec.Raw`` or
+        parsed; None where only names were sent
+    :ivar pod: kept by the evaluator: the pod of the last call, and its
+        request
+    :ivar stored: kept by the evaluator: the results of the last call, where
+        all nodes are stored
     """
 
     __slots__ = ('document', 'names', 'pod', 'stored')
@@ -80,7 +80,7 @@ class Nodes:
         """Return the rows of the nodes, int64[m].
 
         None if a node is not in the table, or is named twice. Joining bytes
-        is quicker than numbers are.
+        is faster than building an array of numbers.
         """
         names, packed = self.names, copy.packed_rows
         try:
@@ -100,8 +100,8 @@ class PodFilterResult(NamedTuple):
     """The result of a filter call.
 
     :ivar passed: names of nodes, in the order they were sent
-    :ivar failed: node -> reason, for those that may pass later
-    :ivar never: node -> reason, for those that evicting pods cannot help
+    :ivar failed: node -> reason, where evicting pods may help
+    :ivar never: node -> reason, where evicting pods cannot help
     """
 
     passed: list[str]
@@ -114,7 +114,7 @@ class Scores(NamedTuple):
 
     :ivar names: of nodes, each once, in the order they were sent
     :ivar values: their scores, int64[m]
-    :ivar text: all of it in JSON
+    :ivar text: the reply in JSON
     """
 
     names: list[str]
@@ -123,10 +123,10 @@ class Scores(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Those nodes of a call that are in one table.
+    """The nodes of a call that are in one table.
 
     :ivar sent: their rows and numbers, in the order of the names
-    :ivar texts: of the nodes of the table; None: they are not stored
+    :ivar texts: of all nodes of the table; None: they are not stored
     """
 
     results: Evaluation
@@ -136,7 +136,7 @@ class _Part(NamedTuple):
 
 
 class PodPipeline(NamedTuple):
-    """By what nodes are evaluated for pods.
+    """The filters and weighers for pods.
 
     :ivar scoring: how much the load of nodes counts
     """
@@ -148,15 +148,15 @@ class PodPipeline(NamedTuple):
 class PodEvaluator:
     """Filters and scores nodes for pods.
 
-    :param snapshot: gives the newest snapshot, None before the first
+    :param snapshot: returns the newest snapshot, None before the first
     :param use: what pods use
     :param reader: of the pods of calls
-    :param unknown: what becomes of nodes that the store lacks
-    :param assuming: whether to assume where pods go; only where something
-        reports later where they went
-    :param waiting: whether pods with extended resources, which nobody else
-        counts, are refused until all pods were listed once
-    :ivar are_nodes_known: whether nodes can be evaluated yet
+    :param unknown: how to read nodes that are not in the store
+    :param assuming: whether a scored pod counts on its likely node; only
+        where the pods of the cluster are followed or listed
+    :param waiting: whether pods with extended resources, which only this
+        service counts, are refused until all pods were listed once
+    :ivar are_nodes_loaded: whether nodes can be evaluated yet
     """
 
     def __init__(
@@ -174,20 +174,20 @@ class PodEvaluator:
         self._stored = StoredNodes(self._pipeline, snapshot)
         self._use = use
         self._reader = reader
-        self._others = SentNodes(unknown)
-        self.are_nodes_known = unknown.are_known
+        self._sent_nodes = SentNodes(unknown)
+        self.are_nodes_loaded = unknown.are_loaded
         self._assuming = assuming
         self._waiting = waiting
-        # Whether pods were bound here: only then a pod takes room that is
-        # only assumed. A daemon that binds knows soon where the pod went; no
-        # other may refuse pods for one that may never be placed.
+        # Whether this daemon binds pods: only then do assumed pods take
+        # extended resources. Without binding, an assumed pod may never be
+        # placed, and must not block others.
         self._binding = False
         # The pod that was filtered last, with the nodes that passed, until
-        # they are scored: where it goes is still to be assumed.
+        # they are scored.
         self._unplaced: tuple[Any, Nodes] | None = None
 
     def use(self, pods: PodPipeline) -> None:
-        """Evaluate in another way, from the next call on."""
+        """Evaluate by another pipeline, from the next call on."""
         with self._lock:
             self._pipeline, self._scoring = pods
             self._stored.use(self._pipeline)
@@ -195,18 +195,18 @@ class PodEvaluator:
     def filter(
         self, pod: Any, nodes: Nodes, to_place: bool = True
     ) -> PodFilterResult:
-        """Return which nodes pass, and the reasons of the others.
+        """Return the nodes that pass, and the reasons of the rest.
 
-        A node whose object cannot be read fails alone.
+        A node whose object is invalid fails alone.
 
-        :param to_place: whether the pod goes to one of those that pass
-        :raises WireError: the pod cannot be read
-        :raises ServiceBusy: it is not known yet what pods use
+        :param to_place: whether the pod goes to a node that passes
+        :raises WireError: the pod is invalid
+        :raises ServiceBusy: the pods of the cluster are not listed yet
         """
         never: dict[str, str] = {}
         with self._lock:
             request, demand = self._read(pod, nodes)
-            self._place_the_last(demand.uid)
+            self._assume_last(demand.uid)
             parts, failed = self._parts(request, nodes)
             for part in parts:
                 _reject(part, self._pipeline.settings, failed, never)
@@ -225,10 +225,10 @@ class PodEvaluator:
     def prioritize(self, pod: Any, nodes: Nodes) -> Scores:
         """Return scores of 0 to 10; 0 for all nodes if they are equal.
 
-        The pod is assumed to go to the best of them.
+        The pod is assumed to go to the best node.
 
-        :raises WireError: the pod cannot be read
-        :raises ServiceBusy: it is not known yet what pods use
+        :raises WireError: the pod is invalid
+        :raises ServiceBusy: the pods of the cluster are not listed yet
         """
         with self._lock:
             self._unplaced = None
@@ -268,7 +268,7 @@ class PodEvaluator:
                 self._pipeline.settings,
             )
         total = None
-        if distances is None or any(each is not None for each in weights):
+        if distances is None or any(weight is not None for weight in weights):
             total = np.concatenate(
                 [
                     np.zeros(len(part.names)) if weight is None else weight
@@ -277,13 +277,13 @@ class PodEvaluator:
             )
         return self._scoring.scores(distances, total, self._assuming)
 
-    def _place_the_last(self, instead: str = '') -> None:
-        """Assume where the pod goes that was filtered and never scored.
+    def _assume_last(self, instead: str = '') -> None:
+        """Assume the node of the last pod, if it was filtered but not scored.
 
-        A kube-scheduler does not have nodes scored if a single one is left,
-        or if it calls no extender for scores.
+        A kube-scheduler asks for no scores if a single node is left, or if it
+        calls no extender for scores.
 
-        :param instead: uid of a pod that is filtered now, maybe once more
+        :param instead: uid of the pod that is filtered now, maybe the same
         """
         if self._unplaced is None:
             return
@@ -291,7 +291,7 @@ class PodEvaluator:
         self._unplaced = None
         uid = uid_of(pod)
         if nodes.names and uid != instead and not self._use.is_seen(uid):
-            # A weigher that fails concerns the calls for scores alone.
+            # A fault of a weigher is an error for calls for scores alone.
             with contextlib.suppress(errors.SchedulerError):
                 self._prioritize(pod, nodes)
 
@@ -299,12 +299,12 @@ class PodEvaluator:
         """Count a pod on the node that it is about to be bound to.
 
         :return: whether :meth:`unclaim` is due if it is not bound
-        :raises Conflict: pods that were placed meanwhile took the room
+        :raises Conflict: pods that were placed meanwhile took the resources
         """
         with self._lock:
             last = self._unplaced
             if last is not None and uid_of(last[0]) == uid:
-                self._place_the_last()
+                self._assume_last()
             self._binding = True
             usage = self._use.usage_of(uid) if self._assuming else None
             if usage is None or self._use.is_seen(uid):
@@ -321,15 +321,15 @@ class PodEvaluator:
             return True
 
     def unclaim(self, uid: str) -> None:
-        """Count a pod no more that was not bound."""
+        """Stop counting a pod that was not bound."""
         self._use.remove(uid)
 
     def _read(self, pod: Any, nodes: Nodes) -> tuple[PodRequest, PodDemand]:
         """Return what a pod requests.
 
-        :raises WireError: the pod cannot be read
-        :raises ServiceBusy: it is not known yet what pods use, and the pod
-            requests what nobody else counts
+        :raises WireError: the pod is invalid
+        :raises ServiceBusy: the pod requests extended resources, and the pods
+            of the cluster are not listed yet
         """
         self._use.forget_old()
         last = nodes.pod
@@ -347,7 +347,7 @@ class PodEvaluator:
     def _full(
         self, sent: NodeRows, names: Sequence[str], demand: PodDemand
     ) -> dict[str, str]:
-        """Return node -> reason, for nodes without room for the pod."""
+        """Return node -> reason, for nodes with too little free."""
         if not demand.usage.classes:
             return {}
         reasons = shortages(self._use, sent, demand, self._binding)
@@ -359,12 +359,12 @@ class PodEvaluator:
     def _parts(
         self, request: PodRequest, nodes: Nodes
     ) -> tuple[list[_Part], dict[str, str]]:
-        """Return the nodes by table, and name -> reason of the others.
+        """Return the nodes by table, and name -> reason of unreadable nodes.
 
-        Stored nodes are in a copy of the newest table, the others in a table
+        Stored nodes are in a copy of the newest table, all others in a table
         made of their documents.
         """
-        others = nodes.names
+        unstored = nodes.names
         parts: list[_Part] = []
         copy = self._stored.newest()
         if copy is not None:
@@ -378,24 +378,24 @@ class PodEvaluator:
                     for name in dict.fromkeys(nodes.names)
                     if name in copy.rows
                 ]
-                others = [name for name in others if name not in copy.rows]
+                unstored = [name for name in unstored if name not in copy.rows]
                 rows = np.array([copy.rows[name] for name in names], np.int64)
             else:
-                others = []
+                unstored = []
             if len(rows):
                 parts.append(self._stored_part(request, copy, names, rows))
-            if not others:
+            if not unstored:
                 nodes.stored = request, copy, parts
-        if not others:
+        if not unstored:
             return parts, {}
-        table, listed, rejected = self._others.table_of(
-            others, nodes.document, request.usage.classes
+        table, readable, rejected = self._sent_nodes.table_of(
+            unstored, nodes.document, request.usage.classes
         )
-        if listed:
+        if readable:
             results = self._pipeline.evaluate(table, request.request)
-            numbers = self._use.numbers_of(listed, passing=True)
-            sent = NodeRows(table, np.arange(len(listed)), numbers)
-            parts.append(_Part(results, listed, sent))
+            numbers = self._use.numbers_of(readable, passing=True)
+            sent = NodeRows(table, np.arange(len(readable)), numbers)
+            parts.append(_Part(results, readable, sent))
         return parts, rejected
 
     def _stored_part(

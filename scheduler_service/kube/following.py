@@ -1,9 +1,10 @@
 """Threads that follow the objects of one kind at an API server.
 
-A :class:`Follower` lists and then watches. It resumes where it was after each
-end of a watch, and lists anew where the API server does not know that place
-any more. A :class:`Recounter` is for a daemon that has no watch: it binds pods
-itself, and learns from lists which are gone, and which others have placed.
+A :class:`Follower` lists, then watches. Each watch resumes at the version
+where the last one ended; where the API server no longer has that version, the
+objects are listed anew. A :class:`Recounter` only lists: it serves a daemon
+that binds pods itself, and has to find those that ended or that another
+scheduler placed.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class Sink(Protocol):
-    """What becomes of objects, in JSON; called by the follower's thread."""
+    """Receives objects in JSON; called by the follower's thread."""
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Take these for all that there are."""
+        """Replace all objects."""
 
-    def put(self, one: msgspec.Raw) -> None:
-        """Take an object that is new or changed."""
+    def put(self, text: msgspec.Raw) -> None:
+        """Add or replace an object."""
 
-    def remove(self, one: msgspec.Raw) -> None:
-        """Take an object that is gone."""
+    def remove(self, text: msgspec.Raw) -> None:
+        """Remove an object."""
 
     def set_lost(self, lost: bool) -> None:
-        """Hear that objects are not followed at the moment, or are again."""
+        """Note whether the API server is out of reach."""
 
 
 class Retrying(abc.ABC):
@@ -122,7 +123,7 @@ class Retrying(abc.ABC):
 
     @abc.abstractmethod
     def _follow(self) -> None:
-        """Follow objects until that ends.
+        """Follow objects until a watch or a pause ends.
 
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: everything has to be listed anew
@@ -130,11 +131,11 @@ class Retrying(abc.ABC):
 
     @abc.abstractmethod
     def _forget(self) -> None:
-        """List everything anew."""
+        """Start anew with a list."""
 
     @abc.abstractmethod
     def _interrupt(self) -> None:
-        """End what the thread waits for."""
+        """End the thread's present wait."""
 
 
 class Follower(Retrying):
@@ -175,7 +176,7 @@ class Follower(Retrying):
             watch.close()
 
     def _follow(self) -> None:
-        """List unless that was done, then watch until the watch ends.
+        """List if that is due, then watch until the watch ends.
 
         :raises ApiLost: the API server does not answer, or refuses
         :raises VersionExpired: everything has to be listed anew
@@ -228,7 +229,7 @@ class Recounter(Retrying):
         self._pods = sink
 
     def _follow(self) -> None:
-        """List pods, and wait until that is due again.
+        """List pods, and wait for the interval.
 
         :raises ApiLost: the API server does not answer, or refuses
         """
@@ -238,7 +239,7 @@ class Recounter(Retrying):
         self._stopping.wait(self._interval)
 
     def _forget(self) -> None:
-        """Do nothing: each list is of everything."""
+        """Do nothing: each list is complete."""
 
     def _interrupt(self) -> None:
         """Do nothing: a list ends by itself, and the pause with the thread."""

@@ -1,9 +1,9 @@
 """Makes hosts of v1 Nodes.
 
-An annotation with a host's document counts if there is one. Else the fields
-of the object do: capacity is ``allocatable``, rounded down. Labels become
-traits and metadata by a mapping, taints and conditions the status. What is in
-use on a node is not in it. Stateless.
+If a node has an annotation with a host's document, the document counts. Else
+the fields of the object do: capacity is ``allocatable``, rounded down. Labels
+become traits and metadata by a mapping, taints and conditions the status. A
+node does not include what is in use on it. Stateless.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from scheduler_service.model import Aggregate, Host, Inventory, documents
 
 # Marks hosts that are nodes of a cluster, in their stats.
 MARK = 'kubernetes_node'
-# Starts the names of aggregates that are made of labels of nodes, and the
-# reasons of hosts that are disabled as their nodes are.
+# Prefix of the names of aggregates made of nodes' labels, and of the reasons
+# of hosts that are disabled because of their nodes.
 PREFIX = 'kubernetes:'
 _CORDONED = f'{PREFIX} the node is unschedulable'
 _TAINTED = f'{PREFIX} taint '
@@ -65,10 +65,10 @@ class NodeReader:
     """Makes hosts of v1 Nodes.
 
     :param domain: of the labels, annotations and resources that are ours
-    :param labels: label, in which ``*`` stands for anything -> ``trait``,
-        ``trait.NAME``, ``metadata`` or ``metadata.KEY``
+    :param labels: label, in which ``*`` stands for any characters ->
+        ``trait``, ``trait.NAME``, ``metadata`` or ``metadata.KEY``
     :param disabling_taints: keys of taints that make a host disabled
-    :raises ConfigurationError: a target is none of these
+    :raises ConfigurationError: a target is none of the four
     """
 
     def __init__(
@@ -208,9 +208,9 @@ def _traits(labels: Mapping[str, Any], domain: str) -> set[str]:
 
 
 def _target(label: str, target: str) -> tuple[str, str]:
-    """Return what a label becomes, and its name there.
+    """Return a target's kind and name.
 
-    :raises ConfigurationError: it is neither a trait nor metadata
+    :raises ConfigurationError: the target is neither a trait nor metadata
     """
     kind, _, name = target.partition('.')
     if kind == _TRAIT and re.fullmatch(r'[A-Z0-9_]{0,255}', name):
@@ -237,7 +237,7 @@ def _tainted(node: Any) -> Iterable[str]:
 
 
 def _is_cut_off(node: Any) -> bool:
-    """Whether taints or conditions say that nothing runs on the node."""
+    """Whether taints or conditions show that no pod can run on the node."""
     if _DOWN_TAINTS.intersection(_tainted(node)):
         return True
     return _condition(node, 'NetworkUnavailable', '') == 'True'
@@ -253,9 +253,9 @@ def _condition(node: Any, name: str, default: str) -> str:
 
 
 def is_checked_by_scheduler(disabled_reason: str | None) -> bool:
-    """Whether a host is disabled for what a kube-scheduler checks itself.
+    """Whether a host is disabled by a cordon or a taint of its node.
 
-    That is a cordon or a taint of its node, which some pods tolerate.
+    A kube-scheduler checks both itself: some pods tolerate them.
     """
     return (disabled_reason or '').startswith((_CORDONED, _TAINTED))
 
@@ -279,7 +279,7 @@ def is_of_nodes(aggregate: Aggregate) -> bool:
 def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
     """Return one aggregate for each key and value of the nodes' metadata.
 
-    Its id follows from both.
+    The id is a hash of both.
     """
     members: dict[tuple[str, str], list[str]] = {}
     for host, metadata in nodes:
@@ -304,22 +304,21 @@ def aggregates_of(nodes: Iterable[NodeHost]) -> list[Aggregate]:
     return made
 
 
-def inventory_of(listed: Any, reader: NodeReader) -> Inventory:
-    """Return the inventory of a list of nodes, as ``kubectl`` prints it.
+def inventory_of(document: Any, reader: NodeReader) -> Inventory:
+    """Return the inventory of a node or a list of nodes.
 
-    A single node is read, too.
-
-    :raises WireError: it is neither
+    :param document: as ``kubectl get -o json`` prints it
+    :raises WireError: the document is neither
     """
-    if wire.field(listed, 'kind', str) == 'Node':
-        nodes = [listed]
+    if wire.field(document, 'kind', str) == 'Node':
+        nodes = [document]
     else:
-        nodes = wire.field(listed, 'items', list)
+        nodes = wire.field(document, 'items', list)
         if nodes is None:
             raise wire.WireError('expected a list of nodes with items')
     hosts = [reader.read(node) for node in nodes]
     return Inventory(
-        hosts=[each.host for each in hosts], aggregates=aggregates_of(hosts)
+        hosts=[host.host for host in hosts], aggregates=aggregates_of(hosts)
     )
 
 

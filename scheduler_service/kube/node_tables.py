@@ -1,6 +1,7 @@
-"""Tables of the nodes of a call: those that are stored, and those sent.
+"""Host tables for the nodes of a call, from the store or as sent.
 
-Both classes belong to the threads that hold the evaluator's lock.
+:class:`StoredNodes` and :class:`SentNodes` belong to the thread that holds
+the evaluator's lock.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from scheduler_service.kube.pod_reader import PodRequest, SizedCache
 from scheduler_service.pipeline import HostPipeline
 from scheduler_service.pipeline.evaluation import Evaluation
 
-# A copy that was made in the middle of a change may lack a part of it, so it
-# is compared with another one after this time.
+# A copy made in the middle of a change may lack a part of it, so it is
+# compared with a new copy after this time, in seconds.
 _MAX_AGE_S = 1.0
 _MAX_RESULTS = 1024
 _MAX_REASON_LENGTH = 1000
 _MAX_CACHED_NODES = 20_000
-# Bytes of their JSON: of 20,000 nodes of the usual size.
+# Bytes of JSON: 20,000 nodes of the usual size.
 _MAX_CACHED_SIZE = 256 * 2**20
-# Nodes with more classes than a cluster has are not worth caching.
+# Nodes with more classes than a real cluster has are not cached.
 _MAX_CACHED_CLASSES = 100
-# Of the columns of a table: 100,000 nodes with 20 classes, 112 MB.
+# Values in the columns of a table: 100,000 nodes with 20 classes, 112 MB.
 _MAX_CELLS = 2_000_000
-# The same for all nodes: a kube-scheduler's event counts equal reasons.
+# The same text for all nodes: a kube-scheduler's event counts equal reasons.
 _UNKNOWN = (
-    'the node is not known here: import it with scheduler-manage inventory '
+    'the node is not in the store: import it with scheduler-manage inventory '
     'import --from-nodes, or set [kubernetes] enabled to have nodes followed'
 )
 
@@ -49,7 +50,7 @@ _UNKNOWN = (
 class _Copy:
     """A copy of a table, and filter results by the key of pods.
 
-    :ivar version: snapshot, changes, the next one of them, and settings
+    :ivar version: snapshot, changes, number of the next change, and settings
     :ivar until: monotonic time until which the copy is used
     """
 
@@ -69,10 +70,10 @@ class _Copy:
 class StoredNodes:
     """Caches filter results of stored nodes until their table changes.
 
-    A kube-scheduler asks about one pod after the other, many of which
-    request the same.
+    A kube-scheduler calls for one pod after another, and many pods request
+    the same.
 
-    :param snapshot: gives the newest snapshot, None before the first
+    :param snapshot: returns the newest snapshot, None before the first
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class StoredNodes:
         self._last: _Copy | None = None
 
     def use(self, pipeline: HostPipeline) -> None:
-        """Evaluate by another pipeline, and forget the results of this."""
+        """Evaluate by another pipeline, and drop all results."""
         self._pipeline = pipeline
         self._copier.forget()
         self._last = None
@@ -127,26 +128,26 @@ class StoredNodes:
 
 
 class UnknownNodes(NamedTuple):
-    """What becomes of nodes that the store lacks.
+    """How nodes that are not in the store are read.
 
     :ivar reader: makes hosts of their objects
-    :ivar find: gives what an API server says of a node of which only the name
-        was sent; None: nothing
-    :ivar are_known: whether the nodes of the cluster are known; until then
-        none is evaluated
+    :ivar find: returns a followed node by its name, where only the name was
+        sent; None: not found
+    :ivar are_loaded: whether the nodes of the cluster are loaded; until then
+        no node is evaluated
     """
 
     reader: NodeReader
     find: Callable[[str], NodeHost | None] = lambda _: None
-    are_known: Callable[[], bool] = lambda: True
+    are_loaded: Callable[[], bool] = lambda: True
 
 
 class SentNodes:
-    """Makes tables of nodes that the store lacks, and caches these nodes."""
+    """Makes tables of nodes that are not in the store; caches the nodes."""
 
     def __init__(self, unknown: UnknownNodes) -> None:
         self._unknown = unknown
-        # Digest of a node's JSON -> what was read from it.
+        # Digest of a node's JSON -> the node.
         self._cached = SizedCache[bytes, NodeHost](
             _MAX_CACHED_NODES, _MAX_CACHED_SIZE
         )
@@ -159,11 +160,11 @@ class SentNodes:
     ) -> tuple[HostTable, list[str], dict[str, str]]:
         """Return a table, the names of its rows, and node -> reason.
 
-        Reasons are of nodes that are not in the table and do not pass.
+        The reasons are of invalid or missing nodes, which have no row.
 
         :param document: as in :class:`kube.evaluator.Nodes`
-        :param classes: that the pod requests; the table has them alone where
-            nodes offer more classes than those of a cluster do
+        :param classes: that the pod requests; a table with very many classes
+            is limited to them
         """
         nodes: dict[str, NodeHost] = {}
         rejected: dict[str, str] = {}
@@ -193,11 +194,11 @@ class SentNodes:
     def _read(
         self, name: str, document: Callable[[str], Any] | None
     ) -> NodeHost | None:
-        """Return a node; None: nothing but its name is known.
+        """Return a node; None: only its name was sent, and it is not followed.
 
         A kube-scheduler sends each node twice for each pod.
 
-        :raises WireError: it cannot be read
+        :raises WireError: the node is invalid
         """
         if document is None:
             return self._unknown.find(name)

@@ -1,9 +1,9 @@
 """Keeps the nodes of a cluster: in memory, and as hosts of the store.
 
-The thread that follows nodes calls a :class:`NodeSink`, and so do those that
-evaluate them. :class:`HostKeeper` owns the thread that writes nodes into the
-store as hosts, and their labels as aggregates. Hosts and aggregates that are
-not made of nodes are left as they are.
+The thread that follows nodes writes to a :class:`NodeSink`, and threads that
+evaluate nodes read it. :class:`HostKeeper` owns the thread that writes nodes
+into the store as hosts, and their labels as aggregates. Hosts and aggregates
+that were not made of nodes stay as they are.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SETTLE_S = 0.1
 _TURN_S = 1.0
 _LEASE = 'kubernetes'
 _HOSTS_AT_ONCE = 500
-# What a node says nothing about: use, and what follows from the name.
-_NOT_SAID = frozenset(
+# Fields that a node does not have: use, and fields that follow from the name.
+_NOT_REPORTED = frozenset(
     ('host', 'hypervisor_hostname', 'uuid', 'vcpus_used', 'memory_mb_used',
      'local_gb_used', 'num_instances')
 )  # fmt: skip
@@ -41,7 +41,7 @@ _STATUS = ('status', 'disabled_reason')
 
 
 class NodeSink:
-    """The nodes that there are, as they were seen last.
+    """The nodes of the cluster, as they were followed last.
 
     :ivar on_change: called after each change, by the follower's thread
     :ivar complete: whether all nodes were listed at least once
@@ -54,7 +54,7 @@ class NodeSink:
         self.complete = False
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Take these for all nodes."""
+        """Replace all nodes."""
         nodes: dict[str, NodeHost] = {}
         for text in objects:
             try:
@@ -67,9 +67,9 @@ class NodeSink:
         self.on_change()
 
     def put(self, text: msgspec.Raw) -> None:
-        """Take a node that is new or changed.
+        """Add or replace a node.
 
-        :raises WireError: it cannot be read
+        :raises WireError: the node is invalid
         """
         node = wire.decode(text)
         name, host = wire.name_of(node), self._reader.read(node)
@@ -78,7 +78,7 @@ class NodeSink:
             self.on_change()
 
     def remove(self, text: msgspec.Raw) -> None:
-        """Forget a node."""
+        """Remove a node."""
         if self._nodes.pop(wire.name_of(wire.decode(text)), None) is not None:
             self.on_change()
 
@@ -86,7 +86,7 @@ class NodeSink:
         """Keep the nodes."""
 
     def find(self, name: str) -> NodeHost | None:
-        """Return a node by its name; None: there is no such."""
+        """Return a node by its name; None: there is none."""
         return self._nodes.get(name)
 
     def all(self) -> Mapping[str, NodeHost]:
@@ -95,21 +95,21 @@ class NodeSink:
 
 
 class HostWriter:
-    """Writes what changed since it wrote last.
+    """Writes nodes that changed since the last write.
 
-    :param holder: this daemon's name, which no other has
+    :param holder: this daemon's unique name
     """
 
     def __init__(self, store: Store, holder: str) -> None:
         self._store = store
         self._lease = Lease(store, _LEASE, holder)
         self._leading = False
-        # What was written; None: it has to be read first what there is.
+        # The nodes as last written; None: the store has to be read first.
         self._written: dict[str, NodeHost] | None = None
         self._foreign: set[str] = set()
 
     def leads(self) -> bool:
-        """Whether this daemon is the one that writes.
+        """Whether this daemon holds the lease, and so writes.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -136,7 +136,7 @@ class HostWriter:
                 LOG.debug('The lease of the hosts expires by itself')
 
     def write(self, nodes: Mapping[str, NodeHost]) -> None:
-        """Make the store have these nodes.
+        """Make the nodes of the store equal to these.
 
         :raises StoreUnavailable: the database does not answer
         :raises LeaseLost: another daemon writes now
@@ -190,7 +190,9 @@ class HostWriter:
             try:
                 self._store.write(_removing(store_id))
             except errors.Conflict as error:
-                LOG.warning('A node that is gone is down instead: %s', error)
+                LOG.warning(
+                    'A deleted node is marked down, not removed: %s', error
+                )
                 down = HostReport(
                     host.host, host.hypervisor_hostname, {'state': 'down'}
                 )
@@ -217,7 +219,7 @@ class HostWriter:
 class HostKeeper:
     """A thread that writes nodes into the store as hosts.
 
-    Of the daemons that share a store the one that has the lease writes.
+    Of the daemons that share a store, the holder of a lease writes.
     """
 
     def __init__(self, nodes: NodeSink, writer: HostWriter) -> None:
@@ -275,14 +277,14 @@ def _removing(store_id: int) -> Any:
 
 
 def _report(host: Host, stored: Mapping[str, tuple[int, Host]]) -> HostReport:
-    """Return what a node says as a report.
+    """Return a node as a host report.
 
-    What an operator disabled stays disabled.
+    A host that an operator disabled stays disabled.
     """
     changes = {
         name: getattr(host, name)
         for name in Host.__struct_fields__
-        if name not in _NOT_SAID
+        if name not in _NOT_REPORTED
     }
     _, before = stored.get(host.host, (0, None))
     if before is not None and before.status == 'disabled':

@@ -1,4 +1,4 @@
-"""Options of a cluster that is followed, and of calls of its scheduler."""
+"""Options for following a cluster, and for its kube-scheduler's calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OPTS = [
         help="""
 Whether the nodes and pods of a cluster are followed at its API server.
 
-Needs the ``kubernetes`` extra of the package. While the API server cannot be
-reached, the daemon goes on with what it knows, and reports that it is
-degraded.
+This needs the ``kubernetes`` extra of the package. While the API server is
+unreachable, the daemon goes on with the nodes and pods that it read last, and
+reports that it is degraded.
 
 Related options:
 
@@ -31,26 +31,28 @@ Related options:
         default=None,
         sample_default='/etc/scheduler_service/kubeconfig',
         help="""
-The path of a kubeconfig file with the address and credentials to use.
+The path of a kubeconfig file with the API server's address and credentials.
 
-Unset, ``[extender] api_server`` is used with its token and CA if it is set,
-and else the service account of the pod that the daemon runs in.
+Unset: ``[extender] api_server`` with its token and CA; if that is unset too,
+the service account of the pod that the daemon runs in.
 """,
     ),
     cfg.StrOpt(
         'context',
         mutable=True,
         default=None,
-        help='The context of the kubeconfig file; unset: its current one.',
+        help="""
+The context of the kubeconfig file; unset: the file's current context.
+""",
     ),
     cfg.BoolOpt(
         'keep_hosts',
         default=True,
         help="""
-Whether the nodes are kept as hosts of the store.
+Whether followed nodes are kept as hosts in the database.
 
-One daemon of those that share the store writes. Off, nodes that are not in
-the store are evaluated by what the API server says of them.
+Of the daemons that share the database, one writes them. Off: nodes that are
+not in the database are evaluated by their objects at the API server.
 """,
     ),
     cfg.DictOpt(
@@ -61,11 +63,11 @@ the store are evaluated by what the API server says of them.
             'example.com/pool': 'metadata.pool',
         },
         help="""
-What labels of nodes become, as ``LABEL:TARGET`` pairs.
+Which labels of nodes become traits or metadata, as ``LABEL:TARGET`` pairs.
 
-``*`` in a label stands for any characters. The first label that matches
-counts. ``trait.D/NAME`` and ``feature.node.kubernetes.io/cpu-cpuid.NAME`` are
-traits in any case.
+``*`` in a label stands for any characters. The first pair that matches a label
+counts. ``trait.D/NAME``, where D is ``[extender] domain``, and
+``feature.node.kubernetes.io/cpu-cpuid.NAME`` are traits in any case.
 
 Possible targets:
 
@@ -88,7 +90,8 @@ Possible targets:
         help="""
 Keys of taints that make a host disabled for callers over RPC.
 
-Pods go by their tolerations alone: a kube-scheduler checks all taints itself.
+These taints do not affect pods: a kube-scheduler checks all taints against
+their tolerations itself.
 """,
     ),
     cfg.FloatOpt(
@@ -96,16 +99,17 @@ Pods go by their tolerations alone: a kube-scheduler checks all taints itself.
         default=15.0,
         min=0.0,
         help="""
-How long a pod counts on the node that scores put first, in seconds.
+How long a pod is assumed on the node with the best score, in seconds.
 
-Until it is seen on a node: then it counts there. A burst of pods would
-otherwise go to the same nodes. 0: pods count when they are seen. This lowers
-scores; extended resources are kept for such a pod only where the daemon binds.
+A pod that is seen on a node counts there from then on. Without assumed pods, a
+burst of pods would go to the same nodes. 0: only pods that are seen count.
+Assumed pods lower scores; they take extended resources only where the daemon
+binds pods.
 """,
     ),
 ]
 
-# Of the group for extenders, those for being one: calls of a kube-scheduler.
+# Options of the group [extender] for calls of a kube-scheduler.
 EXTENDER_GROUP = 'extender'
 
 EXTENDER_OPTS = [
@@ -122,7 +126,7 @@ EXTENDER_OPTS = [
             'ServerGroupAffinityFilter',
         ],
         help="""
-Host filters that run for pods when we are called as an extender.
+Host filters that run for the pods of a kube-scheduler's calls.
 
 A kube-scheduler checks processors, memory, storage and the number of pods
 itself before the call.
@@ -132,7 +136,7 @@ itself before the call.
         'weight_classes',
         mutable=True,
         default=['scheduler_service.weighers.all_weighers'],
-        help='Weighers that run for pods when we are called as an extender.',
+        help="Weighers that run for the pods of a kube-scheduler's calls.",
     ),
     cfg.StrOpt(
         'api_server',
@@ -142,7 +146,7 @@ itself before the call.
         help="""
 The URL of the API server at which pods are bound.
 
-Unset, ``/extender/bind`` is not served.
+Unset: ``/extender/bind`` is not served.
 
 Related options:
 
@@ -157,12 +161,13 @@ Related options:
         default=60.0,
         min=0.0,
         help="""
-How often pods are listed where they are bound but not followed, in seconds.
+How often a daemon that binds pods without following them lists all pods, in
+seconds.
 
 With ``api_server`` and without ``[kubernetes] enabled``, a pod counts on its
-node from the moment when this daemon binds it. Lists of all pods that are on
-nodes say which are gone, and what others placed: the daemon needs the verb
-``list`` on ``pods``. 0: pods are not counted.
+node from the moment when this daemon binds it. The lists show which pods have
+ended, and which another scheduler placed. The daemon needs the verb ``list``
+on ``pods``. 0: pods are not counted.
 
 Related options:
 
@@ -191,10 +196,10 @@ Related options:
         help="""
 How long binding a pod may take, in seconds.
 
-Shorter than ``httpTimeout`` in the configuration of the kube-scheduler, 5 s by
-default, so that the pod's events say why it was not bound. Binds have
-``[http] threads`` threads of their own: while the API server hangs, nodes are
-filtered and scored all the same.
+Set it below ``httpTimeout`` in the configuration of the kube-scheduler, 5 s by
+default, so that the pod's events say why it was not bound. Binds run on
+``[http] threads`` threads of their own, so nodes are still filtered and scored
+while the API server hangs.
 """,
     ),
 ]

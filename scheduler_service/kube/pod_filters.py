@@ -1,12 +1,12 @@
-"""Filters of nodes for pods that a kube-scheduler sends, in their own way.
+"""Filters of nodes that apply to a kube-scheduler's pods alone.
 
 A kube-scheduler checks processors, memory, storage, the number of pods, and
-the state and the taints of nodes itself before it calls. Of an extended
-resource that it was configured to ignore it checks nothing, and it does not
-say which those are: so each is checked here. What is free of them depends on
-pods, and :mod:`kube.pod_load` compares it.
+the state and taints of nodes itself before it calls. It skips extended
+resources that it was configured to ignore, and does not say which: so each
+is checked here against the size of hosts. What is free depends on pods;
+:mod:`kube.pod_load` checks that.
 
-Stateless: any thread may call, on a table of its own.
+Stateless: any thread may call the filters, on a table of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scheduler_service.kube.node_reader import is_checked_by_scheduler
 from scheduler_service.model import STANDARD_CLASSES, Request
 from scheduler_service.settings import Settings
 
-# Filters that look at load, which changes as pods come and go.
+# Filters that depend on load, which changes as pods come and go.
 _MAY_PASS_LATER = frozenset(
     (
         'RetryFilter',
@@ -45,8 +45,8 @@ _MAY_PASS_LATER = frozenset(
 class PodComputeFilter(ComputeFilter):
     """Leaves hosts that no operator of this service disabled.
 
-    Agents have to run on nodes that are not ready yet, and on cordoned ones:
-    a kube-scheduler has checked what each pod tolerates.
+    Agents have to run on nodes that are cordoned or not ready yet: a
+    kube-scheduler has checked each pod's tolerations.
     """
 
     name = 'ComputeFilter'
@@ -70,7 +70,7 @@ class PodComputeFilter(ComputeFilter):
 class OfferedResources(HostFilter):
     """Leaves hosts that are large enough for each extended resource.
 
-    Whatever is used on them: no eviction helps a host that is too small.
+    Use does not count: no eviction helps a host that is too small.
     """
 
     name = 'offered_resources'
@@ -79,14 +79,14 @@ class OfferedResources(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the classes with the amounts asked."""
+        """Return the classes with the requested amounts."""
         amounts = _extended(request)
         return frozenset(amounts.items()) if amounts else None
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask:
-        """Compare the size of hosts, and the units that they give."""
+        """Compare the size of hosts, and the bounds of single amounts."""
         fits = np.ones(len(table), np.bool_)
         for name, amount in _extended(request).items():
             fits &= _size(table, name) >= amount
@@ -120,7 +120,7 @@ def _extended(request: Request) -> dict[str, int]:
 
 
 def _size(table: HostTable, name: str) -> Floats:
-    """Return what hosts offer of a class, float64[n]; -1: it is not there."""
+    """Return what hosts offer of a class, float64[n]; -1: not offered."""
     columns = table.resources.get(name)
     if columns is None:
         return np.full(len(table), -1.0)
@@ -130,7 +130,7 @@ def _size(table: HostTable, name: str) -> Floats:
 
 
 def may_pass_later(host_filter: HostFilter) -> bool:
-    """Whether a filter looks at load, and evicting pods may help."""
+    """Whether a filter depends on load, so that evicting pods may help."""
     return (
         isinstance(host_filter, CapacityFilter | CountFilter)
         or host_filter.name in _MAY_PASS_LATER

@@ -1,6 +1,6 @@
-"""Scores and room of nodes by what pods use on them.
+"""Scores and free resources of nodes, by what pods use on them.
 
-Stateless but for the options; on tables of the caller.
+Stateless but for the options; works on tables of the caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler_service.model import STANDARD_CLASSES
 from scheduler_service.settings import Settings
 
 MAX_SCORE = 10
-# A score this little below a whole one is that one.
+# A score this little below a whole number counts as that number.
 _ROUNDING = 1e-6
 
 
@@ -37,7 +37,7 @@ class NodeRows(NamedTuple):
 
 
 class PodDemand(NamedTuple):
-    """The pod that a call is about; its own use does not count."""
+    """The pod of a call; its own use does not count."""
 
     uid: str
     usage: PodUsage
@@ -62,11 +62,11 @@ class LoadScoring:
     ) -> Floats | None:
         """Return how many such pods each node is behind the best, float64[m].
 
-        The best is the one of which the smallest share is used: two nodes of
-        different size are as good as each other where the same share is.
-        None: load does not count for this pod.
+        The best node has the smallest used share: nodes of different size are
+        equal where the same share is used. None: load does not count for this
+        pod.
 
-        :param parts: nodes of the call, which are in several tables
+        :param parts: nodes of the call, by table
         """
         load = demand.usage.load
         classes = [
@@ -77,13 +77,15 @@ class LoadScoring:
         if not classes:
             return None
         sizes_of = [_sizes(nodes.table, settings) for nodes in parts]
-        sizes = _joined(
+        sizes = _concatenated(
             [
                 of_table.sizes.take(nodes.rows, axis=1)
                 for of_table, nodes in zip(sizes_of, parts, strict=True)
             ]
         )
-        used = _joined([_load(use, nodes, demand.uid) for nodes in parts])
+        used = _concatenated(
+            [_load(use, nodes, demand.uid) for nodes in parts]
+        )
         weight = 0.0
         if all(of_table.all_sized for of_table in sizes_of) and all(
             multiplier > 0.0 for _, multiplier, _ in classes
@@ -115,22 +117,22 @@ class LoadScoring:
         weights: Floats | None,
         lead: bool = False,
     ) -> Ints:
-        """Return scores of 0 to 10, int64[m]; all 0 where nobody differs.
+        """Return scores of 0 to 10, int64[m]; all 0 where all nodes are equal.
 
         :param distances: of :meth:`distances`; None: load does not count
         :param weights: sums of multiplier x normalised weight of the
-            weighers that do not look at load; None: these say nothing of
-            any node, which *distances* then do
-        :param lead: whether one node is to be ahead of those that are equal
-            to it: a kube-scheduler takes it then, and so it is known at once
-            where the pod goes, long before the pod is seen there
+            weighers that do not depend on load; None: there are none, and
+            *distances* are given
+        :param lead: whether one node is to be ahead of its equals, so that
+            the kube-scheduler takes it, and the pod's node is clear long
+            before the pod is seen there
         """
         if weights is not None and not len(weights):
             return np.zeros(0, np.int64)
         points = None
         if distances is not None:
-            # Twice as many pods: one point more. So the difference of one
-            # pod still counts beside that of a thousand.
+            # Twice as many pods are one point more, so that a difference of
+            # one pod still counts beside one of a thousand.
             points = np.log2(distances + 1.0)
         if weights is not None and (points is None or weights.any()):
             lost = MAX_SCORE * (weights.max() - weights)
@@ -150,7 +152,7 @@ class LoadScoring:
 def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
     """Return how much of its size each node is behind the best, float64[m].
 
-    None where no node has any. One that has none is behind all others.
+    None where no node has the class. A node without it is behind all others.
     """
     sized = size > 0.0
     if not sized.any():
@@ -168,13 +170,13 @@ def _behind(used: Floats, size: Floats, spread: bool) -> Floats | None:
     return behind
 
 
-def _joined(arrays: list[Floats]) -> Floats:
+def _concatenated(arrays: list[Floats]) -> Floats:
     """Return arrays [3, m] as one."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
 
 
 def _points(lost: Floats, best: float) -> Ints:
-    """Return what is left of *best*, from 0 on, rounded down."""
+    """Return *best* minus the lost points, at least 0, rounded down."""
     scores = (best + _ROUNDING) - lost
     np.maximum(scores, 0.0, out=scores)
     whole: Ints = scores.astype(np.int64)
@@ -182,10 +184,10 @@ def _points(lost: Floats, best: float) -> Ints:
 
 
 class _Sizes(NamedTuple):
-    """What the nodes of a table have of each standard class.
+    """Capacity of the nodes of a table, by standard class.
 
     :ivar sizes: float64[3, n]
-    :ivar all_sized: whether every node has some of each
+    :ivar all_sized: whether every node has some of each class
     """
 
     sizes: Floats
@@ -199,7 +201,7 @@ def _sizes(table: HostTable, settings: Settings) -> _Sizes:
         )
         return _Sizes(sizes, bool((sizes > 0.0).all()))
 
-    # All of the settings that it follows from.
+    # All settings that the sizes depend on.
     key = (
         'sizes',
         settings.cpu_allocation_ratio,
@@ -213,19 +215,19 @@ def _sizes(table: HostTable, settings: Settings) -> _Sizes:
 def _load(use: PodUse, sent: NodeRows, uid: str) -> Floats:
     """Return what is used of each standard class, float64[3, m].
 
-    By pods but for one, and by others.
+    :param uid: of a pod that does not count
     """
     used = use.load(sent.numbers, uid)
-    others: Floats | None = sent.table.load.memoize(
+    host_use: Floats | None = sent.table.load.memoize(
         'use of hosts', lambda: _use_of_hosts(sent.table)
     )
-    if others is not None:
-        used += others.take(sent.rows, axis=1)
+    if host_use is not None:
+        used += host_use.take(sent.rows, axis=1)
     return used
 
 
 def _use_of_hosts(table: HostTable) -> Floats | None:
-    """Return what others than pods use, float64[3, n]; None: nothing."""
+    """Return the use recorded for hosts, float64[3, n]; None: all 0."""
     used = np.zeros((len(STANDARD_CLASSES), len(table)))
     for row, name in zip(used, STANDARD_CLASSES, strict=True):
         columns = table.resources.get(name)
@@ -237,11 +239,11 @@ def _use_of_hosts(table: HostTable) -> Floats | None:
 def shortages(
     use: PodUse, sent: NodeRows, demand: PodDemand, with_assumed: bool
 ) -> dict[int, str]:
-    """Return index -> reason, for nodes without room for the pod.
+    """Return index -> reason, for nodes with too little free for the pod.
 
-    That is room for each of its extended resources.
+    Only its extended resources count.
 
-    :param with_assumed: whether pods take room that are only assumed
+    :param with_assumed: whether assumed pods count
     """
     amounts = demand.usage.classes
     left = {
@@ -265,7 +267,7 @@ def shortages(
 
 
 def _shortage(amounts: Mapping[str, int], left: Sequence[float]) -> str:
-    """Return what a node lacks, in words.
+    """Return the reason for a node.
 
     :param left: what is free of each class, in the same order
     """

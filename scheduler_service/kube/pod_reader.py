@@ -1,9 +1,8 @@
-"""Reads v1 Pods: what they request, and what they take of a node.
+"""Reads v1 Pods: what they request, and what they use of a node.
 
-An annotation with a request of our own counts if there is one, else the
-fields of the object do, rounded up. Pods of one workload differ in nothing
-but their names, so what one of them requests is kept by the text it follows
-from.
+If a pod has an annotation with a request of our own, the request counts, else
+the fields of the object, rounded up. Pods of one workload differ only in their
+names, so requests are cached by the fields that they depend on.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ PODS = 'pods'
 _DEFAULT_CPU = Decimal('0.1')
 _DEFAULT_MEMORY = Decimal(200 * 2**20)
 _MAX_CACHED = 4096
-# Characters of their keys; what is kept of a pod is some times as large.
+# Characters of the keys; the values are a few times as large.
 _MAX_CACHED_SIZE = 8 * 2**20
 _MAX_CLASSES = 64
-# The fields that count; keys in another case are valid, too.
+# The fields that count; keys in another case are valid as well.
 _POD = ('metadata', 'spec')
 _METADATA = ('namespace', 'annotations')
 _SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
@@ -42,7 +41,7 @@ _SPEC = ('nodeSelector', 'containers', 'initContainers', 'resources',
 _CONTAINER = ('resources', 'restartPolicy')
 _READ_FIELDS = frozenset((*_POD, *_METADATA, *_SPEC, *_CONTAINER))
 _FOLDED = {name.lower() for name in _READ_FIELDS}
-# Fields that most pods have beside these: they need no second look.
+# Fields that most pods have besides: they need no check of their case.
 _USUAL_FIELDS = _READ_FIELDS.union((
     'apiVersion', 'kind', 'status', 'name', 'generateName', 'uid',
     'resourceVersion', 'generation', 'creationTimestamp', 'labels',
@@ -67,8 +66,7 @@ V = TypeVar('V')
 class SizedCache(Generic[K, V]):
     """A cache that is emptied when it is full; for one thread at a time.
 
-    :param max_values: how many it holds
-    :param max_size: of all values together, in whatever they are counted
+    :param max_size: of all values together, in the unit of :meth:`put`
     """
 
     def __init__(self, max_values: int, max_size: int) -> None:
@@ -94,11 +92,11 @@ class SizedCache(Generic[K, V]):
 
 
 class PodUsage(NamedTuple):
-    """What one pod takes of a node.
+    """What a pod uses of a node.
 
     :ivar load: VCPU, MEMORY_MB and DISK_GB, not rounded; for comparing nodes,
         so containers that request no processor or memory count as well
-    :ivar classes: of every other resource class, exactly
+    :ivar classes: every other resource class -> exact amount
     """
 
     load: dict[str, float]
@@ -106,14 +104,14 @@ class PodUsage(NamedTuple):
 
     @property
     def amounts(self) -> dict[str, float]:
-        """All of it by resource class, and one pod."""
+        """Amounts of all resource classes, and of one pod."""
         return {**self.load, **self.classes, PODS: 1.0}
 
 
 class PodRequest(NamedTuple):
     """What pods of one key request.
 
-    :ivar key: None: the pod is unusual, and has to be read each time
+    :ivar key: None: the pod is unusual, and is not cached
     """
 
     key: str | None
@@ -122,7 +120,7 @@ class PodRequest(NamedTuple):
 
 
 class PlacedPod(NamedTuple):
-    """A pod that takes something of a node."""
+    """A pod on a node."""
 
     uid: str
     node: str
@@ -172,7 +170,7 @@ class PodReader:
         """Return what a pod requests.
 
         :param pod: a v1 Pod, parsed, as a kube-scheduler sends it
-        :raises WireError: it cannot be read
+        :raises WireError: the pod is invalid
         """
         key = key_of(pod, self._domain)
         cached = None if key is None else self._requests.get(key)
@@ -192,12 +190,12 @@ class PodReader:
         return request
 
     def placed(self, text: msgspec.Raw) -> PlacedPod:
-        """Return where a pod is, and what it takes there.
+        """Return a pod's node, and what it uses there.
 
-        A pod has some kilobytes, of which few count: only these are parsed.
+        Only the few fields that count are parsed, of some kilobytes.
 
         :param text: JSON of a v1 Pod, as an API server writes it
-        :raises WireError: it cannot be read
+        :raises WireError: the pod is invalid
         """
         pod = _parsed(text)
         spec = pod.spec
@@ -217,8 +215,8 @@ class PodReader:
 
 def _resources(containers: list[_Container] | None) -> Hashable:
     return tuple(
-        (bytes(each.resources), each.restartPolicy)
-        for each in containers or ()
+        (bytes(container.resources), container.restartPolicy)
+        for container in containers or ()
     )
 
 
@@ -232,7 +230,7 @@ def _parsed(text: msgspec.Raw) -> _Pod:
 def placed_uid(text: msgspec.Raw) -> str:
     """Return the uid of a pod in JSON.
 
-    :raises WireError: it cannot be read
+    :raises WireError: the pod is invalid
     """
     return _parsed(text).metadata.uid
 
@@ -240,21 +238,20 @@ def placed_uid(text: msgspec.Raw) -> str:
 def uid_of(pod: Any) -> str:
     """Return the uid of a parsed pod; empty if it has none.
 
-    :raises WireError: it is not a pod
+    :raises WireError: the document is not a pod
     """
     uid: str = wire.field(objects(pod, 'metadata'), 'uid', str)
     return uid
 
 
 class _Unusual(Exception):
-    """Something is not spelled, or not of the type, as is usual."""
+    """A field has an unusual spelling or type."""
 
 
 def key_of(pod: Any, domain: str) -> str | None:
-    """Return a text that is the same only if the request made of a pod is.
+    """Return a text that is equal only for pods with equal requests.
 
-    None if the pod is unusual, such as with keys in another case: it has to
-    be read to know.
+    None if the pod is unusual, for example with keys in another case.
     """
     try:
         metadata, spec = _fields(pod, _POD)
@@ -276,7 +273,7 @@ def key_of(pod: Any, domain: str) -> str | None:
 
 
 def _fields(document: Any, names: tuple[str, ...]) -> list[Any]:
-    """Return some fields of an object, None for those that it lacks."""
+    """Return some fields of an object; None for missing ones."""
     if document is None:
         return [None] * len(names)
     if not isinstance(document, dict):
@@ -296,23 +293,23 @@ def _annotations(values: Any, prefix: str) -> list[tuple[str, Any]]:
     return [item for item in values.items() if prefix in item[0]]
 
 
-def _containers(listed: Any) -> list[list[Any]]:
-    if listed is None:
+def _containers(containers: Any) -> list[list[Any]]:
+    if containers is None:
         return []
-    if not isinstance(listed, list):
+    if not isinstance(containers, list):
         raise _Unusual
-    return [_fields(each, _CONTAINER) for each in listed]
+    return [_fields(container, _CONTAINER) for container in containers]
 
 
 def objects(document: Any, name: str) -> dict[str, Any]:
-    """Return an object inside another one; empty if it is not there."""
+    """Return a nested object; empty if it is missing."""
     return wire.field(document, name, dict) or {}
 
 
 def annotated(document: Any, key: str) -> Any:
     """Return our own document in an annotation; None if there is none.
 
-    :raises WireError: it is not JSON
+    :raises WireError: the annotation is not JSON
     """
     text = objects(objects(document, 'metadata'), 'annotations').get(key)
     if not isinstance(text, str):
@@ -326,7 +323,7 @@ def annotated(document: Any, key: str) -> Any:
 def pod_request(pod: Any, domain: str) -> Request:
     """Return a pod as a request.
 
-    :raises WireError: it is not a pod, or the annotation is not a request
+    :raises WireError: the pod is invalid, or its annotation not a request
     """
     given = annotated(pod, f'{domain}/request')
     document = given if given is not None else _plain_request(pod, domain)
@@ -373,10 +370,10 @@ def _plain_request(pod: Any, domain: str) -> dict[str, Any]:
 
 
 def usage_of(pod: Any, domain: str) -> PodUsage:
-    """Return what a pod takes.
+    """Return what a pod uses.
 
     :param pod: a v1 Pod, parsed
-    :raises WireError: it cannot be read
+    :raises WireError: the pod is invalid
     """
     amounts = pod_amounts(pod)
     cpu = amounts.get('cpu', Decimal(0))
@@ -421,7 +418,7 @@ def classes_of(amounts: Mapping[str, Decimal], domain: str) -> dict[str, int]:
 def pod_amounts(pod: Any) -> dict[str, Decimal]:
     """Return how much of each resource a pod requests, in units of 1.
 
-    That is the larger one of: all containers and sidecars together; each init
+    That is the larger of: all containers and sidecars together; each init
     container with the sidecars before it. The pod's overhead is added.
 
     :raises WireError: a quantity is not valid
@@ -470,8 +467,8 @@ def _add(total: dict[str, Decimal], more: Mapping[str, Decimal]) -> None:
         total[name] = total.get(name, Decimal(0)) + amount
 
 
-def _raise_to(peak: dict[str, Decimal], other: Mapping[str, Decimal]) -> None:
-    for name, amount in other.items():
+def _raise_to(peak: dict[str, Decimal], step: Mapping[str, Decimal]) -> None:
+    for name, amount in step.items():
         peak[name] = max(peak.get(name, Decimal(0)), amount)
 
 

@@ -1,8 +1,8 @@
-"""What pods use on nodes: those that were seen, and those assumed.
+"""What pods use on nodes, both seen and assumed pods.
 
 Any thread may call a :class:`PodUse`. Threads that follow an API server
-report where pods are, through a :class:`PodSink`; the evaluator assumes where
-the pods go that it evaluates nodes for, until they are seen.
+report the nodes of pods through a :class:`PodSink`; the evaluator assumes the
+node of each pod that it scores, until the pod is seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scheduler_service.kube.pod_reader import (
 from scheduler_service.model import STANDARD_CLASSES
 
 LOG = logging.getLogger(__name__)
-# Of all pods those that take something of a node.
+# Pods that use resources of a node.
 SELECTOR = 'spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed'
 _FIRST_NODES = 1024
 # The number of nodes on which no pod was counted yet.
@@ -38,6 +38,7 @@ _NO_PODS = 0
 class _Counted(NamedTuple):
     """A pod that is counted.
 
+    :ivar number: of its node
     :ivar until: monotonic time until which it is assumed; None: it was seen
     """
 
@@ -47,14 +48,15 @@ class _Counted(NamedTuple):
 
 
 class PodUse:
-    """Use by node, in arrays, and the pods that it is made of.
+    """Use by node, in arrays, and the pods that it consists of.
 
-    Nodes have numbers, which stay. Daemons do not share what they assume.
+    Each node has a number, which never changes. Daemons do not share assumed
+    pods.
 
     :param assume_seconds: how long a pod is assumed; 0: not at all
     :param clock: monotonic seconds
-    :param on_outcome: called with what became of a pod that was assumed: it
-        was seen ``there``, or ``elsewhere``, or not in time: ``expired``
+    :param on_outcome: called for each assumed pod: ``there`` if it was seen
+        on that node, ``elsewhere`` on another, ``expired`` if not in time
     """
 
     def __init__(
@@ -68,14 +70,14 @@ class PodUse:
         self._on_outcome = on_outcome
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
-        self._room = _FIRST_NODES
-        self._load: Floats = np.zeros((len(STANDARD_CLASSES), self._room))
-        # By class; those of load are rows of the array above.
+        self._width = _FIRST_NODES
+        self._load: Floats = np.zeros((len(STANDARD_CLASSES), self._width))
+        # By class; the standard classes are rows of the array above.
         self._used = dict(zip(STANDARD_CLASSES, self._load, strict=True))
         self._pods: dict[str, _Counted] = {}
-        # Those assumed, the oldest first.
+        # Assumed pods, the oldest first.
         self._assumed: dict[str, float] = {}
-        # Before this time none of them is to be forgotten.
+        # Before this time no assumed pod expires.
         self._due = math.inf
         self._recent: set[str] | None = None
         self._complete = False
@@ -87,32 +89,32 @@ class PodUse:
         return self._complete
 
     def replace(self, pods: Iterable[PlacedPod]) -> None:
-        """Take these pods for all that are on nodes.
+        """Replace all seen pods.
 
-        Those that are assumed stay until they would be forgotten anyway, and
-        those that were seen since :meth:`begin_listing` stay as well.
+        Assumed pods stay until they expire; pods that were seen since
+        :meth:`begin_listing` stay as well.
         """
-        listed = {pod.uid: pod for pod in pods}
+        placed = {pod.uid: pod for pod in pods}
         with self._lock:
             recent = self._recent or ()
             gone = [
                 uid
                 for uid, counted in self._pods.items()
                 if counted.until is None
-                and uid not in listed
+                and uid not in placed
                 and uid not in recent
             ]
             self._recent = None
             for uid in gone:
                 self._drop(uid)
-            for pod in listed.values():
+            for pod in placed.values():
                 self._put(pod, None)
             self._complete, self._stale = True, False
 
     def begin_listing(self) -> None:
-        """Note which pods are seen until all are listed.
+        """Note which pods are seen before :meth:`replace`.
 
-        The list may have been made before.
+        The list that replaces all pods may be older than they are.
         """
         with self._lock:
             self._recent = set()
@@ -125,14 +127,14 @@ class PodUse:
                 self._recent.add(pod.uid)
 
     def remove(self, uid: str) -> None:
-        """Count a pod no more."""
+        """Stop counting a pod."""
         with self._lock:
             self._drop(uid)
 
     def assume(self, pod: PlacedPod) -> None:
-        """Count a pod where it probably goes, until it is seen.
+        """Count a pod on its likely node, until it is seen.
 
-        One that was seen stays where it is.
+        A pod that was seen stays where it is.
         """
         if not self._assume_seconds:
             return
@@ -142,15 +144,15 @@ class PodUse:
                 self._put(pod, self._clock() + self._assume_seconds)
 
     def set_stale(self, stale: bool) -> None:
-        """Say whether placed pods are not followed at the moment.
+        """Note whether placed pods are not followed at the moment.
 
-        As long as they are not, what was assumed is not forgotten.
+        Meanwhile no assumed pod expires.
         """
         with self._lock:
             self._stale = stale
 
     def forget_old(self) -> None:
-        """Take back what was assumed too long ago."""
+        """Stop counting pods that were assumed too long ago."""
         now = self._clock()
         if now < self._due:
             return
@@ -172,7 +174,7 @@ class PodUse:
         return counted is not None and counted.until is None
 
     def usage_of(self, uid: str) -> PodUsage | None:
-        """Return what a pod takes; None: it is neither seen nor assumed."""
+        """Return what a pod uses; None: it is neither seen nor assumed."""
         counted = self._pods.get(uid)
         return None if counted is None else counted.usage
 
@@ -183,8 +185,8 @@ class PodUse:
     def numbers_of(self, nodes: Sequence[str], passing: bool = False) -> Rows:
         """Return the numbers of nodes, int64[m].
 
-        :param passing: the numbers are needed for this moment only, so that
-            nodes without pods need none of their own
+        :param passing: the numbers are not kept, so that nodes without pods
+            need none of their own
         """
         with self._lock:
             if passing:
@@ -203,8 +205,8 @@ class PodUse:
     ) -> Floats:
         """Return what is used of a class on some nodes, float64[m].
 
-        :param without: uid of a pod that is left out
-        :param with_assumed: whether pods count that are only assumed
+        :param without: uid of a pod that does not count
+        :param with_assumed: whether assumed pods count
         """
         with self._lock:
             array = self._used.get(name)
@@ -213,7 +215,7 @@ class PodUse:
             left_out = {without}
             if not with_assumed:
                 left_out.update(self._assumed)
-            less = np.zeros(self._room)
+            less = np.zeros(self._width)
             for uid in left_out & self._pods.keys():
                 pod = self._pods[uid]
                 less[pod.number] += pod.usage.amounts.get(name, 0.0)
@@ -223,7 +225,7 @@ class PodUse:
     def load(self, numbers: Rows, without: str = '') -> Floats:
         """Return what is used of each standard class, float64[3, m].
 
-        :param without: uid of a pod that is left out
+        :param without: uid of a pod that does not count
         """
         with self._lock:
             load: Floats = self._load.take(numbers, axis=1)
@@ -240,14 +242,14 @@ class PodUse:
         number = self._numbers.get(node)
         if number is None:
             number = self._numbers[node] = len(self._numbers) + 1
-            if number >= self._room:
+            if number >= self._width:
                 self._widen()
         return number
 
     def _widen(self) -> None:
-        """Make room for twice as many nodes."""
-        more = self._room
-        self._room *= 2
+        """Double the length of the arrays."""
+        more = self._width
+        self._width *= 2
         self._load = np.pad(self._load, ((0, 0), (0, more)))
         self._used = {
             name: np.pad(array, (0, more))
@@ -285,23 +287,23 @@ class PodUse:
                 continue
             array = self._used.get(name)
             if array is None:
-                array = self._used[name] = np.zeros(self._room)
+                array = self._used[name] = np.zeros(self._width)
             array[number] += times * amount
 
 
 class PodSink:
-    """Tells a :class:`PodUse` where pods are; for one thread."""
+    """Reports pods to a :class:`PodUse`; for one thread."""
 
     def __init__(self, use: PodUse, domain: str) -> None:
         self._use = use
         self._reader = PodReader(domain)
 
     def begin_listing(self) -> None:
-        """Hear that what is taken next is listed from now on."""
+        """Note that a list begins, which :meth:`replace` will get."""
         self._use.begin_listing()
 
     def replace(self, objects: Sequence[msgspec.Raw]) -> None:
-        """Count these and no others."""
+        """Count exactly these pods."""
         placed = []
         for text in objects:
             try:
@@ -313,17 +315,17 @@ class PodSink:
     def put(self, text: msgspec.Raw) -> None:
         """Count a pod.
 
-        :raises WireError: it cannot be read
+        :raises WireError: the pod is invalid
         """
         self._use.see(self._reader.placed(text))
 
     def remove(self, text: msgspec.Raw) -> None:
-        """Count a pod no more.
+        """Stop counting a pod.
 
-        :raises WireError: it cannot be read
+        :raises WireError: the pod is invalid
         """
         self._use.remove(placed_uid(text))
 
     def set_lost(self, lost: bool) -> None:
-        """Keep what is assumed while pods are not followed."""
+        """Keep assumed pods while pods are not followed."""
         self._use.set_stale(lost)

@@ -1,4 +1,4 @@
-"""Resources as Kubernetes writes them: exact quantities, and their classes.
+"""Kubernetes' quantities, exact, and the classes of its resources.
 
 Stateless.
 """
@@ -29,8 +29,8 @@ _MAX = 2**63 - 1
 _MAX_LENGTH = 80
 _WIDE = decimal.Context(prec=200)
 _CLASS = re.compile(r'[A-Z0-9_]{1,255}')
-# Kubernetes' own resources have names without a domain, or with one of its
-# domains; those of quotas are no resources of nodes.
+# Kubernetes' own resources have names without a domain, or with a domain of
+# its own; resources of quotas are not those of nodes.
 _OWN_DOMAIN = 'kubernetes.io/'
 _QUOTA = 'requests.'
 _LONGEST_CLASS = 255
@@ -109,8 +109,8 @@ def _fitting(number: Decimal) -> int:
 def class_of(name: str, domain: str) -> str | None:
     """Return the resource class of a resource; None: it is not extended.
 
-    ``DOMAIN/CLASS`` is the class itself, unless it is a standard one, which
-    has a name of Kubernetes' own. Any other ``example.com/fpga`` is
+    ``DOMAIN/CLASS`` is the class itself, except for a standard class, for
+    which Kubernetes has names of its own. Any other ``example.com/fpga`` is
     ``CUSTOM_EXAMPLE_COM_FPGA``.
 
     :param domain: of the resources that are ours

@@ -1,8 +1,8 @@
-"""The reply of prioritize for nodes of one table, in a few steps.
+"""Writes the reply of prioritize for nodes of one table from cached texts.
 
-Writing the names and numbers of hundreds of nodes takes longer than working
-the numbers out. So what is written of each node is kept, with blanks in front
-to make all of them equally long: between its values JSON may have blanks.
+Writing the names and scores of hundreds of nodes takes longer than computing
+the scores. So the text of each node is cached, padded with blanks to equal
+length: JSON allows blanks between values.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from scheduler_service import extender_wire as wire
 from scheduler_service.columns.dictionary import Ints, Rows
 
 _BEST = 10
-# Nodes of which more is written than so many times the average have it
-# written each time, so that their names do not make all replies longer.
+# A node whose text is longer than the average by this factor is not cached,
+# so that a few long names do not make all replies longer.
 _LONGEST = 1.5
 
 

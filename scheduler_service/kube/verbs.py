@@ -1,11 +1,11 @@
 """The endpoints that a kube-scheduler calls: filter, prioritize and so on.
 
-An error is answered with status 200 and a text in ``Error``, since the
-kube-scheduler reads nothing else. Only a body that is not JSON, or too long,
-gets a 4xx, and 503 before the hosts are loaded and the nodes of a followed
-cluster are known: a kube-scheduler then goes on without an extender that is
-``ignorable``, for the verbs whose reply has no ``Error`` as well.
-``http.routes`` says which threads run the verbs; any may.
+Errors have status 200 and a text in ``Error``, since the kube-scheduler reads
+nothing else. Only a body that is not JSON, or too long, gets a 4xx. Before
+the hosts and the nodes of a followed cluster are loaded, the status is 503: a
+kube-scheduler then goes on without an extender that is ``ignorable``, also
+for verbs whose reply has no ``Error``. Any thread may run the verbs;
+``http.routes`` says which do.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class _LargeArgs(_Args):
     )
 
 
-# A part of a path that leads to another one.
+# Parts that would change the path of a call.
 _NO_NAMES = {'.', '..'}
-# A body up to so many bytes is remembered for the next verb.
+# Bodies up to this size are kept for the next verb.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
-# Kubernetes stores objects of 1.5 MiB at most. Parsed, a pod may take many
-# times its bytes, and it is kept until the next one is sent.
+# Kubernetes stores objects of 1.5 MiB at most. A parsed pod may take many
+# times its bytes, and is kept until the next pod is sent.
 MOST_POD_BYTES = 4 * 1024 * 1024
 _typed = msgspec.json.Decoder(_Args)
 _typed_large = msgspec.json.Decoder(_LargeArgs)
@@ -66,8 +66,8 @@ _name_of = msgspec.json.Decoder(_Named)
 class NodeArgs:
     """The arguments of filter and prioritize, with nodes or with names.
 
-    :ivar items: node name -> its object, as it was sent; None where only
-        names were sent
+    :ivar items: node name -> its object as sent; None where only names were
+        sent
     :ivar nodes: the nodes to evaluate
     """
 
@@ -86,7 +86,7 @@ class NodeArgs:
         With the usual spelling of keys nodes stay unparsed.
 
         :raises WireError: the body is not valid
-        :raises PayloadTooLarge: the pod is
+        :raises PayloadTooLarge: the pod is too large
         """
         try:
             if len(body) <= MOST_POD_BYTES:
@@ -115,13 +115,13 @@ class NodeArgs:
         names = wire.strings(document, 'NodeNames')
         if names is not None:
             return cls(pod, names, None)
-        listed = wire.items(document, 'Nodes') or []
-        items = {wire.name_of(node): node for node in listed}
+        nodes = wire.items(document, 'Nodes') or []
+        items = {wire.name_of(node): node for node in nodes}
         return cls(pod, list(items), items)
 
 
 def _check_size(pod: msgspec.Raw) -> None:
-    """Refuse a pod that no API server can have.
+    """Refuse a pod that is too large for any API server.
 
     :raises PayloadTooLarge: it has more than :data:`MOST_POD_BYTES`
     """
@@ -135,10 +135,10 @@ def _check_size(pod: msgspec.Raw) -> None:
 
 
 def _decode(body: bytes) -> Any:
-    """Parse a body of any spelling whose pod is not too large.
+    """Parse a body with keys in any spelling.
 
-    :raises WireError: it is not JSON
-    :raises PayloadTooLarge: the pod is
+    :raises WireError: the body is not JSON
+    :raises PayloadTooLarge: the pod is too large
     """
     if len(body) > MOST_POD_BYTES:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -149,10 +149,10 @@ def _decode(body: bytes) -> Any:
 
 
 class _Reader:
-    """Reads arguments; those of the call before, too, are not read again.
+    """Reads arguments, and keeps those of the last call.
 
-    Where all nodes pass, prioritize is sent what filter was sent: what the
-    evaluator keeps with the nodes is used again.
+    Where all nodes pass, the calls for filter and prioritize have the same
+    body: its arguments, with the evaluator's results, are used again.
     """
 
     def __init__(self) -> None:
@@ -194,11 +194,11 @@ class _Verb(abc.ABC):
         """Run the verb, and answer errors in the form of the verb.
 
         :raises WireError: the body is not JSON
-        :raises ServiceBusy: it is not known yet which nodes there are
+        :raises ServiceBusy: the nodes of the cluster are not loaded yet
         """
-        if self.needs_nodes and not self._evaluator.are_nodes_known():
+        if self.needs_nodes and not self._evaluator.are_nodes_loaded():
             raise errors.ServiceBusy(
-                'The nodes of the cluster are not known yet'
+                'The nodes of the cluster are not loaded yet'
             )
         try:
             reply = self.run(text)
@@ -234,7 +234,7 @@ class FilterVerb(_Verb):
     name = 'filter'
 
     def run(self, text: bytes) -> Any:
-        """FilterVerb the nodes."""
+        """Filter the nodes."""
         args = self._reader.read(text)
         result = self._evaluator.filter(args.pod, args.nodes)
         self.count_nodes(len(args.names), len(result.passed))
@@ -242,8 +242,8 @@ class FilterVerb(_Verb):
         if args.items is None:
             names = result.passed
         else:
-            listed = [args.items[name] for name in result.passed]
-            nodes = {'metadata': {}, 'items': listed}
+            items = [args.items[name] for name in result.passed]
+            nodes = {'metadata': {}, 'items': items}
         return {
             'Nodes': nodes,
             'NodeNames': names,
@@ -286,7 +286,7 @@ class PreemptVerb(_Verb):
     name = 'preempt'
 
     def run(self, text: bytes) -> Any:
-        """Leave out nodes that would not pass even without any pod."""
+        """Drop candidates that would not pass even without any pod."""
         document = _decode(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
@@ -312,7 +312,7 @@ class BindVerb(_Verb):
         self._binder = binder
 
     def run(self, text: bytes) -> Any:
-        """BindVerb the pod that is named."""
+        """Bind the named pod."""
         document = wire.decode(text)
         read = functools.partial(wire.field, document, kind=str)
         name, space = read('PodName'), read('PodNamespace')
@@ -348,7 +348,7 @@ def routes(
     if binder is not None:
         served.append((BindVerb(binder, *shared), 'bind'))
     for verb, _ in served:
-        # There from the start, so that the first call is an increase.
+        # Counters exist from the start, so that the first call is an increase.
         health.count(
             'http_requests', f'{metrics.VERB_ROUTE}{verb.name} 200', 0
         )

@@ -1,8 +1,8 @@
 """The message bus: endpoints, the client, and the drivers under them.
 
-oslo.service's threading backend is registered as the default here, before
-anything imports oslo.messaging, which would choose eventlet. A process that
-has initialised a backend keeps its own.
+Importing the package registers oslo.service's threading backend as the
+default, before oslo.messaging is imported, which would choose eventlet. A
+process that has initialised a backend keeps its own.
 """
 
 import os

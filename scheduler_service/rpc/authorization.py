@@ -1,8 +1,8 @@
-"""Checks what a caller asks for by the policy, before anything is queued.
+"""Checks requests against the policy, before they are queued.
 
-Whose instances, groups and zones a request names is checked where they are
-read: by the engine, which has their rows. Stateless; used by the polling
-thread and by the redelivery thread.
+The engine checks the owners of the instances, groups and zones in a request,
+since it has their rows. Stateless; used by the polling thread and by the
+redelivery thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def caller(enforcer: Enforcer, ctxt: Any, rule: str) -> RequestContext:
 
 
 def own(caller: RequestContext, document: Request | ZoneRequest) -> None:
-    """Let a document that names no project belong to its caller's."""
+    """Set the caller's project on a document that names no project."""
     if not document.project_id:
         document.project_id = caller.project_id
 
@@ -66,7 +66,7 @@ def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
     """Check a zone; it belongs to the caller's project if it names none.
 
     :param zone: without an id derived from its project, which may change
-    :param keep: false: it asks about the stored pools, and stores nothing
+    :param keep: false: select among the stored pools, and store nothing
     :raises Forbidden: the policy does not allow it for this project, or not
         without storing the pool
     """
@@ -80,6 +80,6 @@ def zone(caller: RequestContext, zone: ZoneRequest, keep: bool = True) -> None:
 
 
 def _names_host(request: Request) -> bool:
-    """Whether the caller chooses the host or the node itself."""
+    """Whether the request forces or requests a host or a node."""
     wanted = request.requested_destination
     return request.forced or bool(wanted and (wanted.host or wanted.node))

@@ -1,13 +1,12 @@
-"""Tells callers that wait that their requests are still worked on.
+"""Sends heartbeats to callers that wait for a reply.
 
-A caller may say with its call after how many seconds of silence it gives up,
-which is less than it is ready to wait in all. Such a caller gets a heartbeat
-after every half of that time, until it has its reply or its deadline has
-passed.
+A call may have a heartbeat timeout, shorter than its whole timeout. Its caller
+gets a heartbeat after every half of that time, until the reply is sent or the
+deadline has passed.
 
 The monitor owns its thread, which waits for the bus, and its heap. Any thread
-may have a message watched. The message itself is not kept: it is gone when it
-has its reply.
+may call :meth:`CallMonitor.watch`. The monitor keeps only a weak reference to
+a message.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from scheduler_service.engine.health import Health
 from scheduler_service.rpc.incoming import is_late
 
 LOG = logging.getLogger(__name__)
-# A caller that wants them more often gets them this often, in seconds.
+# The shortest interval between heartbeats, in seconds.
 _SHORTEST_S = 0.5
-# And one that wants them more seldom, since no thread can wait for ever.
+# The longest interval, since waits of threads are limited.
 _LONGEST_S = 3600.0
 
 
@@ -35,7 +34,7 @@ class CallMonitor:
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        # (when, order, seconds between two, the message): a heap.
+        # (due time, order, interval in seconds, message): a heap.
         self._due: list[tuple[float, int, float, Any]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
@@ -49,13 +48,13 @@ class CallMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more; the thread ends by itself."""
+        """Send no more heartbeats; the thread ends by itself."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
     def watch(self, message: Any) -> None:
-        """Send heartbeats to the caller of a message, if it wants them."""
+        """Send heartbeats for a message, if its caller expects them."""
         timeout = getattr(message, 'client_timeout', None)
         if isinstance(timeout, int | float) and timeout > 0:
             interval = max(_SHORTEST_S, min(timeout, 2 * _LONGEST_S) / 2)
@@ -77,7 +76,7 @@ class CallMonitor:
                 self._schedule(interval, reference)
 
     def _next(self) -> Any:
-        """Wait for the next that is due; return None at the end."""
+        """Wait for the next due message; return None at the end."""
         with self._changed:
             while not self._stopping:
                 if not self._due:
@@ -92,9 +91,9 @@ class CallMonitor:
     def _beat(self, message: Any) -> bool:
         """Send a heartbeat; return whether another is to follow.
 
-        :param message: None: it is gone
+        :param message: None: the message no longer exists
         """
-        # Other drivers than ours do not say whether it has its reply.
+        # Only our drivers show whether the message has its reply.
         if message is None or getattr(message, 'settled', False):
             return False
         if is_late(message):
@@ -102,7 +101,7 @@ class CallMonitor:
         try:
             message.heartbeat()
         except Exception as fault:
-            # The next one may arrive; the caller's time goes on meanwhile.
+            # The next heartbeat may arrive in time.
             LOG.info('A heartbeat was not delivered: %s', fault)
             self._health.count('call_heartbeats', 'failed')
         else:

@@ -1,7 +1,7 @@
-"""Replies to casts, and notifications of what was decided.
+"""Replies to casts, and notifications of results.
 
-Used by the threads of the reply publisher. The clients that it keeps, one for
-each destination, may be used by several threads.
+Used by the threads of the reply publisher, which may share the kept clients,
+one for each destination.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scheduler_service import errors
 from scheduler_service.rpc.context import ContextSerializer
 
 LOG = logging.getLogger(__name__)
-# Callers choose the names of destinations; most have one for each process.
+# Callers choose the names of destinations; most use one for each process.
 _MOST_CLIENTS = 1000
 ReplyCallback = Callable[[Any, errors.SchedulerError | None], None]
 
 
 class CastReplySender:
-    """Casts the reply to whom a message names, and publishes it.
+    """Casts a reply to the destination of a message, and publishes it.
 
     Event types are ``scheduler.METHOD.end`` with the result and
     ``scheduler.METHOD.error`` with the error.
@@ -38,12 +38,11 @@ class CastReplySender:
     def callback_for(
         self, ctxt: Any, method: str, args: Any, reply_to: Any
     ) -> ReplyCallback | None:
-        """Return what is to be called with (result, error) of a message.
+        """Return the callback for (result, error) of a message.
 
-        :param args: of the message; a request that cannot be parsed is named
-            by its id all the same
-        :param reply_to: where the message wants the reply; None: nowhere
-        :return: None where nobody wants a cast or a notification
+        :param args: of the message; the id of an invalid request is used too
+        :param reply_to: the destination of the reply; None: no cast
+        :return: None: neither cast nor notification
         """
         if reply_to is None and self._notifier is None:
             return None
@@ -51,9 +50,9 @@ class CastReplySender:
         return _CastReply(self, ctxt, method, _request_id(args), reply_to)
 
     def cast(self, ctxt: Any, reply_to: Any, reply: dict[str, Any]) -> None:
-        """Cast a reply to whom a message named.
+        """Cast a reply to the destination of a message.
 
-        :raises MessageUndeliverable: the queue is full and refuses it
+        :raises MessageUndeliverable: the queue is full and refuses the reply
         """
         target = oslo_messaging.Target(
             exchange=reply_to.exchange,
@@ -84,15 +83,14 @@ class CastReplySender:
         try:
             publish(ctxt, event, reply)
         except Exception as fault:
-            # Only logged: with an error the cast, which has been sent, would
-            # be sent again.
+            # Only logged: after an error the cast would be sent again.
             LOG.warning('Notification %s was not published: %s', event, fault)
 
 
 class _CastReply:
-    """Casts and publishes the reply to one message; each of them once.
+    """Casts and publishes the reply to a message, each once.
 
-    :ivar destination: where the cast goes to; None: there is none
+    :ivar destination: of the cast; None: no cast
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class _CastReply:
     def __call__(
         self, result: Any, error: errors.SchedulerError | None
     ) -> None:
-        """Cast and publish what the message resulted in."""
+        """Cast and publish the result or the error of the message."""
         request_id = result['request_id'] if result else self._request_id
         reply = {
             'verb': self._method,
@@ -130,7 +128,7 @@ class _CastReply:
 
 
 def _request_id(args: Any) -> Any:
-    """Return the id that the caller gave its request or zone, if any."""
+    """Return the request id in a request or zone, if there is any."""
     for name in ('request', 'zone'):
         document = args.get(name) if isinstance(args, dict) else None
         if isinstance(document, dict) and document.get('request_id'):

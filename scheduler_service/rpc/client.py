@@ -22,7 +22,7 @@ TOPIC = 'scheduler-service'
 EXCHANGE = 'openstack'
 VERSION = '1.2'
 _FIRST, _REPORTS, _CANDIDATES = '1.0', '1.1', '1.2'
-# What the bus appends to the name of the class of a caller's error.
+# The bus appends this to the class name of a remote error.
 _REMOTE = '_Remote'
 
 
@@ -31,10 +31,10 @@ class SchedulerClient:
 
     Requests, zones and results are plain dicts, documented in the RPC
     reference. Errors are raised as the classes of
-    :mod:`scheduler_service.errors`; a class that this release does not know
+    :mod:`scheduler_service.errors`; a class that this release does not have
     is raised as ``RemoteError``.
 
-    A caller that repeats a request after a timeout has to send
+    A caller that repeats a request after a timeout has to set
     ``instance_uuids``, and for zones ``id``, itself: the same ids get the
     first result again.
 
@@ -48,11 +48,11 @@ class SchedulerClient:
       update_aggregates, delete_aggregate
     * 1.2 - schedule_zone(pools)
 
-    :param conf: oslo.config object that has been parsed, :data:`cfg.CONF` or
-        another; what the client reads of it is registered here:
-        ``transport_url`` and its driver's options, and ``[upgrade_levels]
-        scheduler``, which caps the version
-    :param transport: a transport to use instead of one made from *conf*
+    :param conf: a parsed oslo.config object, :data:`cfg.CONF` or any other;
+        the client registers the options that it reads: ``transport_url``, its
+        driver's options, and ``[upgrade_levels] scheduler``, which caps the
+        version
+    :param transport: used in place of a transport from *conf*
     :param topic: of the daemons, their ``[scheduler] topic``
     :param exchange: of the daemons, their ``[scheduler] exchange``; the
         caller's ``control_exchange`` does not count
@@ -92,10 +92,10 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Return hosts for the instances of a request, claimed for them.
 
-        :param claim: False returns what would be selected, without a claim
+        :param claim: False: return the selection without a claim
         :param explain: include ``explanation`` in the result
-        :param move: the instances run somewhere already, and keep what is
-            allocated there until the move is confirmed or dropped
+        :param move: the instances already run on hosts, and keep their
+            allocations there until the move is confirmed or dropped
         :raises NoValidHost: with the reasons in ``facts``
         :raises InvalidRequest: the request is not valid
         """
@@ -117,7 +117,7 @@ class SchedulerClient:
         request: Mapping[str, Any],
         reply_to: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Cast a request; return it as it was sent, with its ids.
+        """Cast a request; return the request as sent, with its ids.
 
         :param reply_to: ``{topic, server, exchange, method}`` to which the
             result or the error is cast; all but topic may be absent
@@ -138,17 +138,17 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Return the pool for a zone, and store it as the zone's pool.
 
-        :param keep: False returns what would be selected, and stores nothing
+        :param keep: False: return the selection, and store nothing
         :param explain: include ``explanation`` in the result
-        :param pools: the candidates, in place of the pools that daemons know,
-            each ``{id, name, description, attributes}``; *keep* has to be
-            False then, and the zone needs no name
-        :raises NoValidPoolFound, MultiplePoolsFound: with what each filter
-            left
+        :param pools: the candidates, in place of the stored pools, each ``{id,
+            name, description, attributes}``; *keep* has to be False then, and
+            the zone needs no name
+        :raises NoValidPoolFound, MultiplePoolsFound: with the pools that each
+            filter left
         :raises PoolNotFound, Forbidden: the pool that is requested by its id
-            does not exist, or the caller may not choose one
-        :raises Conflict: the stored pool does not fit the attributes that
-            the zone has now
+            does not exist, or the caller may not choose a pool
+        :raises Conflict: the stored pool does not fit the present attributes
+            of the zone
         """
         args = {'zone': dict(zone), 'keep': keep, 'explain': explain}
         if pools is None:
@@ -168,7 +168,7 @@ class SchedulerClient:
         zone: Mapping[str, Any],
         reply_to: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Cast a zone; return it as it was sent, with its request id.
+        """Cast a zone; return the zone as sent, with its request id.
 
         :param reply_to: as for :meth:`select_destinations_cast`
         """
@@ -209,28 +209,28 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Return what would be selected and why; nothing is claimed.
 
-        :param host: a service host; the result has the verdict of each filter
-            on it
-        :raises HostNotFound: there is no such host
+        :param host: a service host; the result includes that of each filter on
+            the host
+        :raises HostNotFound: the host does not exist
         """
         return self._call(context, 'explain', request=dict(request), host=host)
 
     def release(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Release claims; return the uuids of instances that had one."""
+        """Release claims; return the uuids of instances that had claims."""
         released: list[str] = self._wait(
             self._client, context, 'release', instances=list(instances)
         )
         return released
 
     def confirm(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Confirm claims and moves; return the uuids that this changed."""
+        """Confirm claims and moves; return the uuids of changed instances."""
         confirmed: list[str] = self.call(
             context, 'confirm', instances=list(instances)
         )
         return confirmed
 
     def drop_moves(self, context: Any, instances: Sequence[str]) -> list[str]:
-        """Release second claims; return the uuids that had one."""
+        """Release second claims; return the uuids of instances with any."""
         dropped: list[str] = self.call(
             context, 'drop_moves', instances=list(instances)
         )
@@ -249,7 +249,7 @@ class SchedulerClient:
         client.cast(context, method, **args)
 
     def call(self, context: Any, method: str, **args: Any) -> Any:
-        """Call what :meth:`cast` casts, and wait until it is stored.
+        """Call a method of :meth:`cast`, and wait until the report is stored.
 
         :raises InvalidRequest: the report is not valid
         """
@@ -257,7 +257,7 @@ class SchedulerClient:
         return self._wait(client, context, method, **args)
 
     def ping(self, context: Any) -> dict[str, Any]:
-        """Return the state of one scheduler on the topic."""
+        """Return the state of a scheduler on the topic."""
         return self._call(context, 'ping')
 
     def _call(self, context: Any, method: str, **args: Any) -> dict[str, Any]:
@@ -269,10 +269,10 @@ class SchedulerClient:
 
     @staticmethod
     def _wait(client: Any, context: Any, method: str, **args: Any) -> Any:
-        """Call, and raise an error as it was made.
+        """Call a method, and raise an error with its original text.
 
-        The bus gives an error a class whose text repeats the sentence, with
-        the last line of a traceback.
+        The bus raises a class whose text repeats the message, with the last
+        line of a traceback.
         """
         try:
             return client.call(context, method, **args)
@@ -290,14 +290,14 @@ class SchedulerClient:
 def _register_version_cap(conf: Any) -> None:
     """Register ``[upgrade_levels] scheduler``.
 
-    A compute service has an option of this name and meaning itself.
+    A compute service has the same option itself.
     """
     with contextlib.suppress(cfg.DuplicateOptError):
         conf.register_opts(options.UPGRADE_OPTS, group=options.UPGRADE_GROUP)
 
 
 def _caller_id(context: Any) -> str | None:
-    """Return the id that the caller's log has its request under."""
+    """Return the request id of the caller's log."""
     if isinstance(context, Mapping):
         found = context.get('request_id')
     else:
@@ -308,9 +308,9 @@ def _caller_id(context: Any) -> str | None:
 def _with_instances(
     request: Mapping[str, Any], request_id: str | None = None
 ) -> dict[str, Any]:
-    """Add ids that are absent, so that a redelivery has the same ones.
+    """Add missing ids, so that a redelivery has the same ids.
 
-    :param request_id: for a request without one; None: a fresh one
+    :param request_id: for a request without any; None: a new id
     """
     sent = dict(request)
     if not sent.get('instance_uuids'):
@@ -327,10 +327,9 @@ def _new_id() -> str:
 
 
 def _new_uuid() -> str:
-    """Return a random UUID.
+    """Return a random UUID, like :func:`uuid.uuid4` in half the time.
 
-    The same as :func:`uuid.uuid4` in less than half the time: a batch needs
-    many.
+    A batch needs many.
     """
     digits = os.urandom(16).hex()
     variant = '89ab'[int(digits[16], 16) & 3]

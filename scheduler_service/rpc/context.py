@@ -1,6 +1,6 @@
 """The request context that travels with every message.
 
-Stateless; any thread may use it.
+Stateless; any thread may use the module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler_service import errors
 from scheduler_service.model import documents
 from scheduler_service.model.limits import NAME_LENGTH
 
-# Each with an older name, which is read where the newer is absent.
+# Newer name -> older name, which is read if the newer is absent.
 _TEXT = (
     ('user_id', 'user'),
     ('project_id', 'project'),
@@ -29,7 +29,7 @@ _TEXT = (
 
 # When the caller sent a message, by its clock, in seconds since the epoch.
 _SENT_AT = 'scheduler_sent_at'
-# No time is so late, in seconds.
+# An upper bound of valid times, in seconds.
 _NO_TIME = 1e15
 
 
@@ -42,7 +42,7 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
         """Return the context as a dict.
 
-        :raises InvalidRequest: it is neither a request context nor a dict
+        :raises InvalidRequest: the context is of another type
         """
         if isinstance(ctxt, context.RequestContext):
             values: dict[str, Any] = ctxt.to_dict()
@@ -61,14 +61,13 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
 
 
 class StampingSerializer(ContextSerializer):
-    """Sends the time with each message.
+    """Adds the time of sending to each message.
 
-    It tells a request that was sent before a release from one after it, when
-    both were on their way for long.
+    The time shows whether a late request was sent before or after a release.
     """
 
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
-        """Return the context as a dict, with the time; nothing stays so."""
+        """Return the context as a dict with the time; the original stays."""
         values: dict[str, Any] = super().serialize_context(ctxt)
         if values:
             values[_SENT_AT] = time.time()
@@ -76,10 +75,9 @@ class StampingSerializer(ContextSerializer):
 
 
 def sent_at(ctxt: Any) -> float | None:
-    """Return when a message was sent; None: the caller did not say."""
+    """Return when a message was sent; None: unknown."""
     value = ctxt.get(_SENT_AT) if isinstance(ctxt, Mapping) else None
-    # An integer of JSON may be larger than a float can be, and NaN is neither
-    # small nor large.
+    # An integer of JSON may be too large for a float, and NaN compares false.
     if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
         return None
     return float(value)
@@ -88,9 +86,9 @@ def sent_at(ctxt: Any) -> float | None:
 def credentials(ctxt: Any) -> dict[str, Any]:
     """Return the caller's identity and roles, as policy rules read them.
 
-    :raises InvalidRequest: there is no context, it names no user and is not
-        a service's own with ``is_admin``, or a value has the wrong type or
-        does not fit the store
+    :raises InvalidRequest: the context is absent, names no user and is not a
+        service's own with ``is_admin``, or a value has the wrong type or does
+        not fit the store
     """
     if not ctxt or not isinstance(ctxt, dict | Mapping):
         raise errors.InvalidRequest('context: required, but absent')

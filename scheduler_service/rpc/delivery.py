@@ -1,7 +1,7 @@
-"""One reply on its way: on_reply callback, reply, acknowledgement.
+"""Delivery of a reply: on_reply callback, reply, acknowledgement.
 
-A delivery is used by one thread at a time: by the thread that finished the
-request, and if that one may not wait, by a thread of the reply publisher.
+One thread at a time uses a delivery: the thread that finished the request, or
+if that thread may not wait, a thread of the reply publisher.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
-# A reply with more placements is encoded and sent on a thread of its own,
-# since all other requests would wait for it: 20,000 take a tenth of a second.
+# A reply with more placements is left to the publisher's threads, since all
+# other requests would wait for it: 20,000 take a tenth of a second.
 _MAX_PROMPT = 256
 
 
@@ -32,14 +32,14 @@ class Delivery:
     """A result or an error, and the message that is acknowledged after it.
 
     :param result: of the request; None with an error
-    :param on_reply: called with (result, error) before the reply is sent; it
-        may raise where its destination does not exist yet, and is then called
-        again with the next attempt
-    :param serializer: makes plain values of the result; None: it is sent as
-        it is
-    :param failure: makes what the caller gets of the error; None: it gets
-        the error itself
-    :param undo: is called with the result where it cannot be delivered
+    :param on_reply: called with (result, error) before the reply is sent; may
+        raise if its destination does not exist yet, and is then called again
+        with the next attempt
+    :param serializer: makes plain values of the result; None: the result is
+        sent unchanged
+    :param failure: makes the caller's error from the error; None: the error
+        is sent unchanged
+    :param undo: called with a result that cannot be delivered
     """
 
     def __init__(
@@ -64,35 +64,35 @@ class Delivery:
 
     @property
     def destination(self) -> str | None:
-        """Where the next step sends to; None where that is not known."""
+        """The destination of the next step; None: unknown."""
         if self._on_reply is not None:
             return getattr(self._on_reply, 'destination', None)
         return getattr(self._message, 'reply_q', None)
 
     @property
     def refused(self) -> bool:
-        """Whether its destination took no reply a moment ago."""
+        """Whether the destination refused a reply a moment ago."""
         if self._on_reply is not None:
             return False
         return bool(getattr(self._message, 'reply_refused', False))
 
     def __call__(self) -> None:
-        """Deliver; called again, it goes on with the step that failed."""
+        """Deliver the reply; the next call repeats the step that failed."""
         self._serialize()
         if self._on_reply is not None:
             self._on_reply(self._result, self._error)
             if self.destination is not None:
-                # Somebody has the result.
+                # A receiver has the result.
                 self._undo = None
             self._on_reply = None
         self._message.reply(self._result, self._failure())
         self.acknowledge()
 
     def try_send_now(self) -> bool:
-        """Reply on this thread when that needs no waiting.
+        """Reply on this thread if that cannot block.
 
-        It avoids a switch to another thread, which a caller with one request
-        at a time would wait for.
+        A caller with one request at a time would wait for the switch to
+        another thread.
 
         :return: whether the reply was sent
         """
@@ -105,7 +105,7 @@ class Delivery:
             self._serialize()
             sent = try_reply(self._result, self._failure())
         except Exception:
-            # The publisher tries it again, and logs what is wrong with it.
+            # The publisher tries again, and logs the fault.
             LOG.debug('A reply is left to the publisher', exc_info=True)
             return False
         if sent:
@@ -115,8 +115,8 @@ class Delivery:
     def acknowledge(self) -> None:
         """Acknowledge the message, once.
 
-        Before the reply only where many replies wait for queues that are
-        missing or full.
+        This precedes the reply only where many replies wait for queues that
+        are missing or full.
         """
         if not self._acknowledged:
             self._acknowledged = True
@@ -130,7 +130,7 @@ class Delivery:
     def abandon(self) -> None:
         """Acknowledge a message whose reply cannot be delivered.
 
-        What it was a reply to is undone: nobody knows of it.
+        The result is undone, since it reaches no caller.
         """
         self.acknowledge()
         undo, self._undo = self._undo, None
@@ -138,7 +138,7 @@ class Delivery:
             undo()
 
     def _serialize(self) -> None:
-        """Replace the result by what can be sent; once."""
+        """Replace the result by its serialized form, once."""
         if self._serialized:
             return
         result = self._result
@@ -150,7 +150,7 @@ class Delivery:
         self._result, self._serialized = result, True
 
     def _failure(self) -> Any:
-        """Return the error as oslo.messaging takes it."""
+        """Return the error in the form of oslo.messaging."""
         if self._error is None:
             return None
         fault: Exception = self._error
@@ -160,7 +160,7 @@ class Delivery:
 
 
 def _placements(result: Any) -> int:
-    """Return how many placements a result of the engine holds."""
+    """Return the number of placements in a result of the engine."""
     if isinstance(result, HostsAnswer):
         return len(result.placements)
     if not isinstance(result, list):
@@ -194,7 +194,7 @@ class RedeliveryWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; the broker gives what waits to another daemon."""
+        """End the thread; the broker gives waiting messages to others."""
         self._waiting.put(None)
 
     def put(
@@ -203,9 +203,9 @@ class RedeliveryWorker:
         dispatch: Callable[[Any], Future[Any] | None],
         failure: Callable[[errors.SchedulerError], Exception] | None = None,
     ) -> None:
-        """Dispatch a message when those before it are done.
+        """Dispatch a message after the earlier ones are done.
 
-        :param failure: makes what the caller gets of an error
+        :param failure: makes the caller's error from an error
         """
         self._waiting.put((message, dispatch, failure))
 
@@ -233,7 +233,7 @@ class RedeliveryWorker:
             self._publisher.put(refusal)
             return
         future = dispatch(message)
-        # The next message has to wait until this one is done.
+        # The next message waits until this one is done.
         fault = None if future is None else future.exception()
         if isinstance(fault, RequestReturned):
             self._quarantine.cancel(message_id)

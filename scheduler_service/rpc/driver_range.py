@@ -1,9 +1,9 @@
-"""What the driver for RabbitMQ needs of oslo.messaging beside its interface.
+"""Private parts of oslo.messaging that the driver for RabbitMQ needs.
 
-The driver is a subclass of the stock one, and uses parts of it that may
-change with any release. This names the range of releases that its tests ran
-with, and looks whether the parts are there. Stateless, and imports nothing of
-the driver, which cannot be imported where parts are missing.
+The driver is a subclass of the stock driver, and uses parts of it that may
+change with any release. The module has the range of tested releases, and
+checks whether the parts exist. Stateless, and imports nothing of the driver,
+whose import fails where parts are missing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LOG = logging.getLogger(__name__)
 # The lowest and the highest release that the driver's tests run with.
 LOWEST, HIGHEST = '18.2.0', '18.3.1'
 _DRIVERS = 'oslo_messaging._drivers'
-# Module -> what is used of it. Below a class stands what the class or its
-# instances have; after a function, its first parameters.
+# Module -> names used -> for a class, attributes of the class or of its
+# instances; for a function, its first parameters.
 NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
     'amqp': {'UNIQUE_ID': (), 'AMQPDestinationNotFound': ()},
     'amqpdriver': {
@@ -63,7 +63,7 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }  # fmt: skip
-# Class -> the parameters of its __init__ that are given by their place.
+# Class -> positional parameters of its __init__.
 PARAMETERS = {
     'AMQPListener': ('driver', 'conn'),
     'AMQPIncomingMessage': (
@@ -76,9 +76,9 @@ PARAMETERS = {
     ),
 }  # fmt: skip
 LOST = (
-    'a request that a daemon has when it ends is lost, and so is one that it '
-    'cannot work on while the database is away; callers that gave up are '
-    'still worked for; messages that end daemons are not quarantined'
+    'requests of a daemon that ends are lost, and so are requests that it '
+    'cannot process while the database is away; requests whose callers have '
+    'given up are processed; messages that end daemons are not quarantined'
 )
 
 
@@ -94,12 +94,12 @@ def is_tested(release: str) -> bool:
 
 
 def missing() -> list[str]:
-    """Return the dotted names that the driver needs and that are not there."""
+    """Return the dotted names that the driver needs and that are missing."""
     return [name for module in NEEDED for name in _missing_of(module)]
 
 
 def is_usable() -> bool:
-    """Whether the driver can be used; log why not, and what that costs."""
+    """Whether the driver can be used; if not, log why, and what is lost."""
     found = missing()
     if found:
         LOG.warning(
@@ -110,8 +110,8 @@ def is_usable() -> bool:
         )  # fmt: skip
     elif not is_tested(installed()):
         LOG.info(
-            'oslo.messaging %s is not among those that the driver for '
-            'RabbitMQ was tested with, %s to %s; all that it needs is there',
+            'oslo.messaging %s is not among the releases that the driver for '
+            'RabbitMQ was tested with, %s to %s; it has all needed parts',
             installed(), LOWEST, HIGHEST,
         )  # fmt: skip
     return not found
@@ -161,7 +161,7 @@ def _members(kind: Any) -> frozenset[str]:
 
 
 def _takes(kind: Any, parameters: tuple[str, ...]) -> bool:
-    """Whether a class is made of parameters that begin with these."""
+    """Whether the parameters of a class begin with these."""
     if not parameters:
         return True
     has = tuple(inspect.signature(kind.__init__).parameters)[1:]
@@ -169,6 +169,6 @@ def _takes(kind: Any, parameters: tuple[str, ...]) -> bool:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """Return a release as numbers that compare; others count as 0."""
+    """Return a release as comparable numbers; other parts count as 0."""
     words = release.split('.')[:3]
     return tuple(int(word) if word.isdigit() else 0 for word in words)

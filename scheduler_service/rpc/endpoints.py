@@ -1,8 +1,8 @@
 """The methods of version 1.x that place instances and zones.
 
-Each parses its arguments once into typed documents, or raises an error that
-names the place, and hands them to the scheduler. All of it runs on the polling
-thread, or on the redelivery thread; nothing here waits.
+Each method parses its arguments once into typed documents, or raises an error
+that names the place, and hands them to the scheduler. The methods run on the
+polling thread, or on the redelivery thread, and never block.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_ENTRIES = 1000
 
 
 class ReplyTo(Document):
-    """Where the reply to a cast is cast to."""
+    """The destination of the reply to a cast."""
 
     topic: Name
     server: Name | None = None
@@ -100,7 +100,7 @@ class _NoArgs(Document):
 
 
 class SchedulerEndpoint:
-    """Selecting hosts and pools, explaining, and the life of claims.
+    """Selects hosts and pools, explains, and changes claims.
 
     :param cast_replies: casts and publishes results
     :param name: of this daemon on the topic
@@ -174,7 +174,7 @@ class SchedulerEndpoint:
             pools = _candidates(parsed)
             message = delivered(ctxt, incoming)
             zone = documents.zone(parsed.zone, named=pools is None)
-            # Who sends the pools learns nothing of those that are stored.
+            # With sent pools the reply reveals nothing about stored pools.
             known = parsed.keep or pools is not None
             authorization.zone(caller, zone, known)
             zone = zone.with_ids(request_id=message.sent_id())
@@ -222,19 +222,19 @@ class SchedulerEndpoint:
         return Pending(future)
 
     def release(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Release claims; the result is the instances that had one."""
+        """Release claims; the result is the instances that had claims."""
         return self._on_claims(
             'release', ctxt, args, incoming, self._scheduler.release
         )
 
     def confirm(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Confirm claims; the result is the instances that this changed."""
+        """Confirm claims; the result is the changed instances."""
         return self._on_claims(
             'confirm', ctxt, args, incoming, self._scheduler.confirm
         )
 
     def drop_moves(self, ctxt: Any, args: Any, incoming: Any) -> Pending:
-        """Release second claims; the result is the instances that had one."""
+        """Release second claims; the result is the instances with any."""
         return self._on_claims(
             'drop_moves', ctxt, args, incoming, self._scheduler.drop_moves
         )
@@ -280,9 +280,9 @@ class SchedulerEndpoint:
         submit: Callable[[], Future[Any]],
         undo: Callable[[Any], None] | None = None,
     ) -> Pending:
-        """Submit a request; errors in it are cast and published, too.
+        """Submit a request; its errors are cast and published as well.
 
-        :param undo: takes back a result that the caller cannot get
+        :param undo: called with a result that cannot reach the caller
         """
         on_reply = self._cast_replies.callback_for(
             ctxt, method, args, _reply_to(args)
@@ -315,14 +315,14 @@ def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:
 
 
 def _claims(args: Any) -> bool:
-    """Whether a request claims, if it is valid."""
+    """Whether the arguments request a claim, if they are valid."""
     return isinstance(args, dict) and args.get('claim', True) is True
 
 
 def _check_amounts(request: Request) -> None:
-    """Check that a request for claims says what each instance is to get.
+    """Check that a request for claims has any amount.
 
-    :raises InvalidRequest: it asks for nothing, so that any host would do
+    :raises InvalidRequest: all amounts are 0, so that any host would fit
     """
     if not request.resources:
         raise errors.InvalidRequest(
@@ -333,9 +333,9 @@ def _check_amounts(request: Request) -> None:
 
 
 def _candidates(args: _ZoneArgs) -> dict[str, Pool] | None:
-    """Return the pools that a caller sends; None where it sends none.
+    """Return the pools that a caller sends; None: none are sent.
 
-    :raises InvalidRequest: one is not valid, or is to be stored
+    :raises InvalidRequest: a pool is not valid, or ``keep`` is true
     """
     if args.pools is None:
         return None
@@ -348,7 +348,7 @@ def _candidates(args: _ZoneArgs) -> dict[str, Pool] | None:
 
 
 def _reply_to(args: Any) -> ReplyTo | None:
-    """Return where the reply goes, even if other arguments are invalid."""
+    """Return the reply's destination, even if other arguments are invalid."""
     document = args.get('reply_to') if isinstance(args, dict) else None
     try:
         return msgspec.convert(document, ReplyTo | None)
@@ -357,7 +357,7 @@ def _reply_to(args: Any) -> ReplyTo | None:
 
 
 def _failed(error: errors.SchedulerError) -> Future[Any]:
-    """Return a future that holds an error."""
+    """Return a future with an error."""
     future: Future[Any] = Future()
     future.set_exception(error)
     return future

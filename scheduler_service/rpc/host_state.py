@@ -1,7 +1,7 @@
 """The methods with which hosts, conductors and operators report state.
 
-They run on the polling thread, or on the redelivery thread; nothing here
-waits. The writer's own thread stores what is reported.
+They run on the polling thread, or on the redelivery thread, and never block.
+The writer's own thread stores the reports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_ENTRIES = 10_000
 
 
 class _ReportsArgs(Document):
-    # Whatever one of them is, the others are reports all the same.
+    # An invalid report does not affect the others.
     hosts: list[Any]
 
 
@@ -72,9 +72,9 @@ class HostStateEndpoint:
     """State, use and instances of hosts, and aggregates.
 
     A report may be sent to one daemon or to all of them; it is stored once.
-    Host reports and heartbeats get their reply when they are received, since
-    the next one makes up for one that is lost. Everything else gets it when it
-    is stored.
+    Host reports and heartbeats are replied to when they are received, since
+    the next one makes up for a loss. All others are replied to when they are
+    stored.
     """
 
     METHODS = frozenset(
@@ -104,11 +104,11 @@ class HostStateEndpoint:
     ) -> dict[str, int]:
         """Receive host reports; the result is how many were received.
 
-        A report is received as a whole or not at all. One that is refused
-        concerns no other host of the message.
+        A report is received as a whole or not at all. A refused report does
+        not affect other hosts of the message.
 
-        :raises InvalidRequest: the first report that was refused; the facts
-            say how many were ``taken`` and ``refused``
+        :raises InvalidRequest: the error of the first refused report; the
+            facts have the numbers ``taken`` and ``refused``
         """
         parsed = self._parse(args, _ReportsArgs)
         self._check(ctxt, 'update_host_state')
@@ -162,7 +162,7 @@ class HostStateEndpoint:
     def delete_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Remove instances that a host does not have any more."""
+        """Remove instances that left a host."""
         parsed = self._parse(args, _DeleteInfoArgs)
         self._check(ctxt, 'delete_instance_info')
         named = parsed.instance_uuid
@@ -180,7 +180,7 @@ class HostStateEndpoint:
     def sync_instance_info(
         self, ctxt: Any, args: Any, incoming: Any
     ) -> Pending:
-        """Store that a host has these instances and no others."""
+        """Make these the only instances of a host."""
         parsed = self._parse(args, _SyncArgs)
         self._check(ctxt, 'sync_instance_info')
         _check_count(parsed.instance_uuids, 'instance_uuids')
@@ -219,7 +219,7 @@ class HostStateEndpoint:
 
     @contextlib.contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count documents that are refused; the server logs them."""
+        """Count refused documents; the server logs them."""
         try:
             yield
         except errors.InvalidRequest:
@@ -229,7 +229,7 @@ class HostStateEndpoint:
     def _check(self, ctxt: Any, rule: str) -> None:
         """Check that the caller may report.
 
-        :raises Forbidden: the policy does not allow it
+        :raises Forbidden: the policy does not allow the caller to report
         """
         authorization.caller(self._enforcer, ctxt, rule)
 
@@ -253,7 +253,7 @@ def _each(
 
 
 def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
-    """Return the error of a document with the place of the document."""
+    """Return the error of a document with the document's place."""
     inner = error.facts.get('at') or ''
     where = place + (f'.{inner}' if inner else '')
     text = str(error.args[0]).removeprefix(f'{inner}: ')
@@ -261,7 +261,7 @@ def _placed(error: errors.InvalidRequest, place: str) -> errors.InvalidRequest:
 
 
 def _host_of(document: Any) -> str:
-    """Return the service host that a refused report is of, '' for none."""
+    """Return the service host of a refused report; '': none."""
     name = document.get('host') if isinstance(document, dict) else None
     try:
         documents.check_text(name)

@@ -1,4 +1,4 @@
-"""What a message says about itself, beside its method and its arguments.
+"""Properties of a message, and parsing of its arguments.
 
 Stateless; used by the polling thread and by the redelivery thread.
 """
@@ -22,9 +22,9 @@ REQUEST_MAX_BYTES = 1024 * 1024
 
 
 def stored_id(unique_id: Any) -> str:
-    """Return the id of a message as it is stored: a digest of a long one.
+    """Return the stored form of a message's id: a digest of a long id.
 
-    The sender makes up the id, which may be any text.
+    The sender chooses the id, which may be any text.
     """
     text = str(unique_id)
     if len(text) <= limits.MESSAGE_ID_LENGTH and text.isprintable():
@@ -35,34 +35,34 @@ def stored_id(unique_id: Any) -> str:
 def deadline(incoming: Any) -> float | None:
     """Return the monotonic time at which the caller gives up.
 
-    It is counted from the delivery: a message does not say when it was sent.
-    None for a cast, whose result is wanted however late it is.
+    The timeout counts from the delivery, since a message does not have the
+    time of sending. None for a cast, whose result is never too late.
     """
     found: float | None = getattr(incoming, 'deadline', None)
     return found
 
 
 def is_late(incoming: Any) -> bool:
-    """Say whether the caller has given up."""
+    """Whether the caller has given up."""
     until = deadline(incoming)
     return until is not None and time.monotonic() > until
 
 
 def has_copies(incoming: Any) -> bool:
-    """Say whether other daemons may process the same message."""
+    """Whether other daemons may process the same message."""
     is_lost = getattr(incoming, 'is_lost', never)
     return bool(getattr(incoming, 'redelivered', False) or is_lost())
 
 
 def is_call(incoming: Any) -> bool:
-    """Say whether somebody waits for a reply."""
+    """Whether a caller waits for a reply."""
     return bool(getattr(incoming, 'orig_msg_id', True))
 
 
 def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
-    """Return what is known of a message: who sent it, and how often it came.
+    """Return the sender and the delivery of a message.
 
-    Where the driver gives messages no id, none can be delivered again.
+    Where the driver has no ids of messages, none can be delivered again.
     """
     lane = _lane(ctxt, incoming)
     context = ctxt if isinstance(ctxt, Mapping) else {}
@@ -86,13 +86,13 @@ def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
 def _lane(ctxt: Any, incoming: Any) -> tuple[str, str]:
     """Return the reply queue and the project that a message comes from.
 
-    Each such pair gets its fair share: many projects may ask through one
-    service, and one project through several.
+    Each pair gets its fair share: many projects may call through one service,
+    and one project through several.
     """
     found = ctxt if isinstance(ctxt, Mapping) else {}
     project = found.get('project_id') or found.get('project') or ''
     replies = getattr(incoming, 'reply_q', None)
-    # Either may be of any type, which need not be one that a dict can have.
+    # Either may be of any type, also of one that is not hashable.
     return str(replies or ''), str(project)
 
 

@@ -1,8 +1,8 @@
 """An in-process message bus, ``inproc://NAME``: no server, no polling.
 
-For tests, demonstrations and single-node use. Messages travel as JSON, so
-what works here works on a broker. They are lost when the process ends. Any
-thread may use a broker; its condition guards the queues.
+The bus is for tests, demonstrations and single-node use. Messages are encoded
+as JSON, as on a broker, and are lost when the process ends. Any thread may use
+a broker; its condition guards the queues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Broker:
         self.changed = threading.Condition()
 
     def put(self, name: str, message: Any) -> None:
-        """Add a message, which waits until somebody consumes it."""
+        """Add a message, which waits until a listener consumes it."""
         with self.changed:
             waiting = self.queues.setdefault(name, collections.deque())
             waiting.append(message)
@@ -59,7 +59,7 @@ _brokers_lock = threading.Lock()
 
 
 def broker(name: str) -> Broker:
-    """Return the broker of a name, one for the whole process."""
+    """Return the process's broker of a name."""
     with _brokers_lock:
         return _brokers.setdefault(name, Broker())
 
@@ -68,7 +68,7 @@ class Envelope(NamedTuple):
     """A message on its way.
 
     :ivar text: context and message as JSON
-    :ivar replies: queue of the caller that waits; None: nobody does
+    :ivar replies: queue of the waiting caller; None: no caller waits
     :ivar redelivered: whether it was delivered before
     :ivar timeout: after how many seconds the caller gives up
     """
@@ -81,11 +81,11 @@ class Envelope(NamedTuple):
 
 
 class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
-    """A message, and where its reply goes.
+    """A message with the queue of its reply.
 
     :ivar redelivered: whether it was delivered before
     :ivar deadline: monotonic time at which the caller gives up
-    :ivar settled: whether it has its reply
+    :ivar settled: whether the reply was sent
     """
 
     def __init__(self, bus: Broker, queue_name: str, sent: Envelope) -> None:
@@ -102,7 +102,7 @@ class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
         self.orig_msg_id = self.msg_id if sent.replies is not None else None
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Hand the reply to the caller, if it waits for one."""
+        """Put the reply into the caller's queue, if it waits."""
         self.settled = True
         if self._replies is None:
             return
@@ -114,7 +114,7 @@ class InprocMessage(base.RpcIncomingMessage):  # type: ignore[misc]
         """Do nothing: the message has left its queue."""
 
     def requeue(self) -> None:
-        """Have it delivered again, before all others of its queue."""
+        """Put the message back as the first of its queue."""
         again = self._sent._replace(redelivered=True)
         self._bus.put_back(self._queue_name, again)
 
@@ -169,7 +169,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         self._bus = broker(f'{hosts}/{url.virtual_host or ""}')
 
     def require_features(self, requeue: bool = False) -> None:
-        """Do nothing: every feature is there."""
+        """Do nothing: the driver has all features."""
 
     def send(
         self,
@@ -182,7 +182,7 @@ class InprocDriver(base.BaseDriver):  # type: ignore[misc]
         retry: int | None = None,
         transport_options: Any = None,
     ) -> Any:
-        """Send a message, and wait for its reply if there is to be one.
+        """Send a message, and wait for the reply of a call.
 
         :raises MessagingTimeout: no reply came in time
         """

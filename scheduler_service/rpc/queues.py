@@ -1,12 +1,12 @@
-"""The queues of a daemon on RabbitMQ: those that are shared, and its own.
+"""The queues of a daemon on RabbitMQ: two shared queues, and its own.
 
-The shared queue has the name of the topic and stays for ever. So does another
-of the same kind, to which nothing is sent: a daemon consumes from both or from
-none, and sees there whether others do. The daemon's
-own queue takes what is sent to this server alone. Its name is new with each
-start, and the broker deletes it when nobody has consumed from it for
-``[oslo_messaging_rabbit] rabbit_transient_queues_ttl`` seconds: a restart
-leaves nothing behind. An orderly stop deletes it at once.
+The shared queue has the name of the topic and is permanent. So is the presence
+queue, which gets no messages: a daemon consumes from both or from none, so the
+number of its consumers shows whether other daemons consume. The daemon's own
+queue gets messages to this server alone. Its name is new with each start, and
+the broker deletes it after ``[oslo_messaging_rabbit]
+rabbit_transient_queues_ttl`` seconds without a consumer. An orderly stop
+deletes it at once.
 
 A listener's queues are declared by the main thread, before the polling thread
 has the connection.
@@ -37,21 +37,21 @@ LONGEST_NAME = 255
 
 
 def is_name(text: str) -> bool:
-    """Whether a queue or an exchange of the broker can have a name."""
+    """Whether the text is a valid name of a queue or an exchange."""
     return 0 < len(text.encode(errors='replace')) <= LONGEST_NAME
 
 
 def presence_queue(topic: str) -> str:
-    """Return the queue whose consumers consume from that of a topic."""
+    """Return the presence queue of a topic."""
     return f'{topic}.consuming'
 
 
 def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
-    """Declare what a server consumes from.
+    """Declare the queues and exchanges that a server consumes from.
 
-    A fanout exchange is declared for a target with ``fanout`` alone: its name
-    has no part of *exchange* in it, so that another service on the virtual
-    host may use one of the same name.
+    A fanout exchange is declared only for a target with ``fanout``: its name
+    does not include *exchange*, so that another service on the virtual host
+    may use the same name.
 
     :param conn: oslo.messaging's connection of a listener
     :return: the name of the daemon's own queue
@@ -78,9 +78,9 @@ def declare(conn: Any, exchange: str, target: Any, callback: Any) -> str:
 def delete(conn: Any, name: str) -> None:
     """Delete a daemon's own queue, if the broker can be reached.
 
-    Else the broker does so, after its time. Its consumer is cancelled first:
-    the broker would tell it of the deletion, and the connection, which is
-    closed next, takes that for an error and stays open.
+    Else the broker deletes the queue later. Its consumer is cancelled first:
+    the broker would notify it of the deletion, and the connection, which is
+    closed next, would take that for an error and stay open.
     """
     if conn.channel is None or not conn.connection.connected:
         return
@@ -96,13 +96,13 @@ def delete(conn: Any, name: str) -> None:
 def of_another_kind(
     refusal: PreconditionFailed,
 ) -> errors.ConfigurationError:
-    """Return the error on a queue or an exchange with other arguments."""
+    """Return the error for a queue or an exchange with other arguments."""
     return errors.ConfigurationError(
         'RabbitMQ has a queue or an exchange of this name already, of '
         f'another kind ({refusal.reply_text}): set the options of '
         '[oslo_messaging_rabbit] on queues as they were when it was '
         'made, choose another [scheduler] topic or exchange, or delete '
-        'it when nothing uses it'
+        'it when no service uses it'
     )
 
 
@@ -120,7 +120,7 @@ def shared_consumer(
 
 
 def _arguments(conn: Any) -> dict[str, Any]:
-    """Return what both queues have by the options of the driver."""
+    """Return the arguments of both queues from the driver's options."""
     return {
         'type': 'topic',
         'durable': conn.durable,
@@ -134,7 +134,7 @@ def _arguments(conn: Any) -> dict[str, Any]:
 
 
 def _own_consumer(conn: Any, exchange: str, target: Any, callback: Any) -> Any:
-    """Return the consumer of what is sent to one server alone."""
+    """Return the consumer of messages to a single server."""
     topic = f'{target.topic}.{target.server}'
     return stock.Consumer(
         exchange_name=exchange,
@@ -148,9 +148,9 @@ def _own_consumer(conn: Any, exchange: str, target: Any, callback: Any) -> Any:
 
 @contextlib.contextmanager
 def _kinds_checked() -> Iterator[None]:
-    """Say what to do where a queue exists with other arguments.
+    """Translate the broker's error for other arguments of a queue.
 
-    :raises ConfigurationError: with what the broker says
+    :raises ConfigurationError: with the broker's text, and advice
     """
     try:
         yield
@@ -161,17 +161,16 @@ def _kinds_checked() -> Iterator[None]:
         raise of_another_kind(refusal) from None
 
 
-# The port of the broker's management interface is higher by so much, as a
-# rule, than that for messages.
+# The port for messages, and the usual offset of the management interface's.
 _PORT, _HIGHER = 5672, 10_000
 _MANAGEMENT_S = 5.0
 _FOUND, _NOT_FOUND = 200, 404
 
 
 def look(bus: Any, exchange: str, topic: str) -> None:
-    """Compare what exists with what a daemon would declare.
+    """Compare existing queues and exchanges with a daemon's declarations.
 
-    :raises ConfigurationError: something is of another kind
+    :raises ConfigurationError: a queue or an exchange is of another kind
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
     driver = bus._driver
@@ -190,10 +189,10 @@ def look(bus: Any, exchange: str, topic: str) -> None:
 
 
 def _compare(conn: Any, wanted: Any) -> None:
-    """Declare what exists already.
+    """Declare the queue and the exchange again, where they exist.
 
     :param wanted: the consumer of the shared queue
-    :raises PreconditionFailed: it has other arguments
+    :raises PreconditionFailed: the arguments differ
     """
     declared, topic = wanted.exchange, wanted.queue_name
     if _exists(conn, lambda channel: declared(channel).declare(passive=True)):
@@ -214,7 +213,7 @@ def _compare(conn: Any, wanted: Any) -> None:
 
 
 def _exists(conn: Any, ask: Any) -> bool:
-    """Whether the broker knows what is asked for, on a channel of its own."""
+    """Whether a passive declaration succeeds, on a channel of its own."""
     try:
         with conn.channel() as channel:
             ask(channel)
@@ -226,11 +225,12 @@ def _exists(conn: Any, ask: Any) -> bool:
 def time_to_live(address: Any, queue: str) -> int | None:
     """Return after how long messages of a queue expire, in milliseconds.
 
-    A policy says so, which only the management interface of the broker shows.
+    A policy sets the time, which only the management interface shows.
 
     :param address: of the broker, with user, password and virtual host
-    :return: None: they never do
-    :raises LookupError: the queue is not there, or nothing can be asked
+    :return: None: they never expire
+    :raises LookupError: the queue does not exist, or the interface does not
+        answer
     """
     host = address.hosts[0]
     port = (host.port or _PORT) + _HIGHER
@@ -256,6 +256,6 @@ def time_to_live(address: Any, queue: str) -> int | None:
         raise LookupError(f'there is no queue {queue} yet')
     if answer.status != _FOUND:
         raise LookupError(f'{host.username} may not look at queues')
-    # Without a policy it is null, or an empty list.
+    # Without a policy the value is null, or an empty list.
     policy = dict(found.get('effective_policy_definition') or {})
     return policy.get('message-ttl')

@@ -1,9 +1,9 @@
 """A RabbitMQ driver that acknowledges a request after its work, not before.
 
 The stock driver acknowledges a request in the consumer's callback, before any
-work: a daemon that is killed loses what it took. This one acknowledges when
-the server says so. A request may therefore be delivered twice; its claim is
-keyed by the instance, so that it gets the same reply.
+work: a daemon that is killed loses its requests. This driver acknowledges when
+the server calls for it. A request may therefore be delivered twice; its claim
+is keyed by the instance, so that it gets the same reply.
 
 The polling thread owns the listener and its connection. Replies may be sent
 by any thread, each over a connection of its own.
@@ -34,12 +34,12 @@ from oslo_messaging._drivers import impl_rabbit as stock
 from scheduler_service.rpc import queues
 from scheduler_service.rpc.context import sent_at
 
-# What an address may have before the name of the server.
+# User and password of an address.
 _USER_INFO = re.compile(r'//[^/\s]*@')
 
 
 def words(fault: BaseException) -> str:
-    """Return what an error says on one line, without passwords."""
+    """Return the text of an error as a line without passwords."""
     text = _USER_INFO.sub('//', ' '.join(str(fault).split()))
     return type(fault).__name__ if _is_mute(fault) else text
 
@@ -63,9 +63,10 @@ def as_message(body: bytes) -> Any:
 
 @contextlib.contextmanager
 def refusals(queue: str | None) -> Iterator[None]:
-    """Have a full queue's refusal raise an error that ends the sending.
+    """Raise an error where a full queue refuses a message.
 
-    The stock code takes it for a lost connection, and sends again for ever.
+    The stock code takes a refusal for a lost connection, and never stops
+    sending.
 
     :raises MessageUndeliverable: the queue is full, and refuses
     """
@@ -78,14 +79,14 @@ def refusals(queue: str | None) -> Iterator[None]:
 
 
 class RabbitConnection(stock.Connection):  # type: ignore[misc]
-    """The stock connection, which tells of queues that refuse a message.
+    """The stock connection, with errors for queues that refuse a message.
 
-    It also leaves a node of the broker that hangs for another one.
+    It also leaves a node of the broker that hangs for another node.
 
     :param on_fault: called with each fault; the first connection is made
-        before anybody has the object
-    :ivar fault: why the broker could not be reached the last time, and
-        where; empty if it could
+        within the constructor
+    :ivar fault: address and reason if the broker was unreachable the last
+        time; else empty
     """
 
     def __init__(
@@ -100,24 +101,24 @@ class RabbitConnection(stock.Connection):  # type: ignore[misc]
 
     @property
     def address(self) -> str:
-        """The node of the broker that is used, or was tried last."""
+        """The broker's node in use, or the last one tried."""
         return f'{self.connection.hostname}:{self.connection.port}'
 
     def record_fault(self, fault: BaseException, *rest: Any) -> None:
-        """Keep why the connection was lost, or could not be made."""
+        """Keep the reason of a lost or failed connection."""
         self.fault = f'{self.address}: {words(fault)}'
         self._on_fault(self.fault)
         # The daemon's health logs it, once.
         LOG.debug('A node of the broker does not answer: %s', self.fault)
 
     def ensure_connection(self) -> None:
-        """Connect anew; the stock code keeps one whose node is silent."""
+        """Connect anew; the stock code keeps connections to silent nodes."""
         self.connection.collect()
         self._set_current_channel(None)
         self._connect(self.max_retries)
 
     def _connect(self, max_retries: int | None) -> None:
-        """Connect to a node of the broker; keep why those before failed."""
+        """Connect to a node of the broker; keep why earlier nodes failed."""
         self.connection.ensure_connection(
             errback=self.record_fault,
             max_retries=max_retries,
@@ -137,10 +138,10 @@ class RabbitConnection(stock.Connection):  # type: ignore[misc]
         *args: Any,
         **more: Any,
     ) -> Any:
-        """Run a method as the stock code does; keep why it had to connect."""
+        """Run a method as the stock code does; keep reasons of reconnects."""
 
         def on_error(fault: BaseException) -> None:
-            # Without a text it only says what is known: see the stock code.
+            # An error without a text adds nothing: see the stock code.
             if not (_is_mute(fault) and self.fault):
                 self.record_fault(fault)
             if recoverable_error_callback:
@@ -151,8 +152,8 @@ class RabbitConnection(stock.Connection):  # type: ignore[misc]
     def reconnect(self) -> bool:
         """Try each node of the broker; return whether one answered.
 
-        While the stock code consumes it passes over nodes when it reconnects:
-        of three it may try the same silent one for ever.
+        While consuming, the stock code skips nodes when it reconnects: of
+        three nodes it may try the same silent one for ever.
         """
         with self._connection_lock:
             self.connection.collect()
@@ -180,10 +181,10 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
     :ivar redelivered: whether the broker delivered it before, to any daemon
     :ivar shared: whether it came from the queue that daemons share
     :ivar returns: how often it was returned to its queue, or its connection
-        was lost; quorum queues alone count that
-    :ivar deadline: monotonic time at which the caller gives up, by the
-        expiration of the message; None: it has none
-    :ivar settled: whether it has its reply, or is not worked on any more
+        was lost; only quorum queues count that
+    :ivar deadline: monotonic time at which the caller gives up, from the
+        expiration of the message; None: no expiration
+    :ivar settled: whether it has its reply, or is no longer processed
     :ivar encodes_structs: replies may hold typed documents, not only plain
         values
     """
@@ -197,7 +198,7 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
 
     @property
     def unwanted(self) -> bool:
-        """Whether it is not to be worked on, since the daemon pauses."""
+        """Whether it must not be processed, since the daemon pauses."""
         return self.shared and bool(self.listener.paused)
 
     def is_lost(self) -> bool:
@@ -215,9 +216,9 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         self.settled = True
 
     def try_reply(self, reply: Any = None, failure: Any = None) -> bool:
-        """Send the reply if that needs no waiting.
+        """Send the reply if that cannot block.
 
-        :return: whether it was sent, or nobody waits for one
+        :return: whether it was sent, or no caller waits
         """
         if not self.orig_msg_id:
             return True
@@ -232,7 +233,7 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         return bool(self.listener.driver.refuses(self.reply_q))
 
     def heartbeat(self) -> None:
-        """Tell the caller that the request is still worked on.
+        """Send the caller a heartbeat.
 
         :raises MessageUndeliverable: the caller's queue is not there
         """
@@ -255,13 +256,13 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
         )
 
     def acknowledge(self) -> None:
-        """Have the polling thread acknowledge it with its next poll."""
+        """Let the polling thread acknowledge it with its next poll."""
         self._message_operations_handler.do(self._acknowledge_now)
 
     def requeue(self) -> None:
-        """Have the polling thread hold it for others, or for a better time.
+        """Let the polling thread hold it for other daemons, or for later.
 
-        It may have been worked on, so it counts as delivered before.
+        It may have been processed, so it counts as delivered before.
         """
         self.settled = self.redelivered = True
         self._message_operations_handler.do(lambda: self.listener.hold(self))
@@ -285,10 +286,10 @@ class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
 
 
 def reply_address(message: Any) -> tuple[str | None, str | None]:
-    """Take from a message under which id its caller waits, and where.
+    """Remove the caller's id and reply queue from a message; return them.
 
-    :return: (None, None) for a cast, and where either is no name that the
-        broker could have, so that nobody can be answered
+    :return: (None, None) for a cast, and if either is not a valid name on the
+        broker, so that no reply is possible
     """
     found, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
     if not (isinstance(found, str) and isinstance(queue, str)):
@@ -299,12 +300,12 @@ def reply_address(message: Any) -> tuple[str | None, str | None]:
 def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
     """Return when a message that is delivered now expires, monotonic.
 
-    Its time to live is in milliseconds, as text; the broker, too, counts it
+    Its time to live is in milliseconds, as text; like the broker's, it starts
     anew in each queue.
 
-    :param sent_at: when it was sent, in seconds since the epoch, where it is
-        counted from then on: a message that is delivered once more, whose
-        caller may have left and asked again
+    :param sent_at: seconds since the epoch from which the time to live counts
+        for a redelivered message, whose caller may have given up and called
+        again; None: from now
     """
     text: Any = (properties or {}).get('expiration')
     try:
@@ -317,15 +318,15 @@ def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
 
 # Methods that need no database.
 _ALWAYS = frozenset(('ping',))
-# How often a paused daemon looks whether others consume, in seconds.
+# How often a paused daemon checks whether others consume, in seconds.
 _LOOK_S = 0.5
-# The delivery limit of a quorum queue that was declared without one: the
-# broker's own since RabbitMQ 4.0. A policy may set one, which nobody can see.
+# The delivery limit of a quorum queue that was declared without any: the
+# broker's default since RabbitMQ 4.0. A limit by a policy is invisible here.
 _DELIVERY_LIMIT = 20
 
 
 class SharedQueue:
-    """The consumer of one queue, which can be paused.
+    """The consumer of a queue, which can be paused.
 
     :param conn: oslo.messaging's connection that the consumers belong to
     :param name: of the queue
@@ -350,13 +351,13 @@ class SharedQueue:
         """Whether a message that arrived came from this queue."""
         info = message._raw_message.delivery_info or {}
         tag = info.get('consumer_tag')
-        # One that was fetched has no consumer's tag.
+        # A fetched message has no consumer's tag.
         return tag is None or tag == self._tag()
 
     def follow(self) -> list[Any]:
-        """Stop or start consuming, as it was asked for.
+        """Stop or start consuming, as ``paused`` says.
 
-        :return: messages that were held, and are to be processed now
+        :return: held messages to process now
         """
         self._drop_lost()
         if not self.paused:
@@ -372,7 +373,7 @@ class SharedQueue:
         return []
 
     def admit(self, messages: list[Any]) -> list[Any]:
-        """Return the messages that are to be processed now; hold the rest."""
+        """Return the messages to process now; hold the rest."""
         admitted = []
         for message in messages:
             if (
@@ -386,7 +387,7 @@ class SharedQueue:
         return admitted
 
     def hold(self, message: Any) -> None:
-        """Keep a message, until it can be processed or returned."""
+        """Keep a message until it can be processed or returned."""
         self._held.append(message)
 
     def _consumers(self) -> list[tuple[Any, int]]:
@@ -409,10 +410,10 @@ class SharedQueue:
         return str(own[1]) if own else None
 
     def _stop(self) -> None:
-        """Cancel the consumers; the connection is not to revive them."""
+        """Cancel the consumers, so that a reconnect does not revive them."""
         found = self._consumers()
         if not found or found[0][0].queue_auto_delete:
-            # The broker deletes such a queue together with its messages.
+            # The broker would delete such a queue with its messages.
             return
         self._cancelled = found
         for consumer, tag in found:
@@ -428,13 +429,13 @@ class SharedQueue:
     def _start(self) -> None:
         for consumer, tag in self._cancelled:
             self._conn._consumers[consumer] = tag
-            # The connection consumes for it before it next waits for messages.
+            # The connection starts consuming with its next wait for messages.
             self._conn._new_tags.add(tag)
         self._cancelled = []
         LOG.info('Consuming from %s again', self._name)
 
     def _look(self) -> None:
-        """Fetch messages where nobody consumes, else return held ones."""
+        """Fetch messages if no daemon consumes, else return held ones."""
         channel = self._conn.channel
         if channel is None or not self._conn.connection.connected:
             return
@@ -472,7 +473,7 @@ class SharedQueue:
             own[0]._callback(message)
 
     def _drop_lost(self) -> None:
-        """Forget messages that the broker took back with the connection."""
+        """Drop messages that the broker took back with the connection."""
         kept = []
         for message in self._held:
             if message.is_lost():
@@ -482,7 +483,7 @@ class SharedQueue:
         self._held = kept
 
     def _reconnect(self, error: Exception) -> None:
-        """Have oslo.messaging look after a connection that failed."""
+        """Let oslo.messaging reconnect after a failure."""
         LOG.info('The queue %s could not be used: %s', self._name, error)
         self._conn._new_tags = set(self._conn._consumers.values())
 
@@ -500,23 +501,23 @@ _DEFAULT_EXCHANGE: Any = kombu.Exchange('')
 # in seconds: usually, and with the prefetch nearly used up.
 _POLL_S = 0.02
 _SHORT_POLL_S = 0.001
-# The poller looks this often whether it is to pause, in seconds.
+# How often the poller checks whether to pause, in seconds.
 _LONG_POLL_S = 0.25
 # The pause before an unreachable broker is tried again, in seconds.
 _RECONNECT_S = 0.5
 # A first connection that takes longer counts as an unreachable broker.
 _CONNECT_S = 2.0
-# How long the broker may take to confirm a reply that is sent by a thread
-# which must not wait, and for how long such threads stop sending after it
-# took longer, in seconds.
+# How long the broker may take to confirm a reply of a thread that must not
+# block, and for how long such threads stop sending after it took longer, in
+# seconds.
 _CONFIRM_S = 0.5
 _PAUSE_S = 1.0
-# Of so many reply queues it is known that they are missing or full.
+# Reply queues that are remembered as missing or full.
 _MAX_REFUSING = 1024
 
 
 class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
-    """Takes requests, which stay unacknowledged until their work is done."""
+    """Consumes requests, and acknowledges them after their work."""
 
     message_cls = LateAckMessage
 
@@ -528,7 +529,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         super().__init__(driver, conn)
 
     def share(self, queue: str) -> None:
-        """Name the queue that other daemons consume from as well."""
+        """Set the queue that other daemons consume from as well."""
         self._shared = SharedQueue(
             self.conn.connection,
             queue,
@@ -538,7 +539,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is to be consumed from the shared queue."""
+        """Whether consuming from the shared queue is paused."""
         return self._shared is not None and self._shared.paused
 
     @paused.setter
@@ -547,13 +548,13 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             self._shared.paused = value
 
     def _follow_pause(self) -> None:
-        """Stop or start consuming from the shared queue, as asked for."""
+        """Stop or start consuming from the shared queue."""
         for message in self._shared.follow() if self._shared else ():
             message.settled = False
             self.incoming.append(message)
 
     def hold(self, message: Any) -> None:
-        """Take back a request that cannot be worked on now.
+        """Take back a request that cannot be processed now.
 
         Called by the polling thread.
         """
@@ -617,9 +618,9 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
     ) -> list[Any]:
         """Return the next message, read straight from the socket.
 
-        A lost connection is made again first. The slower base class, which
-        consumes anew and checks heartbeats, polls where nothing arrived for
-        a while.
+        A lost connection is made again first. If no message arrives for a
+        while, the slower base class polls, which consumes anew and checks
+        heartbeats.
         """
         if not self._shutdown.is_set():
             self._follow_pause()
@@ -635,7 +636,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         if self.incoming:
             messages = [self.incoming.pop(0)]
         else:
-            # It returns now and then, so that a pause is followed.
+            # The base class returns now and then, so that pauses are noticed.
             brief = self.is_connected() and not self.conn.connection._new_tags
             messages = super().poll(
                 timeout or (_SHORT_POLL_S if brief else _LONG_POLL_S),
@@ -645,7 +646,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         return self._shared.admit(messages) if self._shared else messages
 
     def _wait(self) -> None:
-        """Wait a while for a message; acknowledge on time meanwhile."""
+        """Wait for a message, and acknowledge in time meanwhile."""
         conn = self.conn.connection
         end = time.monotonic() + _LONG_POLL_S
         while not (self.incoming or conn._new_tags or self._shutdown.is_set()):
@@ -664,7 +665,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         return _SHORT_POLL_S if crowded else _POLL_S
 
     def _drain(self, timeout: float) -> None:
-        """Read from the socket until something was there."""
+        """Read from the socket until data arrives."""
         conn = self.conn.connection
         with conn._connection_lock:
             try:
@@ -672,12 +673,12 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
             except TimeoutError:
                 return
             except Exception as fault:
-                # Have the base class reconnect and consume again.
+                # Let the base class reconnect and consume again.
                 conn.record_fault(fault)
                 conn._new_tags = set(conn._consumers.values())
 
     def cleanup(self) -> None:
-        """Delete the queue of this daemon alone, and close the connection."""
+        """Delete this daemon's own queue, and close the connection."""
         self._message_operations_handler.stop()
         queues.delete(self.conn.connection, self.own_queue)
         self.conn.close()
@@ -705,7 +706,7 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
 
 
 class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
-    """The stock driver with another listener, and a connection for replies.
+    """The stock driver with our listener, and connections for replies.
 
     Each thread that sends replies keeps its own connection.
     """
@@ -719,7 +720,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
     ) -> None:
         group = cfg.OptGroup(name='oslo_messaging_rabbit')
         conf.register_opts(stock.rabbit_opts, group=group)
-        # Without a limit one daemon would take the whole queue.
+        # Without a limit a daemon would consume the whole queue.
         conf.set_default('rabbit_qos_prefetch_count', _PREFETCH, group.name)
         url = copy.copy(url)
         url.transport = 'rabbit'
@@ -738,7 +739,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         self._connecting_since: float | None = None
 
     def pause(self) -> None:
-        """Consume nothing more from the queues that daemons share."""
+        """Stop consuming from the queues that daemons share."""
         self._paused = True
         for listener in self._listeners:
             listener.paused = True
@@ -761,7 +762,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         return since is not None and time.monotonic() - since > _CONNECT_S
 
     def fault(self) -> str:
-        """Return why the broker is unreachable; empty if it is not known."""
+        """Return why the broker is unreachable; empty: unknown."""
         for listener in self._listeners:
             if found := listener.fault():
                 return found
@@ -772,16 +773,16 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         return ''
 
     def _record_fault(self, fault: str) -> None:
-        """Keep why a connection could not be made."""
+        """Keep the reason of a failed connection."""
         self._fault = fault
 
     def publish_reply(self, queue: str, body: bytes) -> None:
         """Publish a reply; wait for a connection and for the confirmation.
 
-        It goes to the default exchange, which needs no declaration.
+        The reply goes to the default exchange, which needs no declaration.
 
-        :raises MessageUndeliverable: there is no such queue, or it is full
-            and refuses the reply
+        :raises MessageUndeliverable: the queue does not exist, or is full and
+            refuses the reply
         """
         conn = getattr(self._local, 'conn', None)
         if conn is None:
@@ -797,10 +798,10 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         conn.connection._ensure_publishing(publish, _DEFAULT_EXCHANGE, None)
 
     def try_publish(self, queue: str, body: bytes) -> bool:
-        """Publish a reply on a thread that must not wait.
+        """Publish a reply on a thread that must not block.
 
-        A lost connection is dropped. Where the broker takes too long to
-        confirm, nothing is published in this way for a moment.
+        A lost connection is dropped. If the broker takes too long to confirm,
+        no reply is published in this way for a moment.
 
         :return: whether it was published
         """
@@ -836,7 +837,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
         return time.monotonic() < self._refusing.get(queue, 0.0)
 
     def _note_refusal(self, queue: str) -> None:
-        """Send nothing to a queue in this way for a moment."""
+        """Mark a queue as missing or full for a moment."""
         if len(self._refusing) >= _MAX_REFUSING:
             self._refusing.clear()
         self._refusing[queue] = time.monotonic() + _PAUSE_S
@@ -844,7 +845,7 @@ class LateAckRabbitDriver(stock.RabbitDriver):  # type: ignore[misc]
     def listen(
         self, target: Any, batch_size: int, batch_timeout: float | None
     ) -> Any:
-        """Take the requests of a topic and of one server on it."""
+        """Consume the requests of a topic and of a server on it."""
         self._connecting_since = time.monotonic()
         conn = self._get_connection(common.PURPOSE_LISTEN)
         self._connecting_since = None

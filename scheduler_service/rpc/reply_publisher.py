@@ -1,7 +1,7 @@
-"""Publishes replies on threads of its own, where sending may wait.
+"""Publishes replies on threads of its own, where sending may block.
 
-The publisher owns its threads, its queue and the lines of replies whose
-destination takes none; any thread may add a delivery and ask for its state.
+The publisher owns its threads, its queue, and the lines of replies whose
+destination refuses them; any thread may add a delivery.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from oslo_messaging._drivers import amqp
 from scheduler_service.engine.health import Health
 
 LOG = logging.getLogger(__name__)
-# How long until a destination that took no reply is tried again, in seconds:
-# at first, and at most. The time doubles from one to the other.
+# The first and the longest delay before a destination that refused a reply is
+# tried again, in seconds; the delay doubles.
 _RETRY_S = 0.25
 _MAX_RETRY_S = 2.0
-# How many destinations are tried again in a second, all together. An attempt
-# takes some 3 ms, and is at the cost of whatever else the daemon does.
+# Destinations that are tried again in a second, in all. An attempt takes some
+# 3 ms of the daemon's time.
 _MAX_RETRIES_A_SECOND = 200
 _GIVE_UP_S = 60.0
 _STUCK_S = 2.0
-# How many replies may wait for one destination; further ones are dropped.
+# Replies that may wait for a destination; further replies are dropped.
 _MAX_LINE = 100
 _FULL_LINE = f'{_MAX_LINE} replies wait for it already'
-# How many replies that wait for their destinations may keep their messages
-# unacknowledged: these count against the prefetch of the daemon.
+# Waiting replies that may keep their messages unacknowledged: these count
+# against the prefetch of the daemon.
 _MAX_UNACKNOWLEDGED = 16
 # The queue is missing, or it is full and refuses.
 _UNDELIVERABLE = (
@@ -43,14 +43,14 @@ _UNDELIVERABLE = (
 
 
 class Deliverable(Protocol):
-    """One reply on its way."""
+    """A reply to deliver."""
 
     @property
     def destination(self) -> str | None:
-        """Where its next step sends to; None: not known."""
+        """The destination of its next step; None: unknown."""
 
     def __call__(self) -> None:
-        """Deliver it."""
+        """Deliver the reply."""
 
     def acknowledge(self) -> None:
         """Acknowledge its message, once."""
@@ -60,19 +60,19 @@ class Deliverable(Protocol):
 
 
 class _Waiting(NamedTuple):
-    """A delivery, and the monotonic time at which it is given up."""
+    """A delivery, with the monotonic time at which it is dropped."""
 
     delivery: Deliverable
     give_up: float
 
 
 class _Line:
-    """Replies for one destination that takes none at the moment.
+    """Replies for a destination that refuses them at the moment.
 
-    One at a time is tried. It is due in the heap of the publisher, or on the
-    way in one of its threads.
+    One reply at a time is tried. The line is due in the publisher's heap, or
+    its first reply is with a thread.
 
-    :ivar delay: seconds until it is tried again
+    :ivar delay: seconds until the next attempt
     """
 
     __slots__ = ('delay', 'key', 'waiting')
@@ -84,24 +84,23 @@ class _Line:
 
 
 class ReplyPublisher:
-    """Runs deliveries, and again where the destination takes none.
+    """Runs deliveries, and repeats those that their destination refuses.
 
     After a restart of the broker a caller has to declare its reply queue
     again, and a full queue may be emptied, so a delivery is repeated for a
-    minute. Others are not held up: what is for the same destination waits in
-    one line, of which one delivery at a time is tried, ever more rarely.
-    Threads take a new delivery and the next of a line by turns.
+    minute. Other destinations are not delayed: deliveries for the same
+    destination wait in a line, of which one at a time is tried, ever more
+    rarely. Threads alternate between new deliveries and lines.
     """
 
     def __init__(self, health: Health, threads: int = 2) -> None:
         self._health = health
         self._tasks: collections.deque[_Waiting] = collections.deque()
         self._lines: dict[Any, _Line] = {}
-        # (when to try again, order, line), a heap.
+        # (time of the next attempt, order, line), a heap.
         self._due: list[tuple[float, int, _Line]] = []
         self._numbers = itertools.count()
-        # Notified where a thread may have to do something, or wait for less
-        # long than it meant to.
+        # Notified when a thread may have work, or has to wait for less long.
         self._changed = threading.Condition(threading.Lock())
         self._ending = self._retried = False
         self._waiting = self._in_lines = 0
@@ -119,12 +118,12 @@ class ReplyPublisher:
             thread.start()
 
     def put(self, delivery: Deliverable, refused: bool = False) -> None:
-        """Have a delivery run by the next thread that is free.
+        """Queue a delivery for the next free thread.
 
-        Where others wait for its destination, it waits behind them.
+        If others wait for its destination, the delivery waits behind them.
 
-        :param refused: its destination took no reply a moment ago: it is
-            tried again as if this had been its first attempt
+        :param refused: whether the destination refused a reply a moment ago,
+            which counts as the first attempt
         """
         task = _Waiting(delivery, time.monotonic() + _GIVE_UP_S)
         with self._changed:
@@ -154,13 +153,13 @@ class ReplyPublisher:
             self._health.recover('replies')
 
     def stop(self, timeout: float) -> bool:
-        """Deliver what waits, then end the threads.
+        """Deliver waiting replies, then end the threads.
 
-        Replies whose queues are missing or full are waited for but a moment:
+        For replies whose queues are missing or full the wait is short:
         another daemon sends them, if their messages are not acknowledged.
 
         :param timeout: seconds
-        :return: whether everything was delivered
+        :return: whether all replies were delivered
         """
         start = time.monotonic()
         deadline = start + timeout
@@ -202,7 +201,7 @@ class ReplyPublisher:
     def _deliver(self, task: _Waiting, line: _Line | None) -> None:
         """Run a delivery.
 
-        :param line: that it was in; None: it was in none
+        :param line: from which it was taken; None: it is new
         """
         started = time.monotonic()
         me = threading.get_ident()
@@ -227,7 +226,7 @@ class ReplyPublisher:
         """Put a delivery that failed into the line of its destination."""
         key = _key(task.delivery)
         if line is not None and line.key != key:
-            # What it was in line for is done; its next step failed.
+            # The step that it waited for is done; its next step failed.
             self._go_on(line)
             line = None
         why = f'it was missing or full for {_GIVE_UP_S:.0f} s: {error}'
@@ -240,9 +239,9 @@ class ReplyPublisher:
         self._settle(task, dropped, why)
 
     def _append(self, line: _Line, task: _Waiting) -> list[_Waiting]:
-        """Append a delivery to a line; return it where it has to be dropped.
+        """Append a delivery to a line; return it if it has to be dropped.
 
-        The caller holds the lock, as for everything that changes lines.
+        The caller holds the lock, as for all changes of lines.
         """
         if len(line.waiting) >= _MAX_LINE:
             return [task]
@@ -251,7 +250,7 @@ class ReplyPublisher:
         return []
 
     def _put_back(self, line: _Line, task: _Waiting) -> list[_Waiting]:
-        """Put a delivery at the head of its line; return those given up."""
+        """Put a delivery at the head of its line; return expired ones."""
         if line.key in self._lines:
             line.delay = min(2 * line.delay, _MAX_RETRY_S)
         self._lines[line.key] = line
@@ -265,17 +264,16 @@ class ReplyPublisher:
     def _settle(
         self, task: _Waiting, dropped: list[_Waiting], why: str
     ) -> None:
-        """Drop deliveries, or acknowledge one that waits with many others.
+        """Drop deliveries, or acknowledge a delivery that waits with many.
 
-        The work of the latter is done; the prefetch is for messages that are
-        worked on.
+        Its work is done, and the prefetch is for messages in progress.
         """
         self._drop(dropped, why)
         if not dropped and self._in_lines > _MAX_UNACKNOWLEDGED:
             task.delivery.acknowledge()
 
     def _expired(self, line: _Line) -> list[_Waiting]:
-        """Take deliveries that are given up out of a line."""
+        """Remove expired deliveries from a line; return them."""
         now = time.monotonic()
         dropped = []
         while line.waiting and line.waiting[0].give_up <= now:
@@ -284,7 +282,7 @@ class ReplyPublisher:
         return dropped
 
     def _go_on(self, line: _Line | None) -> None:
-        """Have the next delivery of a line tried at once."""
+        """Try the next delivery of a line at once."""
         if line is None:
             return
         with self._changed:
@@ -292,12 +290,11 @@ class ReplyPublisher:
             self._schedule(line, 0.0)
 
     def _schedule(self, line: _Line, delay: float) -> None:
-        """Have a line tried after some seconds; drop it where it is empty."""
+        """Try a line again after some seconds; drop an empty line."""
         if line.waiting:
             entry = time.monotonic() + delay, next(self._numbers), line
             heapq.heappush(self._due, entry)
-            # All of them: the thread that does this may hang in another
-            # delivery by then.
+            # Notify all: a single thread may hang in a delivery by then.
             self._changed.notify_all()
         else:
             self._lines.pop(line.key, None)
@@ -318,5 +315,5 @@ class ReplyPublisher:
 
 
 def _key(delivery: Deliverable) -> Any:
-    """Return what the line of a delivery is known by."""
+    """Return the key of a delivery's line."""
     return delivery.destination or delivery

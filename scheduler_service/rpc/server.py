@@ -1,8 +1,8 @@
-"""The RPC server: it parses on the polling thread and never waits there.
+"""The RPC server: it parses on the polling thread and never blocks there.
 
-Endpoints return a result, or a :class:`Pending` with the future of one. The
-thread that completes the future replies, where that needs no waiting; else a
-thread of the reply publisher does. The message is acknowledged after that.
+Endpoints return a result, or a :class:`Pending` with the future of a result.
+The thread that completes the future replies, if that cannot block; else a
+thread of the reply publisher replies. The message is acknowledged afterwards.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Pending:
 
     :ivar future: of the result, or of an error; RequestReturned sends the
         message back to its queue
-    :ivar serializer: makes plain values of the result; None: it is sent as
-        it is
-    :ivar on_reply: called with (result, error), one of them None, before the
-        reply; again where its destination does not exist yet
-    :ivar failure: makes what the caller gets of an error; None: as the
-        dispatcher says
-    :ivar undo: called with the result where the caller cannot get it
+    :ivar serializer: makes plain values of the result; None: the result is
+        sent unchanged
+    :ivar on_reply: called with (result, error), either None, before the
+        reply; again if its destination does not exist yet
+    :ivar failure: makes the caller's error from an error; None: that of the
+        dispatcher
+    :ivar undo: called with a result that cannot reach the caller
     """
 
     future: Future[Any]
@@ -53,7 +53,7 @@ class Pending:
 
 
 class _Reply(NamedTuple):
-    """All of :class:`Pending` but the future."""
+    """The fields of :class:`Pending` without the future."""
 
     serializer: Callable[[Any], Any] | None
     on_reply: ReplyCallback | None
@@ -62,13 +62,13 @@ class _Reply(NamedTuple):
 
 
 class Dispatcher:
-    """Finds the method that a message names, in a version that is served.
+    """Dispatches a message to the method that it names, if it is served.
 
     :param endpoints: their METHODS take (context, arguments as a dict,
         message)
-    :param version: the highest one served, such as ``1.1``
-    :param failure: makes what callers get of an error; None: they get the
-        error itself
+    :param version: the highest served version, such as ``1.1``
+    :param failure: makes callers' errors from an error; None: they get the
+        error unchanged
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class Dispatcher:
     def dispatch(self, incoming: Any) -> Any:
         """Call the method; return a result or a :class:`Pending`.
 
-        :raises InvalidRequest: no such method, version or arguments
+        :raises InvalidRequest: the method or the version is not served, or an
+            argument is invalid
         """
         message = incoming.message
         if not isinstance(message, dict):
@@ -124,8 +125,8 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     """oslo.messaging's server without its pool of waiting threads.
 
     :param publisher: sends replies that the completing thread cannot send
-    :param redelivery_worker: gets the messages that were delivered before
-    :param monitor: sends heartbeats to callers that want them
+    :param redelivery_worker: gets messages that were delivered before
+    :param monitor: sends heartbeats to callers that expect them
     :ivar tracer: makes traces of messages; None: there are none
     """
 
@@ -148,7 +149,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         self._process_incoming(incoming)
 
     def _process_incoming(self, incoming: Any) -> None:
-        """Dispatch one message; nothing may escape into the poller."""
+        """Dispatch a message; no exception may escape into the poller."""
         message = incoming[0]
         if self.tracer is not None:
             self._begin_trace(message)
@@ -161,7 +162,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
             self._dispatch(message)
 
     def _begin_trace(self, message: Any) -> None:
-        """Begin the trace of a message; what it causes has the same one."""
+        """Begin the trace of a message; the work for it has the same."""
         assert self.tracer is not None
         content = message.message
         method = content.get('method') if isinstance(content, dict) else None
@@ -172,7 +173,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 message.ctxt.update(trace.headers())
 
     def _dispatch(self, message: Any) -> Future[Any] | None:
-        """Dispatch one message; return its future, None if it is done."""
+        """Dispatch a message; return its future; None: it is done."""
         failure = self.dispatcher.failure
         try:
             result = self.dispatcher.dispatch(message)
@@ -196,7 +197,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
     def _wait(
         self, message: Any, pending: Pending, failure: AsFailure | None
     ) -> Future[Any]:
-        """Have a message replied to when its future is done."""
+        """Reply to a message when its future is done."""
         future = pending.future
         if isinstance(future, ReplyFuture):
             future.returnable = getattr(message, 'shared', False)
@@ -214,7 +215,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
         return future
 
     def _reply(self, message: Any, reply: _Reply, future: Future[Any]) -> None:
-        """Reply with what a future holds; runs where it was completed."""
+        """Reply with the future's result; runs on the completing thread."""
         fault = future.exception()
         trace = getattr(message, 'trace', None)
         if trace is not None:
@@ -225,8 +226,8 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
                 trace.end('returned')
             return
         if fault is None and is_late(message):
-            # The caller has left, so nobody would know of the claim; but
-            # where there is another copy, that may be answered in time.
+            # The caller has given up, so the claim would reach no caller. If
+            # there is another copy, its reply may be in time.
             if reply.undo is not None and not has_copies(message):
                 reply.undo(future.result())
             fault = errors.TooLate()
@@ -259,7 +260,7 @@ def new_server(
     """Return a server on a target, not started yet.
 
     :param target: exchange, topic and name of the server; with ``fanout`` it
-        also takes what is cast to every server of the topic
+        also gets casts to every server of the topic
     """
     return LateAckServer(
         transport, target, dispatcher, publisher, redelivery_worker, monitor

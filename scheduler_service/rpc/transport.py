@@ -1,7 +1,7 @@
-"""Transports made from the options, and what oslo.messaging needs for them.
+"""Builds transports from the options, and prepares oslo.messaging for them.
 
-Called while a process starts, by its main thread. A transport may then be
-used by any thread.
+The main thread calls the functions at the start. Any thread may then use a
+transport.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from oslo_messaging.transport import TransportURL
 from scheduler_service import errors
 from scheduler_service.rpc import driver_range
 
-# Bytes of a message when it is unpacked: many times what a request may have.
+# The most bytes of an unpacked message: many times those of a request.
 MOST_BYTES = 64 * 2**20
-# Type of the content, as the library names it -> makes what unpacks it.
+# Content type, as the library names it -> constructor of the unpacker.
 _UNPACKERS: dict[str, Callable[[], Any]] = {
     'application/x-gzip': zlib.decompressobj,
     'application/x-bz2': bz2.BZ2Decompressor,
@@ -37,9 +37,9 @@ _UNPACKERS: dict[str, Callable[[], Any]] = {
 
 
 def limit_compression() -> None:
-    """Have the library unpack no more than ``MOST_BYTES`` in this process.
+    """Limit unpacked messages to ``MOST_BYTES`` in this process.
 
-    It drops a message that it cannot unpack.
+    The library drops a message that cannot be unpacked.
     """
     for kind, unpacker in _UNPACKERS.items():
         pack, _ = compression.get_encoder(kind)
@@ -49,7 +49,7 @@ def limit_compression() -> None:
 def _bounded(unpacker: Callable[[], Any]) -> Callable[[bytes], bytes]:
     """Return a function that unpacks a whole body.
 
-    It raises ValueError where that is too large, or not complete.
+    The function raises ValueError if the body is too large or incomplete.
     """
 
     def unpack(body: bytes) -> bytes:
@@ -69,8 +69,8 @@ EXCEPTIONS = ['scheduler_service.errors']
 _RABBIT = 'oslo_messaging_rabbit'
 _LATE_ACK = 'rabbit_late_ack'
 _RABBIT_URLS = 'rabbit', _LATE_ACK
-# oslo.messaging registers these on cfg.CONF alone, and reads them from
-# whatever object it is given. Not every release has both.
+# oslo.messaging registers these on cfg.CONF alone, and reads them from the
+# object that it gets. Not every release has both.
 _GLOBAL_OPTIONS = {
     'oslo_messaging_tracing': '_tracing.client',
     'oslo_messaging_metrics': '_metrics.client',
@@ -120,9 +120,9 @@ def for_command(conf: Any) -> Any:
 def target(
     exchange: str, topic: str, server: str, fanout: bool = False
 ) -> Any:
-    """Return what a server consumes from.
+    """Return the target of a server.
 
-    :param fanout: whether it takes what is cast to all servers of the topic
+    :param fanout: whether the server gets casts to all servers of the topic
     """
     return oslo_messaging.Target(
         exchange=exchange, topic=topic, server=server, fanout=fanout
@@ -132,13 +132,13 @@ def target(
 def address(conf: Any, url: str | None = None) -> Any:
     """Return the address of the broker.
 
-    :param url: instead of the option's
-    :raises ConfigurationError: it is none, or there is no driver for it
+    :param url: in place of the option's
+    :raises ConfigurationError: the URL is invalid, or has no driver
     """
     try:
         found = TransportURL.parse(conf, url)
     except (oslo_messaging.InvalidTransportURL, ValueError):
-        # What the library says of it may have the password.
+        # The library's message may include the password.
         raise errors.ConfigurationError(
             '[DEFAULT] transport_url is not an address such as '
             'rabbit://USER:PASSWORD@HOST:5672/VHOST'
@@ -160,9 +160,9 @@ def address(conf: Any, url: str | None = None) -> Any:
 
 @contextlib.contextmanager
 def logins() -> Iterator[None]:
-    """Have a broker that refuses a login say which option is wrong.
+    """Translate a refused login into an error that names the option.
 
-    :raises ConfigurationError: it refused
+    :raises ConfigurationError: the broker refused the login
     """
     try:
         yield
@@ -174,10 +174,10 @@ def logins() -> Iterator[None]:
 
 
 def connect(bus: Any) -> None:
-    """Connect to the broker; a call would try to for ever.
+    """Connect to the broker; a call would try for ever.
 
-    :raises ConfigurationError: it refuses the login
-    :raises MessageDeliveryFailure: it does not accept a connection
+    :raises ConfigurationError: the broker refuses the login
+    :raises MessageDeliveryFailure: the broker does not accept a connection
     """
     driver = bus._driver
     if not isinstance(driver, impl_rabbit.RabbitDriver):
@@ -195,8 +195,8 @@ def connect(bus: Any) -> None:
 def for_server(conf: Any, url: str | None = None) -> Any:
     """Return a transport that acknowledges requests after their work.
 
-    Where this release of oslo.messaging has not what that needs, a warning
-    says so, and the stock transport is returned.
+    If oslo.messaging lacks parts that it needs, a warning is logged, and the
+    stock transport is returned.
 
     :raises ConfigurationError: the queue manager has no folder for its lock
     """
@@ -221,10 +221,10 @@ def for_notifications(conf: Any, url: str | None = None) -> Any:
 
 
 def _prepare_driver(conf: Any, url: Any) -> None:
-    """Register what the driver reads, and share the folder for locks.
+    """Register the driver's options, and set the folder for locks.
 
-    oslo.concurrency reads ``lock_path`` on cfg.CONF alone. A value that the
-    process has set there itself goes before ours.
+    oslo.concurrency reads ``lock_path`` from cfg.CONF alone. A value that the
+    process has set there takes precedence.
     """
     prepare(conf)
     path = lockutils.get_lock_path(conf)

@@ -1,6 +1,6 @@
-"""Takes back what was claimed for a caller that cannot get the answer.
+"""Releases claims whose answer could not reach the caller.
 
-Any thread may call it; the engine's thread does the work.
+Any thread may call the functions; the engine's thread does the work.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LOG = logging.getLogger(__name__)
 def undo_of(
     scheduler: Scheduler, message: DeliveredMessage
 ) -> Callable[[HostsAnswer], None] | None:
-    """Return what takes back the claims of a message, given its result.
+    """Return a function that releases the claims of a message's result.
 
-    :return: None for a message that is not known by an id
+    :return: None for a message without an id
     """
     return partial(_undo, scheduler, message) if message.id else None
 
@@ -52,8 +52,8 @@ def _undo(
 ) -> None:
     uuids = [placement.instance_uuid for placement in answer.placements]
     LOG.warning(
-        'The answer on %d instances did not reach its caller, what it claimed '
-        'is released: %s',
+        'The answer on %d instances did not reach its caller, their claims '
+        'are released: %s',
         len(uuids),
         ', '.join(uuids[:5]),
     )
@@ -67,7 +67,7 @@ def _undo(
 
 
 def _count(scheduler: Scheduler, done: Future[Any]) -> None:
-    """Count what was taken back."""
+    """Count the released claims."""
     fault = done.exception()
     if fault is not None:
         LOG.warning('Claims of a lost answer stay: %s', fault)

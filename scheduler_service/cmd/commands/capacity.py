@@ -26,7 +26,7 @@ _NUMBERS = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 
 
 def capacity(args: Any, conf: Any) -> None:
-    """Print how full the zones are, or how much of a flavor fits where."""
+    """Print how full the zones are, or how many instances fit where."""
     if args.flavor:
         _fits(args, conf)
         return
@@ -74,7 +74,7 @@ def _percent_full(use: headroom.ZoneUsage) -> float | None:
 def _check_zone(
     args: Any, conf: Any, snapshot: Snapshot, rows: Sequence[Any]
 ) -> None:
-    """Name the zones where nothing is printed since there is no such zone."""
+    """Print the names of zones if ``--zone`` matches none."""
     if args.zone and not rows:
         names = zone_names(
             snapshot.hosts.topology.aggregates.values(),
@@ -112,8 +112,8 @@ def _request(text: str) -> Request:
     """Return a request for one instance of a flavor.
 
     :param text: a file with a flavor or with a request, or ``vcpus=2,...``
-    :raises InvalidRequest: a file that is neither
-    :raises WrongUsage: it is neither a file nor a flavor
+    :raises InvalidRequest: the file has neither
+    :raises WrongUsage: the text is neither a file nor a flavor
     """
     if '=' not in text or pathlib.Path(text).exists():
         document = read_document(text, errors.InvalidRequest)
@@ -136,9 +136,10 @@ def _request(text: str) -> Request:
 
 
 def drain(args: Any, conf: Any) -> int:
-    """Print where each instance of a host could go; return 1 if one cannot.
+    """Print where each instance of a host could go.
 
-    :raises HostNotFound: there is no such host
+    :return: 1 if an instance fits nowhere
+    :raises HostNotFound: the host does not exist
     """
     snapshot, requests = read(
         conf,

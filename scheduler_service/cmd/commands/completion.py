@@ -1,7 +1,7 @@
 """``scheduler-manage completion``: scripts that complete command lines.
 
-The programs' parsers are the only source of what the scripts offer; pressing
-a key starts no Python.
+The scripts are made from the programs' parsers; completing a word starts no
+Python.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import shtab
 
 from scheduler_service.cmd import parser
 
-# What the parsers call a value that names a file or folder.
+# Metavars of values that name a file or folder.
 _PATHS = {'FILE', 'PATH', 'DIR'}
 
 
 def run(args: Any, conf: Any) -> None:
-    """Print the script with which a shell completes command lines."""
+    """Print the completion script of a shell."""
     print(script(parser.build(), args.shell), end='')
 
 
 def script(program: argparse.ArgumentParser, shell: str) -> str:
     """Return the script of a shell for a program.
 
-    :param shell: one of ``parser.SHELLS``
+    :param shell: in ``parser.SHELLS``
     """
     _mark_paths(program)
     return f'{shtab.complete(program, shell)}\n'
 
 
 def _mark_paths(program: argparse.ArgumentParser) -> None:
-    """Have names of files offered as values of arguments that take them."""
+    """Complete arguments that take files with names of files."""
     for action in program._actions:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():
@@ -47,10 +47,10 @@ def _mark_paths(program: argparse.ArgumentParser) -> None:
 def answer(
     program: str, words: Sequence[str], build: Callable[[], Any]
 ) -> int:
-    """Print the script that ``--shell_completion`` asks for.
+    """Print the script for ``--shell_completion``.
 
-    The library of the other options would answer with files that its package
-    does not have.
+    The library of the other options needs files for it that its package does
+    not have.
 
     :param build: returns the parser of the program's options
     :return: the exit status

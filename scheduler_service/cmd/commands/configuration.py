@@ -57,7 +57,7 @@ def daemons(args: Any, conf: Any) -> None:
 
 
 def show(args: Any, conf: Any) -> None:
-    """Print what options are set to, and where each comes from."""
+    """Print the values of options, and their sources."""
     by_place = _by_place(_of(args.daemon, conf))
     rows = [
         {'option': place, 'value': item['value'], 'source': item['source']}
@@ -73,7 +73,7 @@ def diff(args: Any, conf: Any) -> int:
     first = _by_place(_of(args.daemon, conf), without)
     second = _by_place(_of(args.other, conf), without)
     names = args.daemon, args.other or 'files'
-    # A command does not register all that a daemon's libraries do.
+    # A command registers fewer options than a daemon's libraries.
     both = first.keys() | second.keys() if args.other else second.keys()
     rows = [
         {'option': place, names[0]: left, names[1]: right}
@@ -85,7 +85,7 @@ def diff(args: Any, conf: Any) -> int:
 
 
 def _of(name: str | None, conf: Any) -> Document:
-    """Return the configuration of a daemon, or of the files given.
+    """Return the configuration of a daemon; None: of the files.
 
     :raises NotFound: no daemon of the name is registered
     """
@@ -97,17 +97,17 @@ def _of(name: str | None, conf: Any) -> Document:
     if document is None:
         raise errors.NotFound(
             f'No daemon {name} is registered; "scheduler-manage daemon list" '
-            'prints those that are'
+            'prints all that are'
         )
     return document
 
 
 def _of_files(conf: Any) -> Document:
-    """Return what the files say, with the options of the bus's driver.
+    """Return the configuration of the files, with the bus driver's options.
 
     :raises ConfigurationError: values are not valid; it names all of them
     """
-    # It registers its options, and connects to nothing.
+    # Registers the driver's options, without a connection.
     oslo_messaging.get_rpc_transport(conf).cleanup()
     faults = effective.faults(conf)
     if faults:
@@ -132,11 +132,10 @@ def _value(by_place: Mapping[str, Any], place: str) -> Any:
 
 
 def check_policy(args: Any, conf: Any) -> int:
-    """Check the policy file, and print whom each rule allows what.
+    """Check the policy file, and print whom each rule allows.
 
     :return: 1 where the file names rules that do not exist
-    :raises ConfigurationError: the file cannot be read, or has rules that
-        cannot be used
+    :raises ConfigurationError: the file is unreadable, or has invalid rules
     """
     enforcer = policies.Enforcer(conf)
     callers, owner = _CALLERS, _OWNER

@@ -1,4 +1,4 @@
-"""``scheduler-manage db``: the tables, their version, and what is old."""
+"""``scheduler-manage db``: the tables, their version, and old records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sync(args: Any, conf: Any) -> int:
 
 
 def show_version(args: Any, conf: Any) -> None:
-    """Print the version of the tables, and the one of this release."""
+    """Print the version of the tables, and that of this release."""
     with _open(conf) as store:
         current = migrate.current(store)
     print(f'tables {current or "none"}, release {schema.VERSION}')
@@ -47,7 +47,7 @@ def check(args: Any, conf: Any) -> int:
 def purge(args: Any, conf: Any) -> None:
     """Delete decisions that were made before a time, batch by batch.
 
-    What was deleted when it is interrupted stays deleted.
+    An interrupt undoes no finished batch.
     """
     deleted = 0
     with open_store(conf) as store:
@@ -69,7 +69,7 @@ def purge(args: Any, conf: Any) -> None:
 
 @contextlib.contextmanager
 def _open(conf: Any) -> Iterator[Store]:
-    """Give the store, whatever its tables are.
+    """Open the store with tables of any version.
 
     :raises SchemaMismatch: the code inside fails; with the fault's first line
     """
@@ -87,7 +87,7 @@ def _open(conf: Any) -> Iterator[Store]:
 def _compare(store: Store) -> int:
     """Print whether this release can use the tables; return 1 if not.
 
-    :raises SchemaMismatch: they are of a version that it cannot use
+    :raises SchemaMismatch: this release cannot use tables of this version
     """
     needed = schema.VERSION
     with store.reading() as conn:

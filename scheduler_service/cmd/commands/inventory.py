@@ -37,14 +37,14 @@ def read_document(
 ) -> Any:
     """Return the plain values of a file; ``-`` is standard input.
 
-    :param fault: the class of the error if it cannot be read
+    :param fault: the class of the error if the file cannot be read
     """
     text, source = _text(path, fault)
     return documents.read(text, source, fault)
 
 
 def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
-    """Return the text of a file, and what errors call it."""
+    """Return the text of a file, and its name in errors."""
     try:
         if path == '-':
             return sys.stdin.buffer.read(), 'standard input'
@@ -54,10 +54,10 @@ def _text(path: str, fault: type[errors.SchedulerError]) -> tuple[bytes, str]:
 
 
 def import_inventory(args: Any, conf: Any) -> None:
-    """Import a document in one transaction.
+    """Import a document in a single transaction.
 
-    :raises InvalidInventory: with all that is wrong with the document
-    :raises Conflict: a name or uuid belongs to something else
+    :raises InvalidInventory: with all errors of the document
+    :raises Conflict: a name or uuid belongs to another entity
     """
     columns = ['kind', 'added', 'changed', 'removed', 'same']
     output.check(args, columns)
@@ -87,21 +87,21 @@ def _inventory(args: Any, conf: Any) -> Inventory:
     """Return the inventory to import.
 
     :raises InvalidInventory: it is not valid
-    :raises WrongUsage: it may not replace others
+    :raises WrongUsage: ``--replace`` with nodes of a cluster
     """
     if args.file:
         return _checked(args.file, lambda: _stored_hosts(args, conf))
     if args.replace:
         raise WrongUsage(
-            '--replace would remove all that is not a node: it needs a '
-            'document of everything'
+            '--replace would remove everything that is not a node: it needs a '
+            'document of the whole inventory'
         )
     try:
         if args.from_nodes:
-            listed = read_document(args.from_nodes)
+            nodes = read_document(args.from_nodes)
         else:
-            listed = {'items': _nodes_of(args.from_kubeconfig)}
-        return node_reader.inventory_of(listed, node_reader.of_options(conf))
+            nodes = {'items': _nodes_of(args.from_kubeconfig)}
+        return node_reader.inventory_of(nodes, node_reader.of_options(conf))
     except wire.WireError as fault:
         raise errors.InvalidInventory(str(fault)) from None
 
@@ -109,23 +109,23 @@ def _inventory(args: Any, conf: Any) -> Inventory:
 def _nodes_of(kubeconfig: str) -> list[Any]:
     """Return the nodes of a cluster.
 
-    :raises InvalidInventory: its API server does not answer
+    :raises InvalidInventory: the API server does not answer
     """
     from scheduler_service.kube.api import Address, ApiLost, ApiServer
 
     try:
-        listed = ApiServer(Address(kubeconfig)).list('nodes').objects
+        nodes = ApiServer(Address(kubeconfig)).list('nodes').objects
     except ApiLost as fault:
         raise errors.InvalidInventory(
             f'The API server does not answer: {fault}'
         ) from None
-    return [msgspec.json.decode(node) for node in listed]
+    return [msgspec.json.decode(node) for node in nodes]
 
 
 def check(args: Any, conf: Any) -> None:
     """Check a document by itself, without the database.
 
-    :raises InvalidInventory: with all that is wrong with it
+    :raises InvalidInventory: with all errors of the document
     """
     stored = None if args.allow_missing_hosts else ()
     inventory = _checked(args.file, lambda: stored)
@@ -140,9 +140,9 @@ def check(args: Any, conf: Any) -> None:
 
 
 def diff(args: Any, conf: Any) -> int:
-    """Print what an import would change; return 1 if there is anything.
+    """Print what an import would change; return 1 if it would change any.
 
-    :raises InvalidInventory: with all that is wrong with the document
+    :raises InvalidInventory: with all errors of the document
     """
     inventory = _checked(args.file, lambda: _stored_hosts(args, conf))
     with open_store(conf) as store, store.reading() as conn:
@@ -157,7 +157,7 @@ def diff(args: Any, conf: Any) -> int:
 
 
 def _print_kept(groups: Sequence[ServerGroup], what: str) -> None:
-    """Print on standard error which groups are not removed, and why."""
+    """Print on standard error the groups that are not removed, and why."""
     if groups:
         names = sorted(
             f'{group.name} ({group.uuid})'
@@ -177,9 +177,9 @@ def _checked(
 ) -> Inventory:
     """Return the document of a file.
 
-    :param stored_hosts: asked for a document that is not valid: see
+    :param stored_hosts: called for an invalid document: see
         :func:`problems.of_inventory`
-    :raises InvalidInventory: with all that is wrong in ``problems``
+    :raises InvalidInventory: with all errors in ``problems``
     """
     text, source = _text(path, errors.InvalidInventory)
     document, twice = document_text.read(text, source, errors.InvalidInventory)
@@ -196,8 +196,8 @@ def _checked(
 def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
     """Return the hosts that aggregates may name beside the document's.
 
-    :return: None: any, also where the database cannot be asked; what is
-        wrong with a document is told all the same
+    :return: None: any, also where the database does not answer: the errors
+        of a document are printed without it
     """
     if args.allow_missing_hosts:
         return None
@@ -212,7 +212,7 @@ def _stored_hosts(args: Any, conf: Any) -> Collection[str] | None:
 def _check_hosts(args: Any, inventory: Inventory, conn: Connection) -> None:
     """Check that the hosts of aggregates are in the document or stored.
 
-    :raises InvalidInventory: with all that are not
+    :raises InvalidInventory: with all hosts that are not
     """
     if args.allow_missing_hosts:
         return
@@ -221,7 +221,7 @@ def _check_hosts(args: Any, inventory: Inventory, conn: Connection) -> None:
 
 
 def export(args: Any, conf: Any) -> None:
-    """Print everything in the store as one document."""
+    """Print everything in the store as a document."""
     output.document(read(conf, loading.export), args.format)
 
 

@@ -1,7 +1,7 @@
 """``scheduler-manage decision``, ``claim``, ``audit`` and ``message``.
 
-What became of requests: decisions with their reasons, claims with their
-allocations, and messages that no daemon could work off.
+Records of requests: decisions with their reasons, claims with their
+allocations, and messages that no daemon could process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scheduler_service.store.records import (
 def _query_limit(args: Any) -> int | None:
     """Return how many rows are read; None: all.
 
-    Another order than by time has to look at all of them.
+    Any order but that by time needs all rows.
     """
     return None if args.sort else args.limit or None
 
@@ -43,7 +43,7 @@ def decision_list(args: Any, conf: Any) -> None:
     def query(conn: Any) -> list[decisions.DecisionSummary]:
         rows = decisions.search(conn, criteria, _query_limit(args))
         if args.filter and not rows:
-            # Plug-ins have names of their own, which only decisions have.
+            # Decisions also have names of plug-ins.
             names = decisions.filters(conn)
             output.nothing_matches('--filter', args.filter, names)
         if args.host and not rows:
@@ -197,7 +197,7 @@ def message_show(args: Any, conf: Any) -> None:
 def message_retry(args: Any, conf: Any) -> None:
     """Cast a quarantined message again, and remove it from quarantine.
 
-    :raises InvalidRequest: it was too large to be stored in full
+    :raises InvalidRequest: the message was too large to be stored in full
     """
     with open_store(conf) as store:
         with store.reading() as conn:
@@ -222,7 +222,7 @@ def message_retry(args: Any, conf: Any) -> None:
 def message_drop(args: Any, conf: Any) -> None:
     """Remove a message from quarantine.
 
-    :raises MessageNotFound: there is none with this id
+    :raises MessageNotFound: no message has this id
     """
     if not write(
         conf, lambda writer: quarantine.drop(writer, args.message_id)

@@ -36,7 +36,7 @@ def default_ratios(conf: Any) -> dict[str, float]:
 
 
 def _changes(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """Return new values by key; an empty one is None, which removes it."""
+    """Return new values by key; an empty value is None, for removal."""
     return {key: value or None for key, value in pairs}
 
 
@@ -96,7 +96,9 @@ def hosts(args: Any, conf: Any) -> None:
         output.nothing_matches('--zone', args.zone, names)
     if args.aggregate and not rows:
         names = {
-            name for each in aggregates for name in (each.name, str(each.id))
+            name
+            for aggregate in aggregates
+            for name in (aggregate.name, str(aggregate.id))
         }
         output.nothing_matches('--aggregate', args.aggregate, names)
     columns = [
@@ -111,13 +113,16 @@ def zone_names(aggregates: Iterable[Aggregate], default: str) -> set[str]:
 
     :param default: of hosts whose aggregates have none
     """
-    return {default, *(zone for each in aggregates for zone in each.zones)}
+    return {
+        default,
+        *(zone for aggregate in aggregates for zone in aggregate.zones),
+    }
 
 
 def show_host(args: Any, conf: Any) -> None:
     """Print the nodes of a host as documents, and its refused reports.
 
-    :raises HostNotFound: there is no such host
+    :raises HostNotFound: the host does not exist
     """
     stored, refusals = read(
         conf,
@@ -152,7 +157,7 @@ def enable_host(args: Any, conf: Any) -> None:
 
 
 def disable_host(args: Any, conf: Any) -> None:
-    """Disable a host: it is not selected any more."""
+    """Disable a host, so that it is no longer selected."""
     write(
         conf,
         lambda writer: host_rows.set_status(
@@ -162,12 +167,14 @@ def disable_host(args: Any, conf: Any) -> None:
 
 
 def remove_host(args: Any, conf: Any) -> None:
-    """Remove a host, and say which aggregates it was in."""
+    """Remove a host, and print the aggregates that it was in."""
     left = write(
         conf, lambda writer: host_rows.remove_service_host(writer, args.host)
     )
     if left:
-        names = ', '.join(f'{each.name} ({each.id})' for each in left)
+        names = ', '.join(
+            f'{aggregate.name} ({aggregate.id})' for aggregate in left
+        )
         output.say(f'Host {args.host} is removed from aggregates {names}.')
 
 
@@ -196,7 +203,9 @@ def set_aggregate(args: Any, conf: Any) -> None:
     """Set or remove metadata of an aggregate."""
     changes = _changes(args.property)
     _change(
-        args, conf, lambda each: aggregate_rows.set_metadata(each, changes)
+        args,
+        conf,
+        lambda aggregate: aggregate_rows.set_metadata(aggregate, changes),
     )
 
 

@@ -1,6 +1,7 @@
 """``scheduler-manage select``, ``zone schedule``, ``release`` and ``ping``.
 
-They call a running daemon, or with ``--local`` run its engine in this process.
+The commands call a running daemon, or with ``--local`` run its engine in this
+process.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def select(args: Any, conf: Any) -> None:
                 )
     except errors.NoValidHost:
         if not args.dry_run:
-            # The decision is stored under it, with its reasons.
+            # The decision is stored under this id, with its reasons.
             request_id = output.cell(document['request_id'])
             print(f'Request {request_id}', file=sys.stderr)
         raise
@@ -58,7 +59,7 @@ def select(args: Any, conf: Any) -> None:
 
 
 def _with_id(document: Any) -> dict[str, Any]:
-    """Return a request with an id, so that its decision can be found."""
+    """Return a request with an id, under which its decision is stored."""
     request = _object(document)
     if request.get('request_id') is not None:
         return request
@@ -66,7 +67,7 @@ def _with_id(document: Any) -> dict[str, Any]:
 
 
 def _explain(args: Any, conf: Any, document: Any) -> None:
-    """Print the result of every filter on one host."""
+    """Print the result of every filter on a host."""
     if args.local:
         request = documents.request(document)
         result = _locally(conf, lambda s: s.explain(request, args.host))
@@ -116,7 +117,7 @@ def zone(args: Any, conf: Any) -> None:
 
 
 def _caller(args: Any, document: Any) -> dict[str, Any]:
-    """Return an operator, or with ``--role`` one of the zone's callers."""
+    """Return an operator, or with ``--role`` a member of the project."""
     if not args.role:
         return _CONTEXT
     project = document.get('project_id') if isinstance(document, dict) else ''
@@ -162,7 +163,7 @@ def _locally(conf: Any, submit: Callable[[Scheduler], Any]) -> Any:
 
 @contextlib.contextmanager
 def _reasons_of_errors(args: Any) -> Iterator[None]:
-    """Print the reasons that an error carries, with ``--explain``."""
+    """With ``--explain``, print the reasons of an error."""
     try:
         yield
     except errors.SchedulerError as error:

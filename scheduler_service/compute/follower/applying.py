@@ -1,9 +1,8 @@
-"""Writes what was read of the compute service's databases into our store.
+"""Writes changes of the compute service's databases into our store.
 
-An :class:`Applier` belongs to the mirror's thread. Only what differs is
-written, in transactions of a few hundred hosts; what is written twice changes
-nothing the second time, so a change that failed halfway is read as a whole
-and applied again.
+An :class:`Applier` belongs to the mirror's thread. It writes only rows that
+differ, in transactions of a few hundred hosts. Applying changes twice is
+harmless: after a failure halfway the whole cell is read and applied again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Complete = Callable[[Sequence[HostReport]], list[HostReport]]
 
 
 class StoredNode(NamedTuple):
-    """A node that the store has."""
+    """A compute node in the store."""
 
     id: int
     host: str
@@ -51,8 +50,8 @@ class Applier:
     """Applies changes to a store.
 
     :param before_each: called before each transaction; it may raise to stop
-    :param complete_new: adds to reports of hosts that are new what others
-        know of them
+    :param complete_new: adds capacity from the placement service to reports
+        of new hosts
     """
 
     def __init__(
@@ -68,25 +67,26 @@ class Applier:
         self._written: dict[tuple[str, str], int] = {}
 
     def forget(self) -> None:
-        """Write everything anew: somebody else may have written since."""
+        """Write everything anew: another daemon may have written since."""
         self._written.clear()
 
     def apply(self, changes: CellChanges) -> list[str]:
-        """Apply what changed in a cell.
+        """Apply the changes of a cell.
 
-        :return: the service hosts of which anything is written
+        :return: the service hosts with any change
         :raises StoreUnavailable: the database does not answer
         """
         touched = self._put_instances(changes)
         self._remove_instances(changes)
         stored = self._stored_nodes(changes)
-        wanted = {
+        reported = {
             (report.host, report.node): report for report in changes.reports
         }
         gone = [
-            one
-            for key, one in stored.items()
-            if key not in wanted or one.uuid != wanted[key].changes.get('uuid')
+            node
+            for key, node in stored.items()
+            if key not in reported
+            or node.uuid != reported[key].changes.get('uuid')
         ]
         self.remove_nodes(gone)
         hashes = {
@@ -97,7 +97,7 @@ class Applier:
         }
         reports = changes.reports
         if changes.hosts is None:
-            # What claims hold was taken into account at each change.
+            # Each change already took claims into account.
             reports = [
                 report
                 for report in reports
@@ -111,13 +111,13 @@ class Applier:
                 for report in part
                 if (report.host, report.node) not in stored
             ]
-            known = [
+            existing = [
                 report
                 for report in part
                 if (report.host, report.node) in stored
             ]
             completed = self._complete_new(new) if new else []
-            self._write_reports([*known, *completed])
+            self._write_reports([*existing, *completed])
         touched |= {report.host for report in reports}
         self._written.update(hashes)
         return sorted(touched)
@@ -143,22 +143,22 @@ class Applier:
 
     def _put_instances(self, changes: CellChanges) -> set[str]:
         """Write instances that differ; return the hosts that they are on."""
-        wanted = {instance.uuid: instance for instance in changes.instances}
+        reported = {instance.uuid: instance for instance in changes.instances}
         with self._store.reading() as conn:
             stored = {
-                one.uuid: (one, state)
-                for one, state in _documents(conn, changes, wanted)
+                instance.uuid: (instance, state)
+                for instance, state in _documents(conn, changes, reported)
             }
             moving = loading.bound_for(
-                conn, None if changes.hosts is None else sorted(wanted)
+                conn, None if changes.hosts is None else sorted(reported)
             )
         differ = [
-            one
-            for uuid, one in wanted.items()
+            instance
+            for uuid, instance in reported.items()
             if uuid not in stored
             or uuid in moving
             or stored[uuid][1] == 'claimed'
-            or not _is_same(stored[uuid][0], one)
+            or not _is_same(stored[uuid][0], instance)
         ]
         for part in in_chunks(differ, _INSTANCES_AT_ONCE):
             self._write_instances(part)
@@ -170,50 +170,50 @@ class Applier:
     def _remove_instances(self, changes: CellChanges) -> None:
         """Remove instances that are gone from where the store has them.
 
-        One that is claimed and on no host yet is being built, and stays,
+        A claimed instance that is on no host yet is being built, and stays
         unless it failed.
         """
-        listed = {instance.uuid for instance in changes.instances}
+        present = {instance.uuid for instance in changes.instances}
         left = defaultdict(set)
         with self._store.reading() as conn:
             for uuid, host in _reported(conn, changes):
-                if uuid not in listed:
+                if uuid not in present:
                     left[host].add(uuid)
             for uuid, host, state in _placed(conn, changes.gone):
-                if state != 'claimed' and uuid not in listed:
+                if state != 'claimed' and uuid not in present:
                     left[host].add(uuid)
         for host, uuids in left.items():
             self._remove_from(host, sorted(uuids))
-        failed = [uuid for uuid in changes.failed if uuid not in listed]
+        failed = [uuid for uuid in changes.failed if uuid not in present]
         for part in in_chunks(failed, _CHUNK):
             self._forget(part)
 
     def _remove_from(self, host: str, uuids: list[str]) -> None:
         def work(writer: Writer) -> None:
-            # What they have in placement is the compute service's.
+            # Their allocations in placement belong to the compute service.
             placement_records.forget(writer.conn, uuids)
             lifecycle.remove_from_host(writer, host, uuids, starting_stay=True)
 
         self._write(work)
 
     def _forget(self, uuids: list[str]) -> None:
-        """Release what instances that are gone hold, and remove them."""
+        """Release the claims of deleted instances, and remove them."""
         with self._store.reading() as conn:
-            known = [uuid for uuid, _, _ in _placed(conn, uuids)]
-        if not known:
+            stored = [uuid for uuid, _, _ in _placed(conn, uuids)]
+        if not stored:
             return
 
         def work(writer: Writer) -> None:
-            placement_records.forget(writer.conn, known, ended=True)
-            lifecycle.release(writer, known)
-            instance_rows.remove(writer, known)
+            placement_records.forget(writer.conn, stored, ended=True)
+            lifecycle.release(writer, stored)
+            instance_rows.remove(writer, stored)
 
         self._write(work)
 
     def _stored_nodes(
         self, changes: CellChanges
     ) -> dict[tuple[str, str], StoredNode]:
-        """Return the nodes of the store that the changes are about."""
+        """Return the stored nodes that the changes may affect."""
         table = schema.hosts
         if changes.hosts is not None:
             hosts = changes.hosts | {report.host for report in changes.reports}
@@ -230,15 +230,15 @@ class Applier:
         query = sa.select(
             table.c.id, table.c.host, table.c.node, table.c.uuid, table.c.state
         )
-        found: dict[tuple[str, str], StoredNode] = {}
+        nodes: dict[tuple[str, str], StoredNode] = {}
         with self._store.reading() as conn:
             for part in in_chunks(values, _CHUNK):
                 for row in conn.execute(query.where(column.in_(part))):
-                    found[row.host, row.node] = StoredNode(*row)
-        return found
+                    nodes[row.host, row.node] = StoredNode(*row)
+        return nodes
 
     def remove_nodes(self, nodes: Sequence[StoredNode]) -> None:
-        """Remove nodes; those that still hold claims are down instead."""
+        """Remove nodes; mark those that still hold claims as down."""
         if not nodes:
             return
         table = schema.allocations
@@ -256,7 +256,7 @@ class Applier:
                 self._remove_ids(part)
         except errors.Conflict as error:
             # Claimed just now: the next whole read tries again.
-            LOG.warning('A host that is gone is not removed: %s', error)
+            LOG.warning('A deleted host could not be removed yet: %s', error)
         self.mark_down([node for node in nodes if node.id in busy])
 
     def _remove_ids(self, ids: list[int]) -> None:
@@ -282,28 +282,28 @@ class Applier:
         return self.mark_down(self._nodes_where(column, [cell_uuid]).values())
 
     def remove_other_cells(self, cells: Iterable[str]) -> None:
-        """Remove the nodes of cells that are none of these.
+        """Remove the nodes of all cells but these.
 
-        Hosts that are in no cell were added by hand, and stay.
+        Hosts in no cell were added by hand, and stay.
         """
         column = schema.hosts.c.cell_uuid
         query = sa.select(column).distinct().where(column.is_not(None))
         with self._store.reading() as conn:
-            known = set(conn.execute(query).scalars())
-        left = sorted(known - set(cells))
+            stored = set(conn.execute(query).scalars())
+        left = sorted(stored - set(cells))
         if left:
             self.remove_nodes([*self._nodes_where(column, left).values()])
 
     def put_aggregates(self, aggregates: Sequence[Aggregate]) -> int:
-        """Make the store have these aggregates; return how many differed."""
-        wanted = {aggregate.id for aggregate in aggregates}
+        """Replace the stored aggregates; return how many differed."""
+        kept = {aggregate.id for aggregate in aggregates}
 
         def work(writer: Writer) -> int:
             stored = loading.aggregates(writer.conn)
             gone = [
                 aggregate.id
                 for aggregate in stored
-                if aggregate.id not in wanted
+                if aggregate.id not in kept
             ]
             if gone:
                 aggregate_rows.remove(writer, gone)
@@ -313,32 +313,32 @@ class Applier:
 
 
 def _documents(
-    conn: Connection, changes: CellChanges, wanted: Iterable[str]
+    conn: Connection, changes: CellChanges, reported: Iterable[str]
 ) -> list[tuple[Instance, str]]:
-    uuids = None if changes.hosts is None else sorted(wanted)
+    uuids = None if changes.hosts is None else sorted(reported)
     return loading.instance_documents(conn, uuids)
 
 
-def _is_same(stored: Instance, wanted: Instance) -> bool:
-    """Whether the store has an instance as it is read.
+def _is_same(stored: Instance, reported: Instance) -> bool:
+    """Whether the stored instance equals the one read.
 
-    What its request said of it, and its rows do not, is kept.
+    A field that is empty in the rows keeps its value from the request.
     """
     return all(
         getattr(stored, name)
-        == (getattr(wanted, name) or getattr(stored, name))
+        == (getattr(reported, name) or getattr(stored, name))
         for name in ('project_id', 'image_id', 'availability_zone', 'flavor')
     ) and (
         stored.host,
         stored.hypervisor_hostname,
         stored.task_state,
-    ) == (wanted.host, wanted.hypervisor_hostname, wanted.task_state)
+    ) == (reported.host, reported.hypervisor_hostname, reported.task_state)
 
 
 def _reported(
     conn: Connection, changes: CellChanges
 ) -> Iterable[tuple[str, str]]:
-    """Yield (uuid, host) of instances that hosts of the changes have."""
+    """Yield (uuid, host) of stored instances on hosts of the changes."""
     table, hosts = schema.instances, schema.hosts
     query = sa.select(table.c.uuid, table.c.host).where(
         table.c.state != 'claimed'
@@ -358,7 +358,7 @@ def _reported(
 def _placed(
     conn: Connection, uuids: Sequence[str]
 ) -> Iterable[tuple[str, str, str]]:
-    """Yield (uuid, host, state) of the instances that the store has."""
+    """Yield (uuid, host, state) of those instances that are stored."""
     table = schema.instances
     query = sa.select(table.c.uuid, table.c.host, table.c.state)
     for part in in_chunks(uuids, _CHUNK):

@@ -1,7 +1,6 @@
-"""Reads one cell: the first time as a whole, then what changed since.
+"""Reads one cell: the first time as a whole, then its changes.
 
-A :class:`CellReader` belongs to whichever thread reads the cell at the time;
-only one does.
+Only one thread at a time may use a :class:`CellReader`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class ServiceStates:
         self._hosts: frozenset[str] = frozenset()
 
     def reset(self) -> None:
-        """Read all the next time."""
+        """Read all services the next time."""
         self._fingerprint = None
 
     def read(
@@ -52,17 +51,17 @@ class ServiceStates:
 
         :param now: in UTC, without a time zone
         """
-        found = databases.services_fingerprint(conn)
+        fingerprint = databases.services_fingerprint(conn)
         fresh = (
             now - datetime.timedelta(seconds=self._down_time),
             now + datetime.timedelta(seconds=self._down_time),
         )
-        if found == self._fingerprint:
+        if fingerprint == self._fingerprint:
             rows = databases.services(conn, fresh)
         else:
             rows = databases.services(conn)
             self._hosts = frozenset(rows)
-            self._fingerprint = found
+            self._fingerprint = fingerprint
         states = dict.fromkeys(self._hosts, _UP)
         states.update(
             (host, translation.service_state(row, now, self._down_time))
@@ -74,8 +73,8 @@ class ServiceStates:
 
 T = TypeVar('T')
 LOG = logging.getLogger(__name__)
-# How far back each look goes, in seconds: the times of rows are those of
-# several clocks, and a row becomes visible only after its time.
+# How far back each read goes, in seconds: rows have their times from several
+# clocks, and become visible only after these times.
 OVERLAP_S = 6.0
 _QUIET_S = 2 * OVERLAP_S
 _ERROR = 'error'
@@ -83,12 +82,12 @@ _ERROR = 'error'
 
 @dataclasses.dataclass(slots=True)
 class CellChanges:
-    """What is so in a cell now.
+    """The present state of those hosts of a cell that changed.
 
-    :ivar hosts: the service hosts that this is about; None: all of the cell
-    :ivar reports: of their nodes; a node without one is gone
+    :ivar hosts: the service hosts; None: all of the cell
+    :ivar reports: of their nodes; a node without a report is gone
     :ivar instances: all that are on these hosts
-    :ivar gone: instances that are deleted or have no host any more
+    :ivar gone: instances that are deleted or no longer have a host
     :ivar failed: instances that could not be built, and have no host
     """
 
@@ -101,11 +100,11 @@ class CellChanges:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Known:
-    """What the API database says, which reading a cell needs.
+class CellContext:
+    """Rows of the API database that reading a cell needs.
 
     :ivar hosts: the service hosts that are mapped to the cell
-    :ivar flavors: internal number -> the id that users know
+    :ivar flavors: internal number -> the public flavor id
     """
 
     hosts: Set[str]
@@ -136,11 +135,12 @@ class CellReader:
         self._with_capacity = with_capacity
         self._services: dict[str, ServiceState] = {}
         self._nodes: dict[int, tuple[Any, ...]] = {}
-        # What moves with changes of nodes, and when it last moved.
+        # Marks that differ after any change of a node, and the monotonic
+        # time at which they last differed.
         self._marks: NodeMarks | None = None
         self._marks_at = time.monotonic()
         self._instances: dict[str, tuple[Any, ...]] = {}
-        # Monotonic time of the last whole read; None: there is none yet.
+        # Monotonic time of the last whole read; None: none yet.
         self._full_at: float | None = None
         self._warned: set[str] = set()
 
@@ -152,8 +152,8 @@ class CellReader:
         """Close the connections."""
         self._database.close()
 
-    def read(self, known: Known) -> CellChanges | None:
-        """Return what changed; None: nothing did.
+    def read(self, context: CellContext) -> CellChanges | None:
+        """Return changes; None: nothing changed.
 
         :raises sqlalchemy.exc.SQLAlchemyError: the database does not answer
         """
@@ -164,7 +164,8 @@ class CellReader:
             if full:
                 self._states.reset()
             services = self._states.read(conn, now)
-            # Before the nodes: what an instance takes is written after it.
+            # Instances before nodes: the compute service writes a node's use
+            # after the instance.
             since = _since(databases.newest_instance_change(conn), now)
             instances = databases.changed_instances(conn, since)
             marks = databases.node_marks(conn)
@@ -176,27 +177,27 @@ class CellReader:
             hosts = None
             if not full:
                 hosts = self._affected(services, fresh, nodes)
-            found = None
+            changes = None
             if hosts is None or hosts or fresh:
                 rows = databases.nodes(
                     conn, None if hosts is None else sorted(hosts)
                 )
                 if full:
                     rows = _noted(rows, nodes)
-                found = self._changes(
-                    conn, hosts, rows, services, fresh, known
+                changes = self._changes(
+                    conn, hosts, rows, services, fresh, context
                 )
         self._services, self._nodes = services, nodes
         self._instances = {uuid: tuple(row) for uuid, row in instances.items()}
         if full:
             self._full_at = time.monotonic()
-        return found
+        return changes
 
     def _is_quiet(self, marks: NodeMarks) -> bool:
         """Whether no node changed for so long that no change can be missed.
 
-        Without this, all nodes that changed together are read each time
-        until another one changes.
+        Without the check, all nodes that changed together would be read each
+        time until another node changes.
         """
         if marks != self._marks:
             self._marks = marks
@@ -204,10 +205,10 @@ class CellReader:
         return time.monotonic() - self._marks_at > _QUIET_S
 
     def _fresh_instances(self, rows: Mapping[str, Any]) -> list[Any]:
-        """Return the rows that are not as they were at the last look."""
-        known = self._instances
+        """Return the rows that differ from the last read."""
+        before = self._instances
         return [
-            row for uuid, row in rows.items() if known.get(uuid) != tuple(row)
+            row for uuid, row in rows.items() if before.get(uuid) != tuple(row)
         ]
 
     def _affected(
@@ -216,7 +217,7 @@ class CellReader:
         instances: Iterable[Any],
         nodes: Mapping[int, tuple[Any, ...]],
     ) -> set[str]:
-        """Return the service hosts of which something changed."""
+        """Return the service hosts with any change."""
         before = self._services
         hosts = {
             host
@@ -238,18 +239,18 @@ class CellReader:
         nodes: Iterable[Any],
         services: Mapping[str, ServiceState],
         fresh: Iterable[Any],
-        known: Known,
+        context: CellContext,
     ) -> CellChanges:
         ordered = None if hosts is None else sorted(hosts)
         placed = [
-            found
+            instance
             for row in databases.instances(conn, ordered)
-            if (found := self._instance(row, known)) is not None
+            if (instance := self._instance(row, context)) is not None
         ]
         reports = [
             report
             for row in nodes
-            if row.host in known.hosts
+            if row.host in context.hosts
             and row.host in services
             and translation.is_initialized(row)
             and (report := self._report(row, services[row.host])) is not None
@@ -276,14 +277,14 @@ class CellReader:
             ),
         )
 
-    def _instance(self, row: Any, known: Known) -> Instance | None:
+    def _instance(self, row: Any, context: CellContext) -> Instance | None:
         return self._made(
             f'instance {row.uuid}',
-            lambda: translation.instance(row, known.flavors),
+            lambda: translation.instance(row, context.flavors),
         )
 
     def _made(self, what: str, make: Callable[[], T]) -> T | None:
-        """Return a document; None where none can be made of its row."""
+        """Return a document; None where its row is invalid."""
         try:
             return make()
         except errors.SchedulerError as error:
@@ -298,7 +299,7 @@ class CellReader:
 def _noted(
     rows: Iterable[Any], nodes: dict[int, tuple[Any, ...]]
 ) -> Iterator[Any]:
-    """Yield rows of nodes; keep in *nodes* how they are now."""
+    """Yield rows of nodes; keep their changing columns in *nodes*."""
     for row in rows:
         nodes[row.id] = databases.moving(row)
         yield row
@@ -307,9 +308,9 @@ def _noted(
 def _since(
     newest: datetime.datetime | None, now: datetime.datetime
 ) -> datetime.datetime:
-    """Return since when changes are read, where the newest is this one.
+    """Return the time from which changes are read.
 
-    That is a while before, by the clocks that write the rows, and never by
-    one that is ahead of ours.
+    :param newest: time of the newest row, by the clock that wrote it; a clock
+        ahead of ours counts as ours
     """
     return min(newest or now, now) - datetime.timedelta(seconds=OVERLAP_S)

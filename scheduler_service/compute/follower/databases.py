@@ -1,8 +1,8 @@
-"""Connections to the compute service's databases, which are only read.
+"""Read-only access to the compute service's databases.
 
-Each session is told to the server as read-only, so that a statement that
-writes fails whatever the user's rights are. A :class:`ReadOnlyDatabase` may
-be used by any thread.
+Each session is read-only for the server too, so that a statement that writes
+fails whatever the user's rights are. A :class:`ReadOnlyDatabase` may be used
+by any thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler_service import errors
 from scheduler_service.store.connection import in_chunks
 from scheduler_service.store.sessions import APPLICATION
 
-# Drivers that the compute service may name, and those that we have.
+# The compute service's drivers -> ours.
 _DRIVERS = {
     'mysql': 'mysql+pymysql',
     'mysql+mysqldb': 'mysql+pymysql',
@@ -54,7 +54,7 @@ class ReadOnlyDatabase:
                     kind, connect_timeout, statement_timeout
                 ),
                 pool_pre_ping=True,
-                # Those of idle cells are not kept open for long by servers.
+                # Servers close idle connections after a while.
                 pool_recycle=300,
                 **({} if kind == 'sqlite' else {'pool_size': 2}),
             )
@@ -111,9 +111,9 @@ def _parts(url: str) -> dict[str, Any]:
     }
     for number, server in enumerate(servers):
         suffix = str(number + 1) if len(servers) > 1 else ''
-        one = urlsplit(f'//{server}')
+        address = urlsplit(f'//{server}')
         for name in ('username', 'password', 'hostname', 'port'):
-            value = getattr(one, name)
+            value = getattr(address, name)
             if value is not None or not suffix:
                 parts[name + suffix] = value
             if number == 0:
@@ -124,7 +124,7 @@ def _parts(url: str) -> dict[str, Any]:
 def _arguments(
     kind: str, connect_timeout: float, statement_timeout: float
 ) -> dict[str, Any]:
-    """Return what the driver is told of time limits, and of only reading."""
+    """Return the driver's arguments for time limits and reading only."""
     limit_ms = int(statement_timeout * 1000)
     if kind == 'postgresql':
         return {
@@ -132,7 +132,7 @@ def _arguments(
             'application_name': APPLICATION,
             'options': '-c default_transaction_read_only=on '
             f'-c statement_timeout={limit_ms}',
-            # Where the server is gone without a word.
+            # The limit where the server no longer answers at all.
             'tcp_user_timeout': limit_ms,
         }
     if kind == 'mysql':
@@ -219,7 +219,7 @@ _NODES = _table(
     disk_allocation_ratio=sa.Float,
     **_STAMPS,
 )
-# What moves with any change, the service host first.
+# Columns of which one differs after any change; the service host first.
 _MOVING = (
     'host',
     'uuid',
@@ -263,9 +263,9 @@ _INSTANCES = _table(
 
 
 class Cell(NamedTuple):
-    """A cell as its mapping says.
+    """A cell mapping.
 
-    :ivar url: of its database; may be a template
+    :ivar url: of the cell's database; may be a template
     """
 
     id: int
@@ -275,9 +275,9 @@ class Cell(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What moves with nearly every change of a table.
+    """Differs after nearly every change of a table.
 
-    :ivar newest: the latest time of a change; None: no row has one
+    :ivar newest: the latest time of a change; None: no row has any
     """
 
     rows: int
@@ -320,7 +320,7 @@ def _fingerprint(conn: Connection, table: Any) -> Fingerprint:
 
 
 def _as_datetime(value: Any) -> datetime.datetime | None:
-    """Return a time that a function gave, which SQLite gives as text."""
+    """Return the time of an SQL function, which SQLite gives as text."""
     if isinstance(value, str):
         return datetime.datetime.fromisoformat(value)
     return None if value is None else value
@@ -333,7 +333,7 @@ def host_mappings(conn: Connection) -> dict[str, int]:
 
 
 def flavor_ids(conn: Connection) -> dict[int, str]:
-    """Return the flavor ids that users know, by the internal number."""
+    """Return internal number -> public flavor id."""
     query = sa.select(_FLAVORS.c.id, _FLAVORS.c.flavorid)
     return dict(tuple(row) for row in conn.execute(query))
 
@@ -350,7 +350,7 @@ def aggregates(
 
 
 def services_fingerprint(conn: Connection) -> Fingerprint:
-    """Return what moves when a compute service is added or removed."""
+    """Return what differs after a compute service is added or removed."""
     query = sa.select(sa.func.count(), sa.func.max(_SERVICES.c.id))
     count, highest = conn.execute(query.where(*_IS_COMPUTE)).one()
     return Fingerprint(count, highest or 0, None)
@@ -362,11 +362,11 @@ def services(
 ) -> dict[str, Row[Any]]:
     """Return the rows of the compute services, by host.
 
-    :param fresh: leave those out that are enabled and gave a sign of life
-        between these times; None: none
+    :param fresh: leave out enabled services that reported between these
+        times; None: leave out none
     """
     table = _SERVICES
-    # Reading a time costs more than all else of a row.
+    # A time costs more to read than the rest of a row.
     unseen = sa.case((table.c.last_seen_up.is_(None), table.c.created_at))
     needed = [column for column in table.c if column.name != 'created_at']
     needed.append(unseen.label('created_at'))
@@ -390,7 +390,7 @@ def nodes(
     :param hosts: only of these service hosts; None: of all
     """
     table = _NODES
-    # Reading times costs as much as all other columns together.
+    # Times cost as much to read as all other columns together.
     needed = [column for column in table.c if column.name not in _NODE_TIMES]
     query = sa.select(*needed).where(table.c.deleted == 0)
     for part in [None] if hosts is None else in_chunks(hosts, _CHUNK):
@@ -407,8 +407,8 @@ def newest_instance_change(conn: Connection) -> datetime.datetime | None:
 
 
 class NodeMarks(NamedTuple):
-    """What moves with any change of a compute node, but for one that has the
-    same time as the newest.
+    """Differs after any change of a compute node, except for a change with
+    the same time as the newest.
     """
 
     changed_at: datetime.datetime | None
@@ -436,7 +436,7 @@ def node_marks(conn: Connection) -> NodeMarks:
 def changed_nodes(
     conn: Connection, since: datetime.datetime
 ) -> dict[int, tuple[Any, ...]]:
-    """Return what moves of the compute nodes that changed since, by id.
+    """Return the changing columns of nodes that changed since, by id.
 
     The first value is the service host.
     """
@@ -451,7 +451,7 @@ def changed_nodes(
 
 
 def moving(row: Row[Any]) -> tuple[Any, ...]:
-    """Return of a row of :func:`nodes` what :func:`changed_nodes` does."""
+    """Return the columns of :func:`changed_nodes` from a row of a node."""
     return tuple([getattr(row, name) for name in _MOVING])
 
 
@@ -476,10 +476,10 @@ def instances(
 def changed_instances(
     conn: Connection, since: datetime.datetime
 ) -> dict[str, Row[Any]]:
-    """Return the rows of instances that changed since, deleted ones too.
+    """Return the rows of instances that changed since, also deleted ones.
 
-    A row that is deleted keeps the time of its last change, which is a moment
-    before, so *since* has to leave room for that.
+    A deleted row keeps the time of its last change, a moment before, so
+    *since* has to be earlier by that.
     """
     table = _INSTANCES
     query = sa.select(table).where(table.c.updated_at >= since)

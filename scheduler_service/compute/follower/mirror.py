@@ -1,9 +1,8 @@
 """Follows the compute service's databases, for all daemons of a store.
 
-Owns the thread that reads and writes. :meth:`Mirror.changed` and
+The mirror has a thread that reads and writes. :meth:`Mirror.changed` and
 :meth:`Mirror.use` may be called by any thread; all else belongs to the
-mirror's own, but for the cells, which are read side by side by threads that it
-waits for.
+mirror's own, which waits for a few threads that read the cells in parallel.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from scheduler_service.compute.follower.applying import Applier, Complete
 from scheduler_service.compute.follower.cells import (
     OVERLAP_S,
     CellChanges,
+    CellContext,
     CellReader,
-    Known,
 )
 from scheduler_service.compute.follower.databases import (
     Cell,
@@ -44,20 +43,20 @@ from scheduler_service.store.records.mirror_progress import Progress
 LOG = logging.getLogger(__name__)
 _API = 'compute-api-database'
 _LEASE = 'mirror'
-# Hints that come together wake the thread once.
+# Notifications within this time wake the thread once, in seconds.
 _SETTLE_S = 0.03
 _READERS = 8
-# What was read so long ago is not current, in seconds; or three times as long
-# ago as it is read.
+# Hosts are current for this time after a read, in seconds, or for three poll
+# intervals if that is longer.
 _CURRENT_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """What is followed, and how; times in seconds.
+    """Options of the mirror; times in seconds.
 
     :ivar api_database: URL of the API database
-    :ivar cell_database: URL of which the parts fill in templates of cells
+    :ivar cell_database: URL whose parts fill in the templates of cells' URLs
     :ivar with_capacity: false: placement gives totals, use and ratios
     """
 
@@ -72,18 +71,21 @@ class MirrorOptions:
 
 
 def _do_nothing() -> None:
-    """Do nothing: nobody needs to know."""
+    """Stand for a callback that is not given."""
 
 
 class Mirror:
-    """A thread that keeps our store like the compute service's databases.
+    """A thread that copies the compute service's databases into our store.
 
-    :param holder: this daemon's name, which no other has
+    Of all daemons of a store, the one that holds a lease leads: it reads and
+    writes.
+
+    :param holder: this daemon's unique name
     :param on_hosts: called with service hosts that were read again
-    :param on_lead: called when this daemon becomes the one that writes
-    :param on_pass: called after its first complete pass as that one
-    :param complete_new: adds to reports of hosts that are new what others
-        know of them
+    :param on_lead: called when this daemon becomes the leader
+    :param on_pass: called after its first complete pass as the leader
+    :param complete_new: adds capacity from the placement service to reports
+        of new hosts
     :raises ConfigurationError: a URL cannot be used
     """
 
@@ -99,7 +101,7 @@ class Mirror:
         complete_new: Complete = list,
     ) -> None:
         self._options = options
-        # Options to take at the next turn.
+        # Options to use from the next turn on.
         self._next: MirrorOptions | None = None
         self._health = health
         self._on_hosts = on_hosts
@@ -109,12 +111,12 @@ class Mirror:
         self._applier = Applier(store, self._lease.keep, complete_new)
         self._api = self._database(options.api_database)
         self._cells: dict[Cell, CellReader] = {}
-        self._known: dict[int, Known] = {}
+        self._contexts: dict[int, CellContext] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
         self._has_cells = False
-        # Whether a cell cannot be read since its URL cannot be used.
+        # Whether the URL of a cell cannot be used.
         self._lacks_cell = False
-        # Monotonic time before the last turn that read all there is.
+        # Monotonic time before the last turn that read every database.
         self._current_at = -1e9
         self._leading = False
         self._passed = False
@@ -127,12 +129,12 @@ class Mirror:
 
     @property
     def leading(self) -> bool:
-        """Whether this daemon is the one that writes."""
+        """Whether this daemon is the leader."""
         return self._leading
 
     @property
     def is_current(self) -> bool:
-        """Whether this daemon writes, and has just read every database."""
+        """Whether this daemon leads, and has just read every database."""
         longest = max(_CURRENT_S, 3 * self._options.poll_interval)
         age = time.monotonic() - self._current_at
         return self._leading and age < longest
@@ -153,7 +155,7 @@ class Mirror:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def use(self, options: MirrorOptions) -> None:
-        """Follow by other options from the next turn on.
+        """Use other options from the next turn on.
 
         Where they differ, connections are made anew and everything is read.
 
@@ -163,7 +165,7 @@ class Mirror:
         self._wakeup.set()
 
     def changed(self) -> None:
-        """Look for changes at once: somebody said that there are some."""
+        """Read changes at once, after a notification that there are some."""
         self._wakeup.set()
 
     def _run(self) -> None:
@@ -238,21 +240,20 @@ class Mirror:
             reader.reset()
 
     def poll(self) -> bool:
-        """Look for changes once, and apply them.
+        """Read changes once, and apply them.
 
-        :return: whether the API database and a cell were read; cells that
-            cannot be read are left out
+        :return: whether the API database and any cell were read
         :raises StoreUnavailable: our own database does not answer
         """
         began = time.monotonic()
-        found = self._follow_api()
+        api_answered = self._follow_api()
         reads = [
-            (cell, reader, self._readers.submit(reader.read, known))
+            (cell, reader, self._readers.submit(reader.read, context))
             for cell, reader in self._cells.items()
-            if (known := self._known.get(cell.id)) is not None
+            if (context := self._contexts.get(cell.id)) is not None
         ]
         answered = not self._has_cells
-        is_whole = found and not self._lacks_cell
+        is_whole = api_answered and not self._lacks_cell
         for cell, reader, read in reads:
             cause = f'cell {cell.name}'
             try:
@@ -267,7 +268,7 @@ class Mirror:
                 self._apply(reader, changes)
         if is_whole:
             self._current_at = began
-        return found and answered
+        return api_answered and answered
 
     def _apply(self, reader: CellReader, changes: CellChanges) -> None:
         """Apply changes; where that fails, the cell is read as a whole."""
@@ -282,7 +283,7 @@ class Mirror:
     def _leave_out(
         self, cell: Cell, reader: CellReader, cause: str, fault: Exception
     ) -> None:
-        """Leave a cell out until it can be read again: its hosts are down."""
+        """Mark the hosts of a cell as down until it can be read again."""
         if not isinstance(fault, sa.exc.SQLAlchemyError | OSError):
             LOG.error('Cell %s cannot be read', cell.name, exc_info=fault)
         self._health.degrade(
@@ -295,17 +296,17 @@ class Mirror:
         self._applier.mark_cell_down(cell.uuid)
 
     def _follow_api(self) -> bool:
-        """Read of the API database what changed.
+        """Read changes of the API database.
 
-        Where it does not answer, what is known of it stays.
+        Where it does not answer, the last cells and aggregates stay.
 
         :return: whether it answered
         """
         try:
             with self._api.reading() as conn:
                 cells = databases.cells(conn)
-                found = databases.fingerprints(conn)
-                changed = self._changed_tables(found)
+                fingerprints = databases.fingerprints(conn)
+                changed = self._changed_tables(fingerprints)
                 if changed or cells != [*self._cells]:
                     mappings = databases.host_mappings(conn)
                     flavors = databases.flavor_ids(conn)
@@ -323,7 +324,7 @@ class Mirror:
             return True
         self._use_cells(cells, mappings, flavors)
         self._put_aggregates(rows)
-        self._fingerprints = found
+        self._fingerprints = fingerprints
         return True
 
     def _put_aggregates(self, rows: Any) -> None:
@@ -338,17 +339,17 @@ class Mirror:
             self._health.recover('aggregates')
         self._applier.put_aggregates(aggregates)
 
-    def _changed_tables(self, found: Mapping[str, Fingerprint]) -> bool:
-        """Whether tables changed, or may have since they were last read.
+    def _changed_tables(self, fingerprints: Mapping[str, Fingerprint]) -> bool:
+        """Whether tables changed, or may have changed, since the last read.
 
-        Times are of whole seconds: what changed just now may change again
-        and look the same.
+        Times are in whole seconds: a second change within a second shows the
+        same fingerprint.
         """
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
         fresh = now - datetime.timedelta(seconds=OVERLAP_S)
-        return self._fingerprints != found or any(
+        return self._fingerprints != fingerprints or any(
             fingerprint.newest is not None and fingerprint.newest >= fresh
-            for fingerprint in found.values()
+            for fingerprint in fingerprints.values()
         )
 
     def _use_cells(
@@ -357,7 +358,7 @@ class Mirror:
         mappings: Mapping[str, int],
         flavors: Mapping[int, str],
     ) -> None:
-        """Read these cells from now on, and forget the hosts of others."""
+        """Read these cells from now on, and remove the hosts of others."""
         self._has_cells = bool(cells)
         readers = {}
         for cell in cells:
@@ -367,10 +368,10 @@ class Mirror:
             readers[cell] = reader
             mine = frozenset(h for h, number in mappings.items()
                              if number == cell.id)  # fmt: skip
-            known = self._known.get(cell.id)
-            if known is None or known.hosts != mine:
+            context = self._contexts.get(cell.id)
+            if context is None or context.hosts != mine:
                 reader.reset()
-            self._known[cell.id] = Known(mine, flavors)
+            self._contexts[cell.id] = CellContext(mine, flavors)
         for cell, reader in self._cells.items():
             if readers.get(cell) is not reader:
                 reader.close()
@@ -406,12 +407,12 @@ class Mirror:
 
 
 def _words(fault: Exception) -> str:
-    """Return the driver's words of a fault, on one line."""
+    """Return the driver's message, on one line."""
     return first_line(getattr(fault, 'orig', None) or fault)
 
 
-# For how long capacity from placement is waited for once the hosts are
-# there, in seconds.
+# The longest wait for capacity from placement once the hosts are there, in
+# seconds.
 PLACEMENT_WAIT_S = 30.0
 
 
@@ -424,11 +425,11 @@ class FirstPass:
     def __init__(self, store: Store, with_placement: bool) -> None:
         self._store = store
         self._with_placement = with_placement
-        # Monotonic time at which the hosts were first seen to be there.
+        # Monotonic time at which the hosts were first seen in the store.
         self._hosts_seen_at: float | None = None
 
     def record(self, progress: Progress) -> None:
-        """Record how far a pass came, for good.
+        """Record the progress of a pass, for good.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -439,7 +440,7 @@ class FirstPass:
     def missing(self) -> str:
         """Return what has to be read before requests; empty: nothing.
 
-        A placement service that does not answer is waited for only a while.
+        The wait for the placement service ends after ``PLACEMENT_WAIT_S``.
 
         :raises StoreUnavailable: the database does not answer
         """

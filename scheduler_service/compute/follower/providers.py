@@ -1,9 +1,9 @@
-"""Follows the placement service: what hosts have, and what is used of it.
+"""Follows the placement service: capacity and use of its providers.
 
-Owns a thread, so that a slow answer holds up nobody. Any thread may call
-:meth:`ProviderFollower.touch`. All providers are read with one call now and
-then, those whose hosts changed one by one. The same thread undoes allocations
-of claims that are held no more, also between the parts of a long read.
+The follower has a thread of its own, so that a slow answer delays no request.
+Any thread may call :meth:`ProviderFollower.touch`. All providers are read
+with one call now and then, those of changed hosts one by one. The same thread
+undoes allocations of released claims, also between the parts of a long read.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _BAD = 400
 
 
 class AllProviders(NamedTuple):
-    """What a read of all providers found.
+    """The result of a read of all providers.
 
-    :ivar since: time by the database's clock before it: claims that were
-        made until then are in their use
-    :ivar known: uuids of all root providers
-    :ivar found: those that have a processor left, or some of a custom class
-        that nodes without processors have, by uuid
-    :ivar read_at: monotonic time before it
+    :ivar since: time by the database's clock before the read: claims made
+        until then are in the providers' use
+    :ivar uuids: all root providers
+    :ivar providers: by uuid, those with a free processor, or with some free
+        capacity of a custom class that nodes without processors have
+    :ivar read_at: monotonic time before the read
     """
 
     since: float
-    known: set[str]
-    found: dict[str, Provider]
+    uuids: set[str]
+    providers: dict[str, Provider]
     read_at: float
 
 
@@ -69,16 +69,16 @@ def read_all(
     :raises PlacementUnavailable: the service does not answer
     """
     read_at = time.monotonic()
-    known = client.provider_uuids()
-    found = client.providers('VCPU')
+    uuids = client.provider_uuids()
+    providers = client.providers('VCPU')
     for name in custom:
         try:
-            found = {**client.providers(name), **found}
+            providers = {**client.providers(name), **providers}
         except errors.PlacementUnavailable as fault:
-            # The service knows the class no more.
+            # The service no longer has the class.
             if fault.facts.get('status') != _BAD:
                 raise
-    return AllProviders(since, known, found, read_at)
+    return AllProviders(since, uuids, providers, read_at)
 
 
 def provider_report(
@@ -87,13 +87,13 @@ def provider_report(
     units: Mapping[str, Units],
     counted: list[str] | None = None,
 ) -> HostReport:
-    """Return what a provider says of a host.
+    """Return the host report of a provider.
 
-    Capacity is what is left of the total after what is reserved, times the
-    ratio; so the ratio is 1.
+    Capacity is (total - reserved) x allocation ratio; so the reported ratio
+    is 1.
 
-    :param units: resource class -> bounds of what the provider itself has
-    :param counted: instances whose claims its use includes
+    :param units: resource class -> bounds, of the host's own provider
+    :param counted: instances whose claims the provider's use includes
     """
     changes: dict[str, Any] = {}
     for name, (total, used, ratio) in STANDARD_FIELDS.items():
@@ -110,8 +110,8 @@ def provider_report(
         if name not in STANDARD_FIELDS
     }
     changes['units'] = {
-        name: UnitLimits(**_bounds(one))
-        for name, one in units.items()
+        name: UnitLimits(**_bounds(bounds))
+        for name, bounds in units.items()
         if name in STANDARD_FIELDS
     }
     changes['traits'] = provider.traits
@@ -121,32 +121,32 @@ def provider_report(
 def _bounds(units: Units | None) -> dict[str, int]:
     """Return the fields of a document that bound single allocations."""
     least, most, step = units or UNBOUNDED
-    found = {'min_unit': least, 'step_size': step}
-    return found if most == UNBOUNDED.most else {**found, 'max_unit': most}
+    fields = {'min_unit': least, 'step_size': step}
+    return fields if most == UNBOUNDED.most else {**fields, 'max_unit': most}
 
 
-# So many are read in a turn, of which there is one each second at most: some
-# hundredths of what the service can do.
+# Providers whose bounds are read in a turn, and the shortest time between
+# turns: a few percent of the calls that the service can answer.
 _AT_ONCE = 2
 _TURN_S = 1.0
 
 
 class ProviderUnits:
-    """The bounds of providers by uuid, as far as they are known."""
+    """The bounds of providers by uuid, as far as they were read."""
 
     def __init__(self, store: Store, client: PlacementClient) -> None:
         self._store = store
         self._client = client
-        self._known: dict[str, Mapping[str, Units]] = {}
+        self._units: dict[str, Mapping[str, Units]] = {}
         # Many providers are alike, and share one mapping.
         self._distinct: dict[
             tuple[tuple[str, Units], ...], Mapping[str, Units]
         ] = {}
-        self._unknown: list[str] = []
+        self._unread: list[str] = []
         self._read_at = 0.0
 
     def load(self) -> None:
-        """Take over what another daemon read, or this one before it ended.
+        """Load from the store the bounds that any daemon read before.
 
         :raises StoreUnavailable: the database does not answer
         """
@@ -169,122 +169,124 @@ class ProviderUnits:
             )
             .order_by(table.host_id)
         )
-        found: dict[str, dict[str, Units]] = {}
+        stored: dict[str, dict[str, Units]] = {}
         with self._store.reading() as conn:
             for uuid, name, least, most, step in conn.execute(query):
                 bound = UNBOUNDED.most if most == MAX_UNIT else most
-                found.setdefault(uuid, {})[name] = Units(least, bound, step)
-        for uuid, units in found.items():
+                stored.setdefault(uuid, {})[name] = Units(least, bound, step)
+        for uuid, units in stored.items():
             self.put(uuid, units)
 
     def put(self, uuid: str, units: Mapping[str, Units]) -> None:
-        """Keep what was read of a provider."""
+        """Keep the bounds of a provider."""
         key = tuple(sorted(units.items()))
-        self._known[uuid] = self._distinct.setdefault(key, units)
+        self._units[uuid] = self._distinct.setdefault(key, units)
 
     def of(self, uuid: str) -> Mapping[str, Units]:
-        """Return what is known of a provider."""
-        return self._known.get(uuid, {})
+        """Return a provider's bounds; empty if they were not read yet."""
+        return self._units.get(uuid, {})
 
     def follow(self, uuids: Iterable[str]) -> None:
-        """Learn soon what these providers have, and forget all others."""
-        wanted = dict.fromkeys(uuids)
-        self._known = {
+        """Read the bounds of these providers soon, and forget all others."""
+        followed = dict.fromkeys(uuids)
+        self._units = {
             uuid: units
-            for uuid, units in self._known.items()
-            if uuid in wanted
+            for uuid, units in self._units.items()
+            if uuid in followed
         }
-        self._unknown = [uuid for uuid in wanted if uuid not in self._known]
+        self._unread = [uuid for uuid in followed if uuid not in self._units]
 
     def read_some(self) -> None:
-        """Read a few of which nothing is known.
+        """Read the bounds of a few providers.
 
         :raises PlacementUnavailable: the service does not answer
         """
         if time.monotonic() - self._read_at < _TURN_S:
             return
         self._read_at = time.monotonic()
-        for uuid in self._unknown[: -_AT_ONCE - 1 : -1]:
-            if uuid not in self._known:
+        for uuid in self._unread[: -_AT_ONCE - 1 : -1]:
+            if uuid not in self._units:
                 self.put(uuid, self._client.units(uuid))
-            # Not before it was read: where that fails it is read later.
-            self._unknown.pop()
+            # Removed only after the read: a provider that failed stays due.
+            self._unread.pop()
 
 
-# What was read before the hosts were there is used for so long, in seconds.
+# Providers that were read before the hosts are used for so long, in seconds.
 _VALID_S = 30.0
-# The first hosts wait so long for it, in seconds: shorter than a lease.
+# The longest wait of the first hosts for providers, in seconds: shorter than
+# a lease.
 _WAIT_S = 2.0
 
 
 class EarlyProviders:
-    """Holds what was read until the hosts of the first pass are there."""
+    """Keeps providers that were read before the first hosts were."""
 
     def __init__(self) -> None:
-        self._every: AllProviders | None = None
+        self._result: AllProviders | None = None
         self._there = threading.Event()
         # Providers of hosts that were written with them, by uuid.
         self._written: dict[str, Provider] = {}
 
-    def put(self, every: AllProviders) -> None:
-        """Keep what was read."""
-        self._every = every
+    def put(self, result: AllProviders) -> None:
+        """Keep all providers."""
+        self._result = result
         self._there.set()
 
     def take(self) -> AllProviders | None:
-        """Return what is kept, unless it is too old, and keep it no longer."""
-        every, self._every = self._every, None
-        # Nobody waits for it any more.
+        """Return the providers, unless they are too old, and drop them."""
+        result, self._result = self._result, None
+        # From here on no report waits.
         self._there.set()
-        return every if _is_valid(every) else None
+        return result if _is_valid(result) else None
 
     def complete(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """Return reports of hosts that are new, with their capacity."""
         if not self._there.wait(_WAIT_S):
             self._there.set()
-        every = self._every
-        found = every.found if every and _is_valid(every) else {}
-        return [self._completed(report, found) for report in reports]
+        result = self._result
+        providers = result.providers if result and _is_valid(result) else {}
+        return [self._completed(report, providers) for report in reports]
 
     def _completed(
-        self, report: HostReport, found: Mapping[str, Provider]
+        self, report: HostReport, providers: Mapping[str, Provider]
     ) -> HostReport:
         uuid = report.changes.get('uuid', '')
-        provider = found.get(uuid)
+        provider = providers.get(uuid)
         if provider is None:
-            # It may have been written with one, in vain.
+            # An earlier write of the host with a provider may have failed.
             self._written.pop(uuid, None)
             return report
         self._written[uuid] = provider
         return provider_report(report, provider, {}).over(report)
 
     def has_written(self, provider: Provider) -> bool:
-        """Whether a host was written with this; asked once of each."""
+        """Whether a host was written with this provider; true only once."""
         return self._written.pop(provider.uuid, None) is provider
 
     def forget(self) -> None:
-        """Forget which were written."""
+        """Forget which hosts were written with a provider."""
         self._written.clear()
 
 
-def _is_valid(every: AllProviders | None) -> bool:
-    return every is not None and time.monotonic() - every.read_at < _VALID_S
+def _is_valid(result: AllProviders | None) -> bool:
+    return result is not None and time.monotonic() - result.read_at < _VALID_S
 
 
 LOG = logging.getLogger(__name__)
 _CAUSE = 'placement'
 _IDLE_S = 1.0
 _HOSTS_AT_ONCE = 500
-# So many hosts are read one by one in a turn; if more changed, all are read.
+# Hosts that are read one by one in a turn; if more changed, all are read.
 _ONE_BY_ONE = 40
 # All are read again at the earliest after this time, in seconds.
 _PAUSE_S = 5.0
-# How often it is looked, at the start, whether this daemon leads, in seconds.
+# How often, at the start, the thread checks whether this daemon leads, in
+# seconds.
 _LOOK_S = 0.2
 # A host that changed is read once more after this time, in seconds: the
 # compute service saves its rows before it deletes allocations.
 _AGAIN_S = 5.0
-# Within this time it is recorded that allocations were made.
+# Made allocations are recorded within this time, in seconds.
 _MARKING_S = 0.4
 
 
@@ -296,11 +298,11 @@ class _Node(NamedTuple):
 
 
 class ProviderFollower:
-    """A thread that keeps hosts' capacity like that of their providers.
+    """A thread that keeps hosts' capacity equal to that of their providers.
 
     :ivar interval: seconds after which all providers are read again
     :param leading: whether this daemon is the one that reads all
-    :param shared: what hosts have of providers that others have, too
+    :param shared: providers that several hosts share
     """
 
     def __init__(
@@ -319,15 +321,15 @@ class ProviderFollower:
         self._leading = leading
         self._shared = shared
         self._changed = threading.Condition()
-        # Host -> whether it is to be read once more after that.
+        # Host -> whether to read it once more afterwards.
         self._touched: dict[str, bool] = {}
         # Host -> monotonic time at which it is read once more.
         self._again: dict[str, float] = {}
-        # What to call after the whole read that somebody waits for.
+        # Called after the next read of all providers.
         self._then: Callable[[], None] | None = None
-        # Whether all hosts were there at a read, since this daemon leads.
+        # Whether all hosts were in the store at a read since this daemon
+        # leads.
         self._passed = False
-        # Read before they all were, to be used when they are.
         self._early = EarlyProviders()
         self.complete_new = self._early.complete
         self._stopping = False
@@ -335,7 +337,7 @@ class ProviderFollower:
         self._read_all_at = -1e9
         self._claims = LeftClaims(store, client, health)
         self._units = ProviderUnits(store, client)
-        # Hash of what was last written of each provider.
+        # Provider -> hash of what was last written.
         self._written: dict[str, int] = {}
         self._thread = threading.Thread(
             target=self._run, name='providers', daemon=True
@@ -397,7 +399,8 @@ class ProviderFollower:
             time.sleep(0.05)
 
     def poll(self) -> bool:
-        """Read what is due, and undo what is to be undone.
+        """Read the providers that are due, and undo allocations.
+
 
         :return: whether more is to be undone now
         :raises PlacementUnavailable: the service does not answer
@@ -411,7 +414,7 @@ class ProviderFollower:
         if not self._leading():
             self._read_all_at = -1e9
             self._passed = False
-            # Whoever leads now waits for a whole read of its own.
+            # The daemon that leads now waits for its own read of all.
             self._then = None
             self._read_touched()
             return False
@@ -426,7 +429,7 @@ class ProviderFollower:
         return has_more
 
     def _read_all_then(self) -> None:
-        """Read all, and call whoever waited for it before it began."""
+        """Read all, then call the callback registered before the read."""
         with self._changed:
             then, self._then = self._then, None
         try:
@@ -439,7 +442,7 @@ class ProviderFollower:
             raise
 
     def _touch_again(self) -> None:
-        """Have hosts read that are due once more."""
+        """Touch the hosts that are due once more."""
         now = time.monotonic()
         due = [host for host, at in self._again.items() if at <= now]
         with self._changed:
@@ -454,7 +457,7 @@ class ProviderFollower:
         """Yield touched hosts, which stay touched if they cannot be read.
 
         :param count: at most so many; None: all
-        :param again: whether those that changed are read once more later
+        :param again: whether changed hosts are read once more later
         """
         with self._changed:
             hosts = [*itertools.islice(self._touched, count)]
@@ -478,18 +481,18 @@ class ProviderFollower:
     def _read_all(self, first: bool) -> None:
         """Read all providers.
 
-        :param first: whether the hosts were just read for the first time:
-            they did not change
+        :param first: whether the hosts were just read for the first time, so
+            that they did not change
         """
         with self._taken(again=not first):
-            every = self._early.take() if first else None
-            if every is None:
-                every = read_all(
+            result = self._early.take() if first else None
+            if result is None:
+                result = read_all(
                     self._client, self._now(), self._custom_classes()
                 )
-            since, known, found, read_at = every
+            since, uuids, providers, read_at = result
             if not first and not self._passed:
-                self._early.put(every)
+                self._early.put(result)
             if not self._passed:
                 self._units.load()
             self._passed |= first
@@ -497,22 +500,25 @@ class ProviderFollower:
             self._units.follow(node.uuid for node in nodes)
             self._write(
                 {
-                    node: found.get(node.uuid)
+                    node: providers.get(node.uuid)
                     or Provider(node.uuid, {}, {}, [])
                     for node in nodes
-                    if node.uuid in found or node.uuid not in known
+                    if node.uuid in providers or node.uuid not in uuids
                 },
                 since,
             )
         if first:
             self._early.forget()
         self._read_all_at = read_at
-        # Those that have nothing left of any class are not in the answers.
-        full = [node for node in nodes
-                if node.uuid in known and node.uuid not in found]  # fmt: skip
+        # Providers without free capacity of any class are not in the answers.
+        full = [
+            node
+            for node in nodes
+            if node.uuid in uuids and node.uuid not in providers
+        ]
         for part in in_chunks(full, _ONE_BY_ONE):
             self._read_nodes(part)
-            # What somebody waits for goes before the rest.
+            # Hosts that changed go before the rest.
             self._read_touched()
             self._claims.sweep()
 
@@ -525,12 +531,12 @@ class ProviderFollower:
         if not nodes:
             return
         since = self._now()
-        found = {}
+        providers = {}
         for node in nodes:
             provider = self._client.provider(node.uuid)
-            found[node] = provider or Provider(node.uuid, {}, {}, [])
-            self._units.put(node.uuid, found[node].units or {})
-        self._write(found, since)
+            providers[node] = provider or Provider(node.uuid, {}, {}, [])
+            self._units.put(node.uuid, providers[node].units or {})
+        self._write(providers, since)
 
     def _custom_classes(self) -> list[str]:
         """Return the resource classes of nodes that have no processors."""
@@ -573,10 +579,10 @@ class ProviderFollower:
     def _write(
         self, providers: Mapping[_Node, Provider], since: float
     ) -> None:
-        """Write what providers have.
+        """Write capacity and use of providers.
 
         :param since: time by the database's clock before they were read:
-            claims that were made until then are in their use
+            claims made until then are in their use
         """
         self._await_marks()
         for part in in_chunks(providers.items(), _HOSTS_AT_ONCE):
@@ -586,23 +592,23 @@ class ProviderFollower:
             reports = []
             for node, alone in part:
                 provider = self._shared.add_to(alone)
-                listed = sorted(counted.get(node.id, ()))
-                # A host that was removed and comes back is a new row.
+                instances = sorted(counted.get(node.id, ()))
+                # A host that was removed and came back has a new row.
                 units = self._units.of(node.uuid)
-                mark = hash((node.id, str((provider[:4], units)), *listed))
+                mark = hash((node.id, str((provider[:4], units)), *instances))
                 written = self._early.has_written(alone)
                 if written and provider is alone and not units:
                     self._written[node.uuid] = mark
-                if self._written.get(node.uuid) != mark or listed:
+                if self._written.get(node.uuid) != mark or instances:
                     reports.append(
-                        provider_report(node, provider, units, listed)
+                        provider_report(node, provider, units, instances)
                     )
                 self._written[node.uuid] = mark
             if reports:
                 self._write_reports(reports)
 
     def _await_marks(self) -> None:
-        """Let it be recorded which claims were made just before a read."""
+        """Wait until allocations made just before a read are recorded."""
         with self._store.reading() as conn:
             unmarked = placement_records.has_unmarked(conn)
         if unmarked:

@@ -1,8 +1,8 @@
-"""From rows of the compute service's tables to our documents.
+"""Translates rows of the compute service's tables into our documents.
 
-Stateless: any thread may call it. A text that cannot be read counts as empty,
-as it does for the compute service; a row that no document can be made of
-raises, and the caller leaves it out.
+Stateless: any thread may call the functions. A text that cannot be parsed
+counts as empty, as it does for the compute service; an invalid row raises, and
+the caller leaves it out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scheduler_service.model import (
 )
 from scheduler_service.model.limits import NAME_LENGTH
 
-# Fields that placement knows better, where there is one.
+# Fields that come from the placement service where it is used.
 CAPACITY_FIELDS = (
     'vcpus',
     'memory_mb',
@@ -41,9 +41,9 @@ _LARGEST = 2**53
 
 
 class ServiceState(NamedTuple):
-    """What the compute service on a host is like.
+    """The state of the compute service on a host.
 
-    :ivar up: whether it gave a sign of life in time and is not forced down
+    :ivar up: whether it reported in time and is not forced down
     """
 
     disabled: bool
@@ -74,7 +74,7 @@ def host_report(
     cell_uuid: str,
     with_capacity: bool = True,
 ) -> HostReport:
-    """Return what a compute node's row says of a host.
+    """Return the host report of a compute node's row.
 
     :param with_capacity: false: placement gives totals, use and ratios
     :raises InvalidRequest: a value is out of bounds
@@ -87,7 +87,7 @@ def host_report(
         'status': 'disabled' if service.disabled else 'enabled',
         'disabled_reason': service.reason,
         'state': 'up' if service.up else 'down',
-        # What placement has counts as it stands, as for the compute service.
+        # With placement, its capacity alone counts, as in the compute service.
         'disk_available_least': (
             row.disk_available_least if with_capacity else None
         ),
@@ -114,7 +114,7 @@ def host_report(
     if with_capacity:
         for name in CAPACITY_FIELDS:
             value = getattr(row, name)
-            # A ratio of 0 or none: the configured default applies.
+            # A ratio of 0 or NULL: the configured default applies.
             document[name] = (
                 value or None if name in _RATIOS else max(value, 0)
             )
@@ -122,14 +122,14 @@ def host_report(
 
 
 def is_initialized(row: Any) -> bool:
-    """Whether a compute node has said yet what it has."""
+    """Whether a compute node has reported its resources yet."""
     return row.free_disk_gb is not None and bool(row.host and row.uuid)
 
 
 def instance(row: Any, flavors: Mapping[int, str]) -> Instance:
     """Return the document of an instance that is on a host.
 
-    :param flavors: internal number -> the id that users know
+    :param flavors: internal number -> the public flavor id
     :raises InvalidRequest: a value is out of bounds
     """
     flavorid = flavors.get(row.instance_type_id)
@@ -153,7 +153,7 @@ def aggregates(
 ) -> tuple[list[Aggregate], list[str]]:
     """Return aggregates with their hosts and metadata, by id.
 
-    :return: and why others are left out, a few words each
+    :return: the aggregates, and the reason of each that is left out
     """
     hosts: dict[int, set[str]] = defaultdict(set)
     for row in members:
@@ -188,13 +188,13 @@ def _decoded(text: Any) -> Any:
 
 
 def _dict(text: Any) -> dict[str, Any]:
-    found = _decoded(text)
-    return found if isinstance(found, dict) else {}
+    value = _decoded(text)
+    return value if isinstance(value, dict) else {}
 
 
 def _list(text: Any) -> list[Any]:
-    found = _decoded(text)
-    return found if isinstance(found, list) else []
+    value = _decoded(text)
+    return value if isinstance(value, list) else []
 
 
 def _short(text: str | None) -> str | None:
@@ -210,45 +210,46 @@ def _count(value: Any) -> int:
 
 
 def _metrics(text: Any) -> list[dict[str, Any]]:
-    """Return metrics, without those that have no name or no number."""
+    """Return metrics; drop any without a name or a number."""
     return [
         {
-            'name': one['name'],
-            'value': one.get('value'),
-            'source': one.get('source'),
-            'timestamp': one.get('timestamp'),
+            'name': metric['name'],
+            'value': metric.get('value'),
+            'source': metric.get('source'),
+            'timestamp': metric.get('timestamp'),
         }
-        for one in _list(text)
-        if isinstance(one, dict)
-        and isinstance(one.get('name'), str)
-        and isinstance(one.get('value'), int | float | None)
+        for metric in _list(text)
+        if isinstance(metric, dict)
+        and isinstance(metric.get('name'), str)
+        and isinstance(metric.get('value'), int | float | None)
     ]
 
 
 def _bare(value: Any) -> Any:
-    """Return a versioned object, and those inside it, as plain values."""
+    """Return a versioned object, with any nested ones, as plain values."""
     if isinstance(value, dict):
         if isinstance(value.get(_DATA), dict):
             value = value[_DATA]
-        return {key: _bare(one) for key, one in value.items()}
+        return {key: _bare(field) for key, field in value.items()}
     if isinstance(value, list):
-        return [_bare(one) for one in value]
+        return [_bare(item) for item in value]
     return value
 
 
 def _pci_pools(text: Any) -> list[dict[str, Any]]:
-    found = _bare(_decoded(text))
-    if isinstance(found, dict):
-        found = found.get('objects')
-    if not isinstance(found, list):
+    pools = _bare(_decoded(text))
+    if isinstance(pools, dict):
+        pools = pools.get('objects')
+    if not isinstance(pools, list):
         return []
-    return [one for one in found if isinstance(one, dict)]
+    return [pool for pool in pools if isinstance(pool, dict)]
 
 
 def _numa_ratios(row: Any) -> dict[str, float]:
-    """Return the ratios that hold for the NUMA cells of a host.
+    """Return the allocation ratios for the NUMA cells of a host.
 
-    The placement service's capacity has them in it, and cells do not.
+    The placement service's capacity includes them; that of NUMA cells does
+    not.
     """
     stated = {
         name: getattr(row, name)
@@ -261,13 +262,15 @@ def _numa_topology(
     text: Any, ratios: Mapping[str, float]
 ) -> dict[str, Any] | None:
     """Return a NUMA topology; None where the host reports no cells."""
-    found = _bare(_decoded(text))
-    if not isinstance(found, dict) or not isinstance(found.get('cells'), list):
+    topology = _bare(_decoded(text))
+    if not isinstance(topology, dict) or not isinstance(
+        topology.get('cells'), list
+    ):
         return None
     return {
         'cells': [
             {key: value for key, value in cell.items() if value is not None}
-            for cell in found['cells']
+            for cell in topology['cells']
             if isinstance(cell, dict)
         ],
         **ratios,

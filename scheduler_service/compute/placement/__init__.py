@@ -1,5 +1,5 @@
-"""The placement service over HTTP: what providers have, and allocations.
+"""The placement service over HTTP: providers and allocations.
 
-``client`` sends the calls; ``claims`` makes and undoes allocations. Nothing
-here knows the store or the engine.
+``client`` sends the calls, ``claims`` makes and undoes allocations,
+``claimer`` completes the engine's claims with them.
 """

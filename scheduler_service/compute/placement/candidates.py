@@ -1,7 +1,7 @@
-"""Asks the placement service which providers of a host can have what.
+"""Queries the placement service for allocation candidates on one host.
 
-For requests that need more than amounts of the host's own provider: only the
-service knows which of several providers below it fits. Stateless.
+Only requests that need more than amounts of the host's own provider need the
+query: the service knows which of several providers below it fit. Stateless.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Tree(NamedTuple):
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Tree:
-        """Return what an allocation request of the service says."""
+        """Read an allocation request as the service gives it."""
         return cls(
             {
-                uuid: dict(one['resources'])
-                for uuid, one in document['allocations'].items()
+                uuid: dict(allocation['resources'])
+                for uuid, allocation in document['allocations'].items()
             },
             {
                 name: list(uuids)
@@ -42,7 +42,7 @@ class Tree(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """What the service takes, and gives, for it."""
+        """The allocations and mappings, as the service takes them."""
         return {
             'allocations': {
                 uuid: {'resources': amounts}
@@ -53,7 +53,7 @@ class Tree(NamedTuple):
 
 
 def is_needed(request: Request) -> bool:
-    """Whether the service has to be asked how a request fits a host."""
+    """Whether only the service can say how a request fits a host."""
     return bool(request.resource_groups) or not (
         request.own_resources.keys() <= PLAIN
     )
@@ -69,14 +69,14 @@ def find(
 
     :param provider: uuid of the host's own provider
     :param shared: resource class -> uuid of the provider that gives it in
-        place of the host's own; such a one is in no tree of a host
+        place of the host's own; a sharing provider is in no tree of a host
     :raises PlacementUnavailable: the service does not answer
     """
     query = urlencode(_query(request, provider, shared))
-    found = client.allocation_candidates(query)
-    if not found:
+    candidates = client.allocation_candidates(query)
+    if not candidates:
         return None
-    tree = Tree.of(found[0])
+    tree = Tree.of(candidates[0])
     for name, amount in request.own_resources.items():
         if name in shared:
             given = tree.allocations.setdefault(shared[name], {})
@@ -102,7 +102,10 @@ def _query(
         query += _group(group, '' if own else provider)
     if len(request.resource_groups) > 1 or request.group_policy:
         query.append(('group_policy', request.group_policy or 'none'))
-    query += [('same_subtree', ','.join(one)) for one in request.same_subtree]
+    query += [
+        ('same_subtree', ','.join(suffixes))
+        for suffixes in request.same_subtree
+    ]
     return query
 
 

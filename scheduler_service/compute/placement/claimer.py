@@ -42,21 +42,21 @@ from scheduler_service.store.connection import Store
 class ClaimTask(msgspec.Struct, eq=False):
     """The claims of a job.
 
-    :ivar wanted: in the order of the job's placements
+    :ivar allocations: in the order of the job's placements
     :ivar hosts: uuid of a provider -> service host
-    :ivar is_tree: whether the service says which providers give them
-    :ivar since: monotonic time at which it began to wait
+    :ivar is_tree: whether the placement service picks the providers
+    :ivar since: monotonic time at which the task was queued
     """
 
     job: HostJob
-    wanted: list[AllocationRequest]
+    allocations: list[AllocationRequest]
     hosts: dict[str, str]
     is_tree: bool
     since: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def fresh(self) -> bool:
-        """Whether its instances have no allocations, as a rule."""
+        """Whether the instances should have no allocations yet."""
         return not (self.job.is_repeated or self.job.move)
 
 
@@ -72,9 +72,9 @@ _PINNING = ('hw:cpu_policy', 'hw_cpu_policy')
 
 
 def check_claimable(request: Request) -> None:
-    """Check that a request says itself all that it asks for.
+    """Check that the request itself holds all amounts that it needs.
 
-    :raises InvalidRequest: its extra specs or its image ask for more
+    :raises InvalidRequest: extra specs or image properties need more
     """
     if request.amounts is not None:
         return
@@ -97,11 +97,11 @@ def _unsupported(what: str) -> errors.InvalidRequest:
 
 LOG = logging.getLogger(__name__)
 _THREADS = 4
-# How long what is under way is waited for at the end, in seconds.
+# The longest wait for the threads at the end, in seconds.
 _STOP_S = 5.0
-# What was made is recorded after this time at the latest, in seconds.
+# The end of a call is recorded after this time at the latest, in seconds.
 _RECORD_S = 0.2
-# How long it is waited before the database is asked again, in seconds.
+# Pause between tries while the database is unreachable, in seconds.
 _AWAY_S = 0.5
 _GOOD = (AllocationResult.MADE, AllocationResult.ALREADY_MADE)
 
@@ -161,7 +161,7 @@ class PlacementClaimer:
         for placement in job.placements:
             tree = None
             if not is_tree:
-                tree = self._share(placement, request.own_resources)
+                tree = self._add_shares(placement, request.own_resources)
             for uuid in tree.allocations if tree else ():
                 hosts[uuid] = placement.selected.host
             hosts[placement.selected.uuid] = placement.selected.host
@@ -178,12 +178,12 @@ class PlacementClaimer:
             )
         return ClaimTask(job, allocations, hosts, is_tree)
 
-    def _share(
+    def _add_shares(
         self, placement: Placement, resources: Mapping[str, int]
     ) -> Tree | None:
-        """Say in a placement what others share with its hosts.
+        """Add allocations from sharing providers to a placement.
 
-        :return: what is claimed; None: all is of the host's own provider
+        :return: the selected host's; None: all is of its own provider
         """
         tree = self._shared.tree(placement.selected.uuid, resources)
         placement.selected = with_tree(placement.selected, tree)
@@ -194,7 +194,7 @@ class PlacementClaimer:
         return tree
 
     def stop(self) -> None:
-        """End the threads once they have done what they are at."""
+        """End each thread after the call that it is making."""
         self._stopping.set()
         self._queue.stop()
         deadline = time.monotonic() + _STOP_S
@@ -219,7 +219,7 @@ class PlacementClaimer:
     def _complete(
         self, call: Call[ClaimTask], journal: PlacementJournal
     ) -> None:
-        """Complete the tasks of a call, once what they intend is recorded."""
+        """Record the intended allocations of a call's tasks; make them."""
         plain: list[ClaimTask] = []
         trees: list[ClaimTask] = []
         joined = list(call.tasks)
@@ -243,7 +243,7 @@ class PlacementClaimer:
             self._complete_plain(plain, journal, lambda: self._queue.end(call))
 
     def _unexpired(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
-        """Return the tasks that somebody waits for; fail the others."""
+        """Return the tasks whose caller still waits; fail the rest."""
         kept = []
         for task in tasks:
             if task.job.expired():
@@ -255,9 +255,9 @@ class PlacementClaimer:
     def _intend(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> list[ClaimTask]:
-        """Record what allocations are to be made; return whose were.
+        """Record intended allocations; return the tasks that have a record.
 
-        Each is recorded by itself where that fails for all.
+        Each task is recorded by itself where that fails for all.
         """
         if not tasks:
             return []
@@ -270,13 +270,13 @@ class PlacementClaimer:
                     [
                         allocation
                         for task in tasks
-                        for allocation in task.wanted
+                        for allocation in task.allocations
                     ],
                     all(task.fresh for task in tasks),
                 )
             except Exception:
                 alone = [self._intend([task], journal) for task in tasks]
-                return [task for found in alone for task in found]
+                return [task for kept in alone for task in kept]
             return list(tasks)
         (task,) = tasks
         try:
@@ -289,12 +289,12 @@ class PlacementClaimer:
     def _intend_alone(
         self, task: ClaimTask, journal: PlacementJournal
     ) -> None:
-        """Record it for one task; wait for the database as others do."""
+        """Record one task's allocations; wait while the database is away."""
         while True:
             try:
                 if task.job.is_repeated:
                     _use_recorded(task, journal)
-                journal.intend_patiently(task.wanted, task.fresh)
+                journal.intend_patiently(task.allocations, task.fresh)
                 return
             except errors.StoreUnavailable:
                 if task.job.expired() or self._stopping.wait(_AWAY_S):
@@ -306,23 +306,25 @@ class PlacementClaimer:
         journal: PlacementJournal,
         on_made: Callable[[], None],
     ) -> None:
-        """Complete tasks that take amounts of the hosts' own providers.
+        """Complete tasks that take amounts of hosts' own providers.
 
         :param on_made: called once the placement service has answered, so
             that the next call need not wait for the replies of this one
         """
-        wanted = [allocation for task in tasks for allocation in task.wanted]
+        allocations = [
+            allocation for task in tasks for allocation in task.allocations
+        ]
         try:
-            found = self._make(tasks, journal)
+            results = self._make(tasks, journal)
         except errors.PlacementUnavailable as fault:
-            journal.unanswered(wanted)
+            journal.unanswered(allocations)
             journal.flush()
             for task in tasks:
                 self._fail(task, fault)
             return
         except Exception as fault:
             if len(tasks) == 1:
-                journal.unanswered(wanted)
+                journal.unanswered(allocations)
                 journal.flush()
                 self._fail(tasks[0], fault)
             else:
@@ -333,93 +335,95 @@ class PlacementClaimer:
         journal.made(
             [
                 allocation
-                for allocation in wanted
-                if found[allocation.consumer] in _GOOD
+                for allocation in allocations
+                if results[allocation.consumer] in _GOOD
             ]
         )
         journal.not_made(
             [
                 allocation
-                for allocation in wanted
-                if found[allocation.consumer] not in _GOOD
+                for allocation in allocations
+                if results[allocation.consumer] not in _GOOD
             ]
         )
         for task in tasks:
             try:
-                self._settle(task, found, journal)
+                self._finish_or_undo(task, results, journal)
             except Exception as fault:
                 self._fail(task, fault)
 
     def _complete_tree(
         self, task: ClaimTask, journal: PlacementJournal
     ) -> None:
-        """Complete a task of which the service says what gives its amounts."""
+        """Complete a task for which the service picks the providers."""
         request = task.job.request
-        found: dict[str, AllocationResult] = {}
+        results: dict[str, AllocationResult] = {}
         try:
-            for number, one in enumerate(task.wanted):
+            for number, allocation in enumerate(task.allocations):
                 try:
-                    task.wanted[number], found[one.consumer] = (
+                    task.allocations[number], results[allocation.consumer] = (
                         self._trees.make(
-                            one, request, task.job.is_repeated, journal
+                            allocation, request, task.job.is_repeated, journal
                         )
                     )
                 except Exception:
-                    journal.unanswered([one])
+                    journal.unanswered([allocation])
                     journal.flush()
                     raise
-                if found[one.consumer] not in _GOOD:
-                    journal.not_made([one])
+                if results[allocation.consumer] not in _GOOD:
+                    journal.not_made([allocation])
                     break
-                journal.made([task.wanted[number]])
+                journal.made([task.allocations[number]])
             else:
-                for placement, one in zip(
-                    task.job.placements, task.wanted, strict=True
+                for placement, allocation in zip(
+                    task.job.placements, task.allocations, strict=True
                 ):
-                    self._trees.complete(placement, one, request)
-            self._settle(task, found, journal)
+                    self._trees.complete(placement, allocation, request)
+            self._finish_or_undo(task, results, journal)
         except Exception as fault:
             self._fail(task, fault)
 
     def _make(
         self, tasks: Sequence[ClaimTask], journal: PlacementJournal
     ) -> dict[str, AllocationResult]:
-        """Return what became of the allocations, by instance."""
-        found: dict[str, AllocationResult] = {}
+        """Make allocations; return the results by instance."""
+        results: dict[str, AllocationResult] = {}
         fresh: list[AllocationRequest] = []
         for task in tasks:
-            # Those that were there before would make a whole POST fail.
+            # A consumer that has allocations would fail the whole POST.
             if not task.fresh:
-                for allocation in task.wanted:
-                    found |= self._claim([allocation], journal)
+                for allocation in task.allocations:
+                    results |= self._claim([allocation], journal)
             else:
-                fresh += task.wanted
+                fresh += task.allocations
         for start in range(0, len(fresh), MOST_AT_ONCE):
             part = fresh[start : start + MOST_AT_ONCE]
             self._health.size('placement', len(part))
-            found |= self._claim(part, journal)
-        return found
+            results |= self._claim(part, journal)
+        return results
 
     def _claim(
-        self, wanted: Sequence[AllocationRequest], journal: PlacementJournal
+        self,
+        allocations: Sequence[AllocationRequest],
+        journal: PlacementJournal,
     ) -> dict[str, AllocationResult]:
-        """Make allocations; return what became of each instance's."""
-        found = claims.make(self._client, wanted, journal.unsure)
-        for allocation in wanted:
-            if found[allocation.consumer] is AllocationResult.CONFLICT:
-                found[allocation.consumer] = self._claim_again(
+        """Make allocations in one call; return the results by instance."""
+        results = claims.make(self._client, allocations, journal.unsure)
+        for allocation in allocations:
+            if results[allocation.consumer] is AllocationResult.CONFLICT:
+                results[allocation.consumer] = self._claim_again(
                     allocation, journal
                 )
-        return found
+        return results
 
     def _claim_again(
-        self, wanted: AllocationRequest, journal: PlacementJournal
+        self, allocation: AllocationRequest, journal: PlacementJournal
     ) -> AllocationResult:
-        """Undo what an earlier claim of ours left, and claim once more."""
-        consumer = wanted.consumer
+        """Undo allocations left by an earlier claim, and claim once more."""
+        consumer = allocation.consumer
         try:
             ours = self._undoer.undo_left(consumer)
-            made = claims.make(self._client, [wanted], journal.unsure)
+            made = claims.make(self._client, [allocation], journal.unsure)
         except errors.PlacementUnavailable:
             journal.unsure.add(consumer)
             return AllocationResult.LEFT
@@ -427,43 +431,43 @@ class PlacementClaimer:
             return AllocationResult.LEFT
         return made[consumer]
 
-    def _settle(
+    def _finish_or_undo(
         self,
         task: ClaimTask,
-        found: dict[str, AllocationResult],
+        results: dict[str, AllocationResult],
         journal: PlacementJournal,
     ) -> None:
-        """Finish a job whose allocations are all made; undo others."""
+        """Finish the job if all allocations were made; else undo them."""
         done = [
             allocation
-            for allocation in task.wanted
-            if allocation.consumer in found
+            for allocation in task.allocations
+            if allocation.consumer in results
         ]
         bad = [
             allocation
             for allocation in done
-            if found[allocation.consumer] not in _GOOD
+            if results[allocation.consumer] not in _GOOD
         ]
         if not bad:
-            self._health.count('placement_claims', by=len(task.wanted))
+            self._health.count('placement_claims', by=len(task.allocations))
             task.job.state = State.COMPLETED
             self._engine.give_back(task.job)
             return
-        self._health.count('placement_claims_lost', by=len(task.wanted))
+        self._health.count('placement_claims_lost', by=len(task.allocations))
         good = [allocation for allocation in done if allocation not in bad]
         self._undo(task, good, journal)
         worst = bad[0]
-        if found[worst.consumer] is AllocationResult.LEFT:
+        if results[worst.consumer] is AllocationResult.LEFT:
             self._give_up(
                 task,
                 errors.PlacementUnavailable(
-                    f'What instance {worst.consumer} had before could not be '
-                    'undone in the placement service yet',
+                    f'Earlier allocations of instance {worst.consumer} could '
+                    'not be undone in the placement service yet',
                     instance=worst.consumer,
                 ),
             )
             return
-        if found[worst.consumer] is AllocationResult.CONFLICT:
+        if results[worst.consumer] is AllocationResult.CONFLICT:
             self._give_up(
                 task,
                 errors.Conflict(
@@ -476,21 +480,22 @@ class PlacementClaimer:
         hosts = sorted(task.hosts[allocation.provider] for allocation in bad)
         for allocation in bad:
             host = task.hosts[allocation.provider]
-            if found[allocation.consumer] is AllocationResult.NO_CAPACITY:
+            if results[allocation.consumer] is AllocationResult.NO_CAPACITY:
                 task.job.excluded_hosts.add(host)
             self._on_misfit(host)
         self._give_up(
             task,
             errors.NoValidHost(
-                f'The placement service has no room on {", ".join(hosts)}'
+                'The placement service has no free capacity on '
+                f'{", ".join(hosts)}'
             ),
         )
 
     def _fail(self, task: ClaimTask, fault: Exception) -> None:
         """Give up a job after a fault.
 
-        What may have been made for it is undone by its records, once the
-        placement service answers.
+        Allocations that may have been made are undone from their records,
+        once the placement service answers.
         """
         if not isinstance(fault, errors.SchedulerError):
             LOG.error('Claiming in placement failed', exc_info=fault)
@@ -505,19 +510,19 @@ class PlacementClaimer:
     def _undo(
         self,
         task: ClaimTask,
-        wanted: Sequence[AllocationRequest],
+        allocations: Sequence[AllocationRequest],
         journal: PlacementJournal,
     ) -> None:
-        """Undo what was made of a task, before it is scheduled again.
+        """Undo allocations of a task, before it is scheduled again.
 
-        What cannot be undone now is undone by its record.
+        An allocation that cannot be undone now is undone from its record.
         """
-        # Others take the records from here on.
+        # The undoer reads the records from here on.
         journal.flush()
         if task.job.is_repeated or task.job.contested:
-            # Another answer may have given them to the caller.
+            # Another answer may have given the allocations to the caller.
             return
-        for allocation in wanted:
+        for allocation in allocations:
             record = journal.recorded(allocation)
             try:
                 if record is not None:
@@ -531,11 +536,11 @@ def _do_nothing() -> None:
 
 
 def _use_recorded(task: ClaimTask, journal: PlacementJournal) -> None:
-    """Claim what an earlier delivery recorded, which it may have made."""
-    for number, one in enumerate(task.wanted):
-        record = journal.recorded(one)
+    """Claim what an earlier delivery recorded, and may have made."""
+    for number, allocation in enumerate(task.allocations):
+        record = journal.recorded(allocation)
         document = record.document if record is not None else {}
         tree = Tree.of(document) if 'allocations' in document else None
-        task.wanted[number] = one._replace(tree=tree)
+        task.allocations[number] = allocation._replace(tree=tree)
         placement = task.job.placements[number]
         placement.selected = with_tree(placement.selected, tree)

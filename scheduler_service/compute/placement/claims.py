@@ -1,9 +1,9 @@
 """Makes allocations for claims in as few calls as can be, and undoes them.
 
-Stateless but for the client: any thread may call it. Several consumers go in
-one POST, which the service does for all or for none. Where it refuses, the
-batch is halved until those that do not fit are alone; where others changed a
-provider at the same time, each goes in a PUT of its own.
+The functions are stateless: any thread may call them. Several consumers go in
+one POST, which the service does for all or for none. Where the service
+refuses, the batch is halved until the consumers that do not fit are alone;
+where a provider was changed at the same time, each goes in a PUT of its own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from scheduler_service.compute.placement.client import (
 # What the service itself uses for consumers without a project or a user.
 UNKNOWN = '00000000-0000-0000-0000-000000000000'
 _TRIES = 5
-# So often it is tried to undo at once, after this pause at first, in seconds,
-# which doubles. Then others have their turn.
+# Tries to undo one consumer before the next one's turn, and the first pause
+# between them, in seconds, which doubles.
 _UNDO_TRIES = 3
 _PAUSE_S = 0.1
 # So many consumers are read at a time.
@@ -37,10 +37,10 @@ _GENERATION = 'consumer generation conflict'
 class AllocationRequest(NamedTuple):
     """Allocations that a consumer is to have.
 
-    :ivar provider: the host's own
-    :ivar resources: of that provider
-    :ivar keep_existing: whether it may have others, that it keeps
-    :ivar tree: of several providers, in place of *resources*
+    :ivar provider: uuid of the host's own provider
+    :ivar resources: resource class -> amount, of that provider
+    :ivar keep_existing: whether the consumer keeps allocations that it has
+    :ivar tree: allocations of several providers, in place of *resources*
     """
 
     consumer: str
@@ -62,12 +62,12 @@ class AllocationRequest(NamedTuple):
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What is to be known of the allocations if they are undone."""
+        """What the store keeps of the allocations, to undo them."""
         return self.resources if self.tree is None else self.tree.document
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent for a consumer that has none yet."""
+        """The body of the call for a consumer that has no allocations."""
         return {
             **self.allocation_tree.document,
             'project_id': self.project_id or UNKNOWN,
@@ -80,145 +80,150 @@ class AllocationResult(enum.Enum):
     """What became of the allocations of one consumer."""
 
     MADE = 'made'
-    # It had exactly these: an earlier call made them.
+    # The consumer had exactly these: an earlier call made them.
     ALREADY_MADE = 'already made'
-    # The provider has no room, or is not there.
+    # The provider has too little free capacity, or does not exist.
     NO_CAPACITY = 'no capacity'
-    # It has others, and may not have any beside them.
+    # The consumer has other allocations, and may not have both.
     CONFLICT = 'conflict'
-    # Others changed the same again and again.
+    # Other clients changed the same provider at every try.
     CONTENDED = 'contended'
-    # An earlier claim of ours left something, which is not undone yet.
+    # Allocations of an earlier claim of ours are not undone yet.
     LEFT = 'left'
 
 
 class Undone(enum.Enum):
-    """What undoing the allocations of one consumer came to."""
+    """The result of undoing the allocations of one consumer."""
 
     DONE = 'done'
-    # It did not have them.
+    # The consumer did not have the allocations.
     ABSENT = 'absent'
-    # The service refused again and again: it may have them still.
+    # The service refused every try: the consumer may have them still.
     GAVE_UP = 'gave up'
 
 
 def make(
     client: PlacementClient,
-    wanted: Sequence[AllocationRequest],
+    allocations: Sequence[AllocationRequest],
     unsure: MutableSet[str],
 ) -> dict[str, AllocationResult]:
-    """Make allocations; return what became of each consumer's.
+    """Make allocations; return the result of each consumer.
 
     :param unsure: gets the consumers of calls that were made again: the
-        service may carry out the earlier ones later
-    :raises PlacementUnavailable: some may be made
+        service may carry out the earlier calls later
+    :raises PlacementUnavailable: some allocations may be made
     """
-    if len(wanted) == 1:
-        return {wanted[0].consumer: _make_one(client, wanted[0], unsure)}
+    if len(allocations) == 1:
+        return {
+            allocations[0].consumer: _make_one(client, allocations[0], unsure)
+        }
     answer = client.post_allocations(
-        {allocation.consumer: allocation.body for allocation in wanted}
+        {allocation.consumer: allocation.body for allocation in allocations}
     )
     if not answer.sure:
-        unsure |= {allocation.consumer for allocation in wanted}
+        unsure |= {allocation.consumer for allocation in allocations}
     if answer.done:
         return dict.fromkeys(
-            (allocation.consumer for allocation in wanted),
+            (allocation.consumer for allocation in allocations),
             AllocationResult.MADE,
         )
     if answer.concurrent:
         return {
             allocation.consumer: _make_one(client, allocation, unsure)
-            for allocation in wanted
+            for allocation in allocations
         }
-    half = len(wanted) // 2
+    half = len(allocations) // 2
     return {
-        **make(client, wanted[:half], unsure),
-        **make(client, wanted[half:], unsure),
+        **make(client, allocations[:half], unsure),
+        **make(client, allocations[half:], unsure),
     }
 
 
 def _make_one(
-    client: PlacementClient, wanted: AllocationRequest, unsure: MutableSet[str]
+    client: PlacementClient,
+    allocation: AllocationRequest,
+    unsure: MutableSet[str],
 ) -> AllocationResult:
-    body = wanted.body
+    body = allocation.body
     for _ in range(_TRIES):
-        answer = client.put_allocations(wanted.consumer, body)
+        answer = client.put_allocations(allocation.consumer, body)
         if not answer.sure:
-            unsure.add(wanted.consumer)
+            unsure.add(allocation.consumer)
         if answer.done:
             if body['allocations'] and body['consumer_generation'] != 0:
                 return AllocationResult.MADE
-            body = _with_own_consumer(body, wanted)
-        elif _has_others(answer):
-            found = client.allocations(wanted.consumer)
-            if is_there(found, wanted):
+            body = _with_own_consumer(body, allocation)
+        elif _is_consumer_conflict(answer):
+            current = client.allocations(allocation.consumer)
+            if is_there(current, allocation):
                 return AllocationResult.ALREADY_MADE
-            if not found['allocations']:
-                body = _without_any(body, wanted)
+            if not current['allocations']:
+                body = _body_without_existing(body, allocation)
                 continue
-            if not wanted.keep_existing:
+            if not allocation.keep_existing:
                 return AllocationResult.CONFLICT
-            body = _together(found, wanted)
+            body = _body_with_existing(current, allocation)
         elif not answer.concurrent:
             return AllocationResult.NO_CAPACITY
     return AllocationResult.CONTENDED
 
 
 def _with_own_consumer(
-    body: dict[str, Any], wanted: AllocationRequest
+    body: dict[str, Any], allocation: AllocationRequest
 ) -> dict[str, Any]:
-    """Return what is sent next where another call had made the consumer.
+    """Return the body of the next call where another call made the consumer.
 
     If that call fails later, the service deletes the consumer that it made,
-    and nobody sees allocations without one. So what was made goes again, and
-    its consumer with it, and is made once more with a consumer of its own.
+    and allocations without a consumer are invisible. So the allocations are
+    deleted, with the consumer, and made once more with a consumer of our own.
     """
     if not body['allocations']:
-        return wanted.body
-    return {**wanted.body, 'allocations': {}, 'consumer_generation': 1}
+        return allocation.body
+    return {**allocation.body, 'allocations': {}, 'consumer_generation': 1}
 
 
-def _without_any(
-    body: dict[str, Any], wanted: AllocationRequest
+def _body_without_existing(
+    body: dict[str, Any], allocation: AllocationRequest
 ) -> dict[str, Any]:
-    """Return what is sent next for a consumer that has nothing.
+    """Return the body of the next call for a consumer without allocations.
 
     Where the service died before it made allocations, the consumer stayed,
-    with its first generation; or others have just taken its allocations away.
+    with its first generation; or its allocations were deleted just now.
     """
     was_new = body['consumer_generation'] is None
-    return {**wanted.body, 'consumer_generation': 0 if was_new else None}
+    return {**allocation.body, 'consumer_generation': 0 if was_new else None}
 
 
-def _has_others(answer: Answer) -> bool:
+def _is_consumer_conflict(answer: Answer) -> bool:
     return answer.status == 409 and _GENERATION in answer.detail
 
 
-def is_there(found: Mapping[str, Any], wanted: AllocationRequest) -> bool:
-    """Whether a consumer's allocations are what is wanted.
+def is_there(
+    current: Mapping[str, Any], allocation: AllocationRequest
+) -> bool:
+    """Whether a consumer already has the allocations.
 
-    :param found: the consumer's allocations, as the service gives them
+    :param current: the consumer's allocations, as the service gives them
     """
-    allocations = wanted.allocation_tree.allocations
-    own = wanted.provider if wanted.keep_existing else None
-    if not _has(found, allocations, own):
-        return False
-    return wanted.keep_existing or len(found['allocations']) == len(
-        allocations
-    )
+    amounts = allocation.allocation_tree.allocations
+    if allocation.keep_existing:
+        return _has(current, amounts, allocation.provider)
+    same_size = len(current['allocations']) == len(amounts)
+    return same_size and _has(current, amounts, None)
 
 
 def _has(
-    found: Mapping[str, Any],
+    current: Mapping[str, Any],
     allocations: Mapping[str, Mapping[str, int]],
     own: str | None,
 ) -> bool:
     """Whether a consumer has allocations.
 
-    :param own: the host's own provider; of others the consumer may have more,
-        since another host shares them. None: of none of them
+    :param allocations: uuid of a provider -> resource class -> amount
+    :param own: the host's own provider; of any other provider the consumer
+        may have more, since hosts share it. None: the amounts must be equal
     """
-    held = found['allocations']
+    held = current['allocations']
     if not held.keys() >= allocations.keys():
         return False
     return all(
@@ -234,25 +239,27 @@ def _has(
     )
 
 
-def _together(
-    found: Mapping[str, Any], wanted: AllocationRequest
+def _body_with_existing(
+    current: Mapping[str, Any], allocation: AllocationRequest
 ) -> dict[str, Any]:
-    """Return what is sent for a consumer that keeps what it has."""
+    """Return the body for a consumer that keeps its allocations."""
     allocations = {
         uuid: {'resources': dict(held['resources'])}
-        for uuid, held in found['allocations'].items()
+        for uuid, held in current['allocations'].items()
     }
-    for uuid, amounts in wanted.allocation_tree.allocations.items():
+    for uuid, amounts in allocation.allocation_tree.allocations.items():
         total = Counter(amounts)
-        if uuid != wanted.provider and uuid in allocations:
-            # Both hosts share it.
+        if uuid != allocation.provider and uuid in allocations:
+            # Both hosts share the provider.
             total.update(allocations[uuid]['resources'])
         allocations[uuid] = {'resources': dict(total)}
     return {
         'allocations': allocations,
-        'project_id': found.get('project_id') or wanted.project_id or UNKNOWN,
-        'user_id': found.get('user_id') or wanted.user_id or UNKNOWN,
-        'consumer_generation': found.get('consumer_generation'),
+        'project_id': current.get('project_id')
+        or allocation.project_id
+        or UNKNOWN,
+        'user_id': current.get('user_id') or allocation.user_id or UNKNOWN,
+        'consumer_generation': current.get('consumer_generation'),
     }
 
 
@@ -347,14 +354,14 @@ def _without(
 def undo(
     client: PlacementClient, remnant: Remnant, unsure: MutableSet[str]
 ) -> Undone:
-    """Take away what a consumer has of some providers; keep all else.
+    """Delete allocations of a consumer; keep all others that it has.
 
-    What it has is read with its generation, so that nothing is taken of what
-    others change meanwhile.
+    They are replaced under the consumer's generation, so that no change of
+    another client is lost.
 
-    :param unsure: gets the consumer where a call got no answer, which the
-        service may carry out later
-    :raises PlacementUnavailable: it may still be there
+    :param unsure: gets the consumer where a call got no answer: the service
+        may carry it out later
+    :raises PlacementUnavailable: the allocations may still be there
     """
     consumer, own, allocations = remnant
     sure = True

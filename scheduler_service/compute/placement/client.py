@@ -21,14 +21,14 @@ LOG = logging.getLogger(__name__)
 # Mappings and the generation of consumers are in it.
 MICROVERSION = '1.36'
 SERVICE_TYPE = 'placement'
-# Claimed of a host's own provider, without asking the service.
+# Classes that are claimed from a host's own provider, without a query.
 PLAIN = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 # Only answers with this header are the placement service's own: a proxy or a
 # login page does not have it.
 _VERSION = 'OpenStack-API-Version'
 _DONE = {'GET': 200, 'PUT': 204, 'POST': 204, 'DELETE': 204}
-# The first pause before a call that writes is made again, in seconds, where
-# no option says how long; it doubles.
+# The first pause before a writing call is repeated, in seconds, where no
+# option sets it; it doubles.
 _PAUSE_S = 0.5
 _BAD = 400
 _MISFIT = 409
@@ -39,12 +39,12 @@ CONCURRENT_UPDATE = 'placement.concurrent_update'
 
 
 class Answer(NamedTuple):
-    """What a call that writes got.
+    """The answer to a writing call.
 
     :ivar code: of the error, as the service names it; empty: none
     :ivar detail: of the error
-    :ivar sure: whether it is the answer to the first try; if not, an earlier
-        one that got no answer may be carried out yet
+    :ivar sure: whether this is the answer to the first try; if not, the
+        service may still carry out an earlier try that got no answer
     """
 
     status: int
@@ -54,26 +54,26 @@ class Answer(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether it was done."""
+        """Whether the service did what the call says."""
         return self.status in _DONE.values()
 
     @property
     def gone(self) -> bool:
-        """Whether there was nothing that it could change."""
+        """Whether the resource does not exist."""
         return self.status == _GONE
 
     @property
     def concurrent(self) -> bool:
-        """Whether others changed the same at the same time."""
+        """Whether another client changed the resource at the same time."""
         return self.status == _MISFIT and self.code == CONCURRENT_UPDATE
 
 
 class Units(NamedTuple):
-    """What a single allocation of a resource class may be.
+    """Bounds of a single allocation of a resource class.
 
-    :ivar least: and no less
-    :ivar most: and no more
-    :ivar step: a multiple of it
+    :ivar least: the least amount
+    :ivar most: the greatest amount
+    :ivar step: the amount is a multiple of it
     """
 
     least: int
@@ -81,19 +81,19 @@ class Units(NamedTuple):
     step: int
 
 
-# What the service has where nobody said anything.
+# The service's defaults.
 UNBOUNDED = Units(1, 2**31 - 1, 1)
 
 
 class Provider(NamedTuple):
-    """A root provider's capacity and use, with what those below it have.
+    """Capacity and use of a root provider and the providers below it.
 
-    Of classes that a host's own provider has to have, only that counts.
+    Of the classes in :data:`PLAIN`, only the root provider counts.
 
     :ivar capacity: resource class -> (total - reserved) x ratio
     :ivar used: resource class -> amount
-    :ivar units: resource class -> its bounds, where there are some, of those
-        that only the root has; None: not read
+    :ivar units: resource class -> bounds that differ from the defaults, of
+        classes that only the root has; None: not read
     """
 
     uuid: str
@@ -103,7 +103,7 @@ class Provider(NamedTuple):
     units: dict[str, Units] | None = None
 
     def add(self, name: str, capacity: int, used: int) -> None:
-        """Add what a provider below it has of a resource class."""
+        """Add a resource class of a provider below."""
         if name not in PLAIN:
             self.capacity[name] = self.capacity.get(name, 0) + capacity
             self.used[name] = self.used.get(name, 0) + used
@@ -132,7 +132,7 @@ class _Root(msgspec.Struct):
 
 
 class Roots(msgspec.Struct):
-    """Providers, of which only who they are is read."""
+    """The uuids of providers and of their roots."""
 
     resource_providers: list[_Root]
 
@@ -147,9 +147,9 @@ class PlacementClient:
         self._adapter = adapter
 
     def check(self) -> None:
-        """Check that the service is there, and new enough.
+        """Check that the service answers, and is new enough.
 
-        :raises PlacementUnavailable: it is not
+        :raises PlacementUnavailable: it does not, or is not
         """
         newest = self._newest()
         if _number(newest) < _number(MICROVERSION):
@@ -159,8 +159,8 @@ class PlacementClient:
             )
 
     def _newest(self) -> str:
-        found = self._call('GET', '/', microversion=None).json()
-        versions = found.get('versions') or [{}]
+        root = self._call('GET', '/', microversion=None).json()
+        versions = root.get('versions') or [{}]
         return str(versions[0].get('max_version') or '0.0')
 
     def provider_uuids(self) -> set[str]:
@@ -168,41 +168,41 @@ class PlacementClient:
 
         :raises PlacementUnavailable: the service does not answer
         """
-        found = self.read('/resource_providers', Roots)
+        roots = self.read('/resource_providers', Roots)
         return {
             provider.uuid
-            for provider in found.resource_providers
+            for provider in roots.resource_providers
             if provider.root_provider_uuid == provider.uuid
         }
 
     def providers(self, name: str = 'VCPU') -> dict[str, Provider]:
-        """Return all root providers with room for one of a class, by uuid.
+        """Return by uuid all root providers with free capacity of a class.
 
-        One call gives them all, but leaves out those that are full.
+        One call returns them all, and leaves out full providers.
 
         :raises PlacementUnavailable: the service does not answer
         """
         path = f'/allocation_candidates?resources={name}:1'
-        found = self.read(path, _Candidates).provider_summaries
-        # Many have the same traits, dozens of them: one list for all those.
+        summaries = self.read(path, _Candidates).provider_summaries
+        # Providers with the same traits, dozens of them, share one list.
         traits: dict[tuple[str, ...], list[str]] = {}
         made = {
             uuid: _own(uuid, summary, traits)
-            for uuid, summary in found.items()
+            for uuid, summary in summaries.items()
             if summary.root_provider_uuid == uuid and summary.resources
         }
-        for uuid, summary in found.items():
+        for uuid, summary in summaries.items():
             root = made.get(summary.root_provider_uuid)
             if root is not None and root.uuid != uuid:
-                for name, one in summary.resources.items():
-                    root.add(name, one.capacity, one.used)
+                for name, amounts in summary.resources.items():
+                    root.add(name, amounts.capacity, amounts.used)
         return made
 
     def read(self, path: str, kind: type[T]) -> T:
-        """Return the parts of an answer that are needed.
+        """Return the answer to GET, decoded to a type.
 
-        :raises PlacementUnavailable: the service does not answer, or with
-            something else
+        :raises PlacementUnavailable: the service does not answer, or its
+            answer is not of the type
         """
         answer = self._call('GET', path)
         try:
@@ -214,7 +214,7 @@ class PlacementClient:
             ) from fault
 
     def provider(self, uuid: str) -> Provider | None:
-        """Return one provider; None: there is none of this uuid.
+        """Return a provider; None: no provider has this uuid.
 
         :raises PlacementUnavailable: the service does not answer
         """
@@ -228,9 +228,9 @@ class PlacementClient:
         traits = self._call('GET', f'{path}/traits').json()['traits']
         made = Provider(uuid, capacity, usages, sorted(traits), units)
         tree = self._call('GET', f'/resource_providers?in_tree={uuid}').json()
-        for one in tree['resource_providers']:
-            if one['uuid'] != uuid:
-                self._add_child(made, f'/resource_providers/{one["uuid"]}')
+        for child in tree['resource_providers']:
+            if child['uuid'] != uuid:
+                self._add_child(made, f'/resource_providers/{child["uuid"]}')
         return made
 
     def units(self, uuid: str) -> dict[str, Units]:
@@ -242,8 +242,10 @@ class PlacementClient:
         answer = self._call('GET', path, (_GONE,))
         if answer.status_code == _GONE:
             return {}
-        found = _units(answer.json())
-        return {name: one for name, one in found.items() if name in PLAIN}
+        units = _units(answer.json())
+        return {
+            name: bounds for name, bounds in units.items() if name in PLAIN
+        }
 
     def _add_child(self, root: Provider, path: str) -> None:
         answer = self._call('GET', f'{path}/inventories', (_GONE,))
@@ -254,9 +256,9 @@ class PlacementClient:
             root.add(name, capacity, used.get(name, 0))
 
     def allocation_candidates(self, query: str) -> list[dict[str, Any]]:
-        """Return the allocation requests that a query finds.
+        """Return the allocation requests that match a query.
 
-        A class, trait or aggregate that the service does not know finds none.
+        None matches a class, trait or aggregate that does not exist.
 
         :raises PlacementUnavailable: the service does not answer
         """
@@ -265,47 +267,48 @@ class PlacementClient:
         if answer.status_code == _BAD:
             LOG.warning('No candidates for %s: %s', query, answer.text[:300])
             return []
-        found: list[dict[str, Any]] = answer.json()['allocation_requests']
-        return found
+        requests: list[dict[str, Any]] = answer.json()['allocation_requests']
+        return requests
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Return a consumer's allocations, as the service gives them.
 
-        Those of a consumer that has none are ``{'allocations': {}}``.
+        ``{'allocations': {}}`` for a consumer without any.
 
         :raises PlacementUnavailable: the service does not answer
         """
-        found = self._call('GET', f'/allocations/{consumer}').json()
-        return dict(found)
+        allocations = self._call('GET', f'/allocations/{consumer}').json()
+        return dict(allocations)
 
     def put_allocations(
         self, consumer: str, body: Mapping[str, Any]
     ) -> Answer:
         """Replace a consumer's allocations.
 
-        :raises PlacementUnavailable: it is not known whether that was done
+        :raises PlacementUnavailable: they may be replaced or not
         """
         return self._write('PUT', f'/allocations/{consumer}', body)
 
     def post_allocations(self, bodies: Mapping[str, Any]) -> Answer:
         """Replace the allocations of consumers, of all or of none.
 
-        :raises PlacementUnavailable: it is not known whether that was done
+        :raises PlacementUnavailable: they may be replaced or not
         """
         return self._write('POST', '/allocations', bodies)
 
     def delete_allocations(self, consumer: str) -> Answer:
         """Delete all allocations of a consumer.
 
-        :raises PlacementUnavailable: it is not known whether that was done
+        :raises PlacementUnavailable: they may be deleted or not
         """
         return self._write('DELETE', f'/allocations/{consumer}', None)
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
-        """Make a call that writes, and make it again without an answer.
+        """Make a writing call; repeat it where it gets no answer.
 
-        As the options of the adapter say. The library would do so, too, but
-        nobody would know of the tries before, which may be carried out yet.
+        The adapter's options say how often. The library could repeat it too,
+        but would not report earlier tries, which the service may still carry
+        out.
         """
         tries: Counter[str] = Counter()
         while True:
@@ -336,7 +339,7 @@ class PlacementClient:
         )
 
     def _retried(self, fault: errors.PlacementUnavailable) -> str:
-        """Return which options say how often to try again; empty: none do."""
+        """Return the kind of options that limit retries; empty: no retry."""
         if isinstance(fault.__cause__, exceptions.RetriableConnectionFailure):
             return 'connect'
         statuses = self._adapter.retriable_status_codes or (_BUSY,)
@@ -355,8 +358,8 @@ class PlacementClient:
 
         :param expected: statuses besides that of success
         :param retry: whether the library tries again, as the options say
-        :raises PlacementUnavailable: it does not answer, or with another, or
-            something else answers
+        :raises PlacementUnavailable: the service does not answer, or with
+            another status, or another server answers
         """
         more = {} if body is None else {'json': body}
         if not retry:
@@ -390,36 +393,45 @@ class PlacementClient:
 
 
 def _own(
-    uuid: str, summary: _Summary, known: dict[tuple[str, ...], list[str]]
+    uuid: str, summary: _Summary, trait_lists: dict[tuple[str, ...], list[str]]
 ) -> Provider:
-    """Return a root provider without what those below it have.
+    """Return a root provider without the providers below it.
 
-    :param known: lists of traits
+    :param trait_lists: one list for each distinct set of traits
     """
     resources, traits = summary.resources.items(), sorted(summary.traits)
     return Provider(
         uuid,
-        {name: one.capacity for name, one in resources},
-        {name: one.used for name, one in resources},
-        known.setdefault(tuple(traits), traits),
+        {name: amounts.capacity for name, amounts in resources},
+        {name: amounts.used for name, amounts in resources},
+        trait_lists.setdefault(tuple(traits), traits),
     )
 
 
-def _capacity(found: Mapping[str, Any]) -> dict[str, int]:
+def _capacity(inventories: Mapping[str, Any]) -> dict[str, int]:
     """Return resource class -> capacity of inventories."""
     return {
-        name: int((one['total'] - one['reserved']) * one['allocation_ratio'])
-        for name, one in found['inventories'].items()
+        name: int(
+            (inventory['total'] - inventory['reserved'])
+            * inventory['allocation_ratio']
+        )
+        for name, inventory in inventories['inventories'].items()
     }
 
 
-def _units(found: Mapping[str, Any]) -> dict[str, Units]:
+def _units(inventories: Mapping[str, Any]) -> dict[str, Units]:
     """Return resource class -> bounds of inventories that have some."""
     stated = {
-        name: Units(one['min_unit'], one['max_unit'], one['step_size'])
-        for name, one in found['inventories'].items()
+        name: Units(
+            inventory['min_unit'],
+            inventory['max_unit'],
+            inventory['step_size'],
+        )
+        for name, inventory in inventories['inventories'].items()
     }
-    return {name: one for name, one in stated.items() if one != UNBOUNDED}
+    return {
+        name: units for name, units in stated.items() if units != UNBOUNDED
+    }
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""What is recorded of allocations: that they are to be made, and were made.
+"""Records of allocations in the store: intended, then made or not made.
 
-A :class:`PlacementJournal` belongs to one thread. That allocations are to be
-made is in the store before they are; how the calls ended goes with the next
-transaction, or a moment later with one of its own.
+A :class:`PlacementJournal` belongs to one thread. The intent is committed
+before the call; the end of the call goes with the next transaction, or a
+moment later with one of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Ended(NamedTuple):
     """
 
     at: float
-    wanted: Sequence[AllocationRequest]
+    allocations: Sequence[AllocationRequest]
     made: bool
     sure: bool
 
@@ -60,7 +60,9 @@ class PlacementJournal:
         """Whether the end of a call is not recorded yet."""
         return bool(self._ended)
 
-    def intend(self, wanted: Sequence[AllocationRequest], fresh: bool) -> None:
+    def intend(
+        self, allocations: Sequence[AllocationRequest], fresh: bool
+    ) -> None:
         """Record that allocations are to be made.
 
         :param fresh: whether there is no earlier record of them, as a rule
@@ -69,7 +71,7 @@ class PlacementJournal:
         """
         claims = [
             (allocation.consumer, allocation.provider, allocation.record)
-            for allocation in wanted
+            for allocation in allocations
         ]
         ended = self._ended
 
@@ -93,68 +95,73 @@ class PlacementJournal:
                 return
 
     def intend_patiently(
-        self, wanted: Sequence[AllocationRequest], fresh: bool
+        self, allocations: Sequence[AllocationRequest], fresh: bool
     ) -> None:
-        """Do it as :meth:`intend`, but wait while they are being undone.
+        """Call :meth:`intend` again while an earlier claim is being undone.
 
-        :raises PlacementUnavailable: for longer than that
+        :raises PlacementUnavailable: undoing takes too long
         :raises StoreUnavailable: the database does not answer
         """
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                self.intend(wanted, fresh)
+                self.intend(allocations, fresh)
                 return
             except BeingUndone as fault:
                 if time.monotonic() > until:
                     raise errors.PlacementUnavailable(str(fault)) from fault
                 time.sleep(_PAUSE_S)
 
-    def recorded(self, wanted: AllocationRequest) -> Record | None:
+    def recorded(self, allocation: AllocationRequest) -> Record | None:
         """Return the record of a claim; None: there is none.
 
         :raises StoreUnavailable: the database does not answer
         """
         return self._writer.write(
             lambda writer: placement_records.recorded(
-                writer.conn, wanted.consumer, wanted.provider
+                writer.conn, allocation.consumer, allocation.provider
             )
         )
 
-    def replace(self, wanted: AllocationRequest) -> None:
+    def replace(self, allocation: AllocationRequest) -> None:
         """Record other allocations for a claim, of which none were made.
 
         :raises StoreUnavailable: the database does not answer
         """
         self._writer.write(
             lambda writer: placement_records.replace(
-                writer.conn, wanted.consumer, wanted.provider, wanted.record
+                writer.conn,
+                allocation.consumer,
+                allocation.provider,
+                allocation.record,
             )
         )
 
-    def made(self, wanted: Sequence[AllocationRequest]) -> None:
-        """Have it recorded soon that allocations were made just now."""
-        self._end(wanted, made=True)
+    def made(self, allocations: Sequence[AllocationRequest]) -> None:
+        """Note that allocations were made; recorded soon."""
+        self._end(allocations, made=True)
 
-    def not_made(self, wanted: Sequence[AllocationRequest]) -> None:
-        """Have it recorded soon that calls ended, and made nothing."""
-        self._end(wanted, made=False)
+    def not_made(self, allocations: Sequence[AllocationRequest]) -> None:
+        """Note that calls ended without allocations; recorded soon."""
+        self._end(allocations, made=False)
 
-    def unanswered(self, wanted: Sequence[AllocationRequest]) -> None:
-        """Have it recorded soon that calls ended without an answer."""
-        self.unsure |= {allocation.consumer for allocation in wanted}
-        self._end(wanted, made=False)
+    def unanswered(self, allocations: Sequence[AllocationRequest]) -> None:
+        """Note that calls ended without an answer; recorded soon."""
+        self.unsure |= {allocation.consumer for allocation in allocations}
+        self._end(allocations, made=False)
 
-    def _end(self, wanted: Sequence[AllocationRequest], made: bool) -> None:
+    def _end(
+        self, allocations: Sequence[AllocationRequest], made: bool
+    ) -> None:
         now = time.monotonic()
         late = [
             allocation
-            for allocation in wanted
+            for allocation in allocations
             if allocation.consumer in self.unsure
         ]
         sure = [
             allocation
-            for allocation in wanted
+            for allocation in allocations
             if allocation.consumer not in self.unsure
         ]
         self.unsure -= {allocation.consumer for allocation in late}
@@ -167,8 +174,8 @@ class PlacementJournal:
     def flush(self) -> None:
         """Record which calls ended.
 
-        Where that fails it stays unrecorded; whoever follows the providers
-        finds it after some minutes.
+        Where the database does not answer, the ends are dropped: the
+        follower of the providers looks the allocations up some minutes later.
         """
         ended, self._ended = self._ended, []
         try:
@@ -184,12 +191,12 @@ class PlacementJournal:
 
 
 def _mark(writer: Writer, ended: Sequence[_Ended]) -> None:
-    for allocation in ended:
+    for call in ended:
         placement_records.answered(
             writer.conn,
-            [(each.consumer, each.provider, each.record)
-             for each in allocation.wanted],
-            allocation.made,
-            allocation.sure,
-            time.monotonic() - allocation.at,
+            [(allocation.consumer, allocation.provider, allocation.record)
+             for allocation in call.allocations],
+            call.made,
+            call.sure,
+            time.monotonic() - call.at,
         )  # fmt: skip

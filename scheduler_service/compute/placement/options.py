@@ -1,7 +1,7 @@
 """Options of the [placement] group: how the placement service is reached.
 
-They are those of every client of it. They are registered only where it is
-used, since the library behind them takes long to import.
+They are keystoneauth1's, as in every client of the service. They are
+registered only where the service is used: the library is slow to import.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from scheduler_service import errors
 
 GROUP = 'placement'
 _SERVICE_TYPE = 'placement'
-# The library has none of its own. A connection that is reset, or a 503, is no
-# reason to refuse a request.
+# The library has no defaults. A connection reset or a 503 is no reason to
+# refuse a request.
 _DEFAULTS = {'timeout': 10, 'connect_retries': 3, 'status_code_retries': 3}
 _NUMBERS = (
     'timeout',
@@ -29,15 +29,15 @@ def options() -> list[Any]:
     """Return the options, for the sample file."""
     from keystoneauth1 import loading
 
-    found = [
+    opts = [
         *loading.get_session_conf_options(),
         *loading.get_auth_common_conf_options(),
         *loading.get_auth_plugin_conf_options('password'),
         *loading.get_adapter_conf_options(),
     ]
-    for one in found:
-        one.default = _DEFAULTS.get(one.dest, one.default)
-    return found
+    for opt in opts:
+        opt.default = _DEFAULTS.get(opt.dest, opt.default)
+    return opts
 
 
 def new_adapter(conf: Any) -> Any:

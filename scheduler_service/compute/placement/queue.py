@@ -1,12 +1,12 @@
-"""Claims that wait for a call of the placement service, and who goes next.
+"""Claims that wait for a call of the placement service.
 
-The engine's thread puts tasks, the threads of the claimer take those of one
-call at a time. No two calls are at the same provider at once, since such calls
-fail each other. One call for many consumers costs the service less than half
-of one for each, but one call keeps only one of its workers busy. So a call
-begins beside others where it has some consumers and few calls are under way,
-where it is full, or where the others take unusually long. Until then one
-thread prepares the next call. A condition guards all.
+The engine's thread puts tasks; the threads of the claimer take the tasks of
+one call at a time. No two calls write to the same provider at once, since
+they would fail each other. One call for many consumers costs the service less
+than half of one call for each, but keeps only one of its workers busy. So a
+call begins beside others where it has some consumers and few calls are under
+way, where it is full, or where the others take unusually long. Until then one
+thread prepares the next call. A condition guards all state.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _CALLS = 3
 # Where a call takes longer than this, or than twice its usual time, others
 # begin beside it, in seconds.
 _MAX_WAIT_S = 0.25
-# How much the last call counts in what is usual.
+# Weight of the newest call in the mean.
 _NEWEST_SHARE = 0.2
-# One that took longer, in seconds, was not usual.
+# A longer call counts as this long in the mean, in seconds.
 _MAX_COUNTED_S = 1.0
 
 
 class Waiting(Protocol):
     """A task: the claims of one job."""
 
-    wanted: list[Any]
+    allocations: list[Any]
     since: float
 
     @property
     def hosts(self) -> Mapping[str, str]:
-        """The service host of each provider that it is at."""
+        """The service host of each provider that the claims are on."""
         ...
 
 
@@ -49,10 +49,10 @@ T = TypeVar('T', bound=Waiting)
 
 
 class Call(Generic[T]):
-    """The tasks of one call; without any, it is the end.
+    """The tasks of one call; without tasks, the thread ends.
 
-    :ivar is_full: whether there are more than fit
-    :ivar began: monotonic time; None: it did not yet, or ended
+    :ivar is_full: whether no further task fits
+    :ivar began: monotonic time; None: not begun, or ended
     """
 
     def __init__(self) -> None:
@@ -68,9 +68,9 @@ class PlacementQueue(Generic[T]):
         self._changed = threading.Condition()
         self._waiting: deque[T] = deque()
         self._busy: set[str] = set()
-        # Taken, and not begun.
+        # The call that was taken and has not begun.
         self._next: Call[T] | None = None
-        # Monotonic times at which the calls began that are under way.
+        # Start times of the calls under way, monotonic.
         self._calls: list[float] = []
         self._mean_call_s = 0.0
         self._stopping = False
@@ -102,10 +102,10 @@ class PlacementQueue(Generic[T]):
             return call if call.tasks or self._stopping else None
 
     def begin(self, call: Call[T]) -> list[T]:
-        """Wait until it is a call's time, or others join it.
+        """Wait until a call may begin, or further tasks join it.
 
-        :return: those that joined: it has to be asked again; without any the
-            call begins
+        :return: the tasks that joined, after which :meth:`begin` has to be
+            called again; empty: the call began
         """
         with self._changed:
             while not self._stopping:
@@ -124,15 +124,15 @@ class PlacementQueue(Generic[T]):
             return []
 
     def end(self, call: Call[T]) -> None:
-        """Say that a call ended; its tasks may not be done yet."""
+        """Note that a call ended; its tasks may not be done yet."""
         with self._changed:
             self._end(call)
 
     def done(self, call: Call[T]) -> None:
-        """Say that the tasks of a call are done."""
+        """Note that the tasks of a call are done."""
         with self._changed:
             if self._next is call:
-                # It failed before it began: others are prepared after it.
+                # The call failed before it began: the next may be prepared.
                 self._next = None
                 self._changed.notify_all()
             self._end(call)
@@ -150,7 +150,7 @@ class PlacementQueue(Generic[T]):
         self._changed.notify_all()
 
     def stop(self) -> None:
-        """Give out nothing more."""
+        """Give out no more tasks."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -174,16 +174,16 @@ class PlacementQueue(Generic[T]):
         return self._left_s(call) > 0
 
     def _join(self, call: Call[T]) -> list[T]:
-        """Take what fits into a call; return it."""
+        """Move the tasks that fit into a call; return them."""
         count = _consumers(call.tasks)
         joined: list[T] = []
         for task in self._waiting:
-            if count and count + len(task.wanted) > MOST_AT_ONCE:
+            if count and count + len(task.allocations) > MOST_AT_ONCE:
                 call.is_full = True
                 break
             if self._busy.isdisjoint(task.hosts):
                 joined.append(task)
-                count += len(task.wanted)
+                count += len(task.allocations)
         call.is_full = call.is_full or count >= MOST_AT_ONCE
         for task in joined:
             self._waiting.remove(task)
@@ -192,4 +192,4 @@ class PlacementQueue(Generic[T]):
 
 
 def _consumers(tasks: Iterable[Waiting]) -> int:
-    return sum(len(task.wanted) for task in tasks)
+    return sum(len(task.allocations) for task in tasks)

@@ -1,7 +1,7 @@
-"""Providers that share what they have with the hosts of their aggregates.
+"""Providers that share inventory with the hosts of their aggregates.
 
-A pool of storage, mostly: hosts that use it have no disk of their own. One
-thread reads; any may ask, for what was read last.
+Most are storage pools: hosts that use a pool have no disk of their own. One
+thread reads them from the placement service; any thread may look them up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHARES = 'MISC_SHARES_VIA_AGGREGATE'
 class Shared(NamedTuple):
     """What a provider shares of one resource class.
 
-    :ivar hosts: uuids of the providers that have none of their own
+    :ivar hosts: uuids of hosts' providers that have none of their own
     """
 
     uuid: str
@@ -37,7 +37,7 @@ class Shared(NamedTuple):
 
     @property
     def room(self) -> int:
-        """How much is left."""
+        """Free capacity."""
         return self.capacity - self.used
 
 
@@ -46,10 +46,10 @@ class _Aggregates(msgspec.Struct):
 
 
 class SharedProviders:
-    """What hosts have of each class from a provider that shares it.
+    """The provider that shares each class with each host.
 
-    Of several that do, the one with most room counts: what an instance takes
-    of a class is given by one provider.
+    Of several, the one with most free capacity counts: one provider gives all
+    that an instance takes of a class.
 
     :param interval: seconds after which all are read again
     """
@@ -57,7 +57,7 @@ class SharedProviders:
     def __init__(self, client: PlacementClient, interval: float) -> None:
         self._client = client
         self._interval = interval
-        # Most room first.
+        # Most free capacity first.
         self._shared: tuple[Shared, ...] = ()
         self._read_at = -1e9
 
@@ -68,11 +68,11 @@ class SharedProviders:
         """
         if time.monotonic() - self._read_at < self._interval:
             return
-        found: list[Shared] = []
+        shared: list[Shared] = []
         path = f'/resource_providers?required={_SHARES}'
-        for one in self._client.read(path, Roots).resource_providers:
-            found += self._read(one.uuid)
-        self._shared = tuple(sorted(found, key=lambda one: -one.room))
+        for provider in self._client.read(path, Roots).resource_providers:
+            shared += self._read(provider.uuid)
+        self._shared = tuple(sorted(shared, key=lambda share: -share.room))
         self._read_at = time.monotonic()
 
     def _read(self, uuid: str) -> Iterable[Shared]:
@@ -97,23 +97,23 @@ class SharedProviders:
             )
 
     def _uuids(self, path: str) -> frozenset[str]:
-        found = self._client.read(path, Roots).resource_providers
-        return frozenset(one.uuid for one in found)
+        providers = self._client.read(path, Roots).resource_providers
+        return frozenset(provider.uuid for provider in providers)
 
     def of(self, uuid: str) -> Mapping[str, Shared]:
-        """Return resource class -> what a host's provider has of others."""
-        found: dict[str, Shared] = {}
-        for one in self._shared:
-            if uuid in one.hosts:
-                found.setdefault(one.name, one)
-        return found
+        """Return resource class -> share, for a host's provider."""
+        shares: dict[str, Shared] = {}
+        for share in self._shared:
+            if uuid in share.hosts:
+                shares.setdefault(share.name, share)
+        return shares
 
     def add_to(self, provider: Provider) -> Provider:
-        """Return a host's provider with what others share with it."""
+        """Return a host's provider with all shares added."""
         shared = self.of(provider.uuid) if self._shared else {}
         new = {
-            name: one
-            for name, one in shared.items()
+            name: share
+            for name, share in shared.items()
             if not provider.capacity.get(name)
         }
         if not new:
@@ -121,11 +121,11 @@ class SharedProviders:
         return provider._replace(
             capacity={
                 **provider.capacity,
-                **{name: one.capacity for name, one in new.items()},
+                **{name: share.capacity for name, share in new.items()},
             },
             used={
                 **provider.used,
-                **{name: one.used for name, one in new.items()},
+                **{name: share.used for name, share in new.items()},
             },
         )
 

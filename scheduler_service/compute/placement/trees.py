@@ -1,8 +1,8 @@
 """Claims of more than amounts of the host's own provider.
 
-Which providers below a host's own give what, only the placement service
-knows: it is asked for each instance, and for each alternate. Any thread may
-use it.
+Only the placement service can say which providers below a host's own fit: a
+query goes out for each instance, and for each alternate. Any thread may use
+:class:`TreeClaims`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from scheduler_service.compute.placement.sharing import SharedProviders
 from scheduler_service.compute.placement.undoing import PlacementUndoer
 from scheduler_service.model import Placement, Request, Selection
 
-# What the service proposes may be taken by another claim meanwhile.
+# Another claim may take the proposed providers meanwhile.
 _TRIES = 3
 
 
-# Makes allocations; returns what became of each instance's.
+# Makes allocations; returns the results by instance.
 Claim = Callable[
     [Sequence[AllocationRequest], PlacementJournal],
     dict[str, AllocationResult],
@@ -52,79 +52,87 @@ class TreeClaims:
 
     def make(
         self,
-        wanted: AllocationRequest,
+        allocation: AllocationRequest,
         request: Request,
         repeated: bool,
         journal: PlacementJournal,
     ) -> tuple[AllocationRequest, AllocationResult]:
         """Make allocations on the host of a claim.
 
-        :param repeated: they may be made from an earlier delivery
-        :return: what is wanted, with the providers; and what became of it
-        :raises PlacementUnavailable: some may be made
+        :param repeated: an earlier delivery may have made them
+        :return: the request with its providers, and the result
+        :raises PlacementUnavailable: some allocations may be made
         :raises StoreUnavailable: the database does not answer
         """
         intended = False
-        before = journal.recorded(wanted)
+        before = journal.recorded(allocation)
         if before is not None and repeated:
-            earlier = wanted._replace(tree=_tree(before.document, wanted))
+            earlier = allocation._replace(
+                tree=_tree(before.document, allocation)
+            )
             journal.intend_patiently([earlier], fresh=False)
             intended = True
-            outcome = self._claim([earlier], journal)[wanted.consumer]
-            if outcome is not AllocationResult.NO_CAPACITY:
-                return earlier, outcome
+            result = self._claim([earlier], journal)[allocation.consumer]
+            if result is not AllocationResult.NO_CAPACITY:
+                return earlier, result
         elif before is not None:
-            # Of a claim that was released just now: it is forgotten after
-            # two looks at the latest, if its call has ended.
+            # The claim was released just now: its record goes after at most
+            # two calls, if the call that made the allocations has ended.
             for _ in range(2):
                 self._undoer.undo(before, held=True)
-        outcome = AllocationResult.NO_CAPACITY
+        result = AllocationResult.NO_CAPACITY
         for _ in range(_TRIES):
-            tree = self._find(request, wanted.provider)
+            tree = self._find(request, allocation.provider)
             if tree is None:
                 break
-            wanted = wanted._replace(tree=tree)
+            allocation = allocation._replace(tree=tree)
             if not intended:
-                journal.intend_patiently([wanted], fresh=before is None)
+                journal.intend_patiently([allocation], fresh=before is None)
                 intended = True
-            elif wanted.consumer in journal.unsure:
-                # The record has to stay until it is known what was made.
-                return wanted, AllocationResult.LEFT
+            elif allocation.consumer in journal.unsure:
+                # The record stays until the result of its call is clear.
+                return allocation, AllocationResult.LEFT
             else:
-                journal.replace(wanted)
-            outcome = self._claim([wanted], journal)[wanted.consumer]
-            if outcome is not AllocationResult.NO_CAPACITY:
+                journal.replace(allocation)
+            result = self._claim([allocation], journal)[allocation.consumer]
+            if result is not AllocationResult.NO_CAPACITY:
                 break
-        return wanted, outcome
+        return allocation, result
 
     def _find(self, request: Request, provider: str) -> Tree | None:
         shared = {
-            name: one.uuid for name, one in self._shared.of(provider).items()
+            name: share.uuid
+            for name, share in self._shared.of(provider).items()
         }
         return candidates.find(self._client, request, provider, shared)
 
     def complete(
-        self, placement: Placement, wanted: AllocationRequest, request: Request
+        self,
+        placement: Placement,
+        allocation: AllocationRequest,
+        request: Request,
     ) -> None:
-        """Put allocations into a placement; drop alternates without any.
+        """Put allocations into a placement; drop alternates that do not fit.
 
-        :param wanted: what was made for the selected host
+        :param allocation: made for the selected host
         :raises PlacementUnavailable: the service does not answer
         """
         placement.selected = with_tree(
-            placement.selected, wanted.allocation_tree
+            placement.selected, allocation.allocation_tree
         )
-        found = [
+        trees = [
             (alternate, self._find(request, alternate.uuid))
             for alternate in placement.alternates
         ]
         placement.alternates = [
-            with_tree(one, tree) for one, tree in found if tree is not None
+            with_tree(alternate, tree)
+            for alternate, tree in trees
+            if tree is not None
         ]
 
 
 def with_tree(selected: Selection, tree: Tree | None) -> Selection:
-    """Return a selection with allocations; without, where there is no tree."""
+    """Return a selection with the tree's allocations; None: without any."""
     if tree is None and selected.allocation is msgspec.UNSET:
         return selected
     allocation = msgspec.UNSET if tree is None else tree.document
@@ -132,8 +140,8 @@ def with_tree(selected: Selection, tree: Tree | None) -> Selection:
     return msgspec.structs.replace(selected, allocation=allocation)
 
 
-def _tree(document: Mapping[str, Any], wanted: AllocationRequest) -> Tree:
-    """Return what is recorded of a claim."""
+def _tree(document: Mapping[str, Any], allocation: AllocationRequest) -> Tree:
+    """Return the recorded allocations of a claim."""
     if 'allocations' in document:
         return Tree.of(document)
-    return wanted._replace(resources=document).allocation_tree
+    return allocation._replace(resources=document).allocation_tree

@@ -1,1 +1,1 @@
-"""Reads the store: documents, snapshots, and what changed since one."""
+"""Reads the store: documents, snapshots, and changes since a snapshot."""

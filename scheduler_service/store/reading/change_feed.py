@@ -1,9 +1,9 @@
-"""The change feed: what was written since a revision, applied to a snapshot.
+"""The change feed: applies writes since a revision to a snapshot.
 
-Stateless: any thread may call it with a connection of its own. Daemons learn
-of each other's writes in this way. The last change that was read is read
-again each time: where it is gone or another one, the database went back in
-time, and nothing of the snapshot is certain.
+Daemons learn of each other's writes from the feed. The last change that was
+read is read again each time: where it is gone or differs, the database went
+back in time, and nothing of the snapshot is certain. Stateless: any thread may
+call the functions with a connection of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scheduler_service.store.reading.snapshot import load_snapshot
 
 _DECODER = msgspec.json.Decoder(ChangeRecord)
 _MAX_CHANGES = 10_000
-# How often, and after how many seconds, a missing change is looked for again.
+# How often, and after how many seconds, a missing change is read again.
 _MORE_LOOKS = 2
 _LOOK_AGAIN_S = 0.002
 _CHANGES = schema.changes
@@ -39,7 +39,7 @@ _SINCE = (
         _CHANGES.c.revision,
         _CHANGES.c.lineage,
         sa.case(
-            (_CHANGES.c.revision > sa.bindparam('known'), _CHANGES.c.touched)
+            (_CHANGES.c.revision > sa.bindparam('after'), _CHANGES.c.touched)
         ),
     )
     .where(_CHANGES.c.revision >= sa.bindparam('revision'))
@@ -49,7 +49,7 @@ _SINCE = (
 _NONE: Mapping[int, str] = MappingProxyType({})
 _CHUNK = 500
 _HOSTS, _OFFERED = schema.hosts.c, schema.inventories.c
-# What changes of a host with every claim.
+# Columns of a host that every claim changes.
 _LOADS = sa.select(
     _HOSTS.id,
     _HOSTS.host,
@@ -67,10 +67,10 @@ _USES = sa.select(
 
 
 class HistoryChanged(Exception):
-    """The database does not have the changes that a snapshot was read from.
+    """The database lacks changes that a snapshot includes.
 
-    It went back in time: a backup was restored, or a server took over that
-    had not received everything. Nothing of the snapshot is certain.
+    The database went back in time: a backup was restored, or a server took
+    over that had not received everything. Nothing of the snapshot is certain.
     """
 
 
@@ -85,46 +85,48 @@ class Change(NamedTuple):
     touched: str | None
 
     def record(self) -> ChangeRecord:
-        """Return what it changed."""
+        """Return the record of the changed entities."""
         return _DECODER.decode(self.touched or '{}')
 
 
 def since(
     conn: Connection,
     revision: int,
-    known: int | None = None,
+    after: int | None = None,
     limit: int = _MAX_CHANGES,
 ) -> list[Change]:
-    """Return the change of *revision*, if there is one, and those after it.
+    """Return the change of *revision*, if stored, and all later changes.
 
-    MariaDB may show a transaction without the one that it waited for, where
-    both were committed while the statement began. A later statement shows
-    both, so this looks again where a change is missing in between, up to
-    three times in all.
+    MariaDB may show a transaction without the transaction that it waited for,
+    where both were committed while the statement began. A later statement
+    shows both, so the changes are read again if one in between is missing, up
+    to three times in all.
 
-    :param known: the last revision of which only the lineage is wanted; None:
+    :param after: only changes after this revision have ``touched``; None:
         *revision*
     """
-    known = revision if known is None else known
-    found = _read(conn, revision, known, limit)
+    after = revision if after is None else after
+    changes = _read(conn, revision, after, limit)
     for _ in range(_MORE_LOOKS):
-        if not is_interrupted(found):
+        if not is_interrupted(changes):
             break
         time.sleep(_LOOK_AGAIN_S)
-        found = _read(conn, revision, known, limit)
-    return found
+        changes = _read(conn, revision, after, limit)
+    return changes
 
 
 def _read(
-    conn: Connection, revision: int, known: int, limit: int
+    conn: Connection, revision: int, after: int, limit: int
 ) -> list[Change]:
-    asked = {'revision': revision, 'known': known, 'most': limit}
-    return [Change(*row) for row in conn.execute(_SINCE, asked)]
+    values = {'revision': revision, 'after': after, 'most': limit}
+    return [Change(*row) for row in conn.execute(_SINCE, values)]
 
 
-def is_interrupted(found: Sequence[Change]) -> bool:
-    """Whether a change is missing between the first and the last one."""
-    return bool(found) and found[-1].revision - found[0].revision >= len(found)
+def is_interrupted(changes: Sequence[Change]) -> bool:
+    """Whether a change is missing between the first and the last."""
+    return bool(changes) and changes[-1].revision - changes[0].revision >= len(
+        changes
+    )
 
 
 def refresh(
@@ -135,26 +137,26 @@ def refresh(
 ) -> Snapshot:
     """Return the snapshot brought up to date.
 
-    :param own: revision -> lineage of changes that were made since the
-        snapshot was read, and that it contains already
+    :param own: revision -> lineage of this daemon's changes since the
+        snapshot was read, which it includes already
     :param on_released: called with instances whose claims callers released
     :raises HistoryChanged: the database went back in time
     """
-    last = known = snapshot.revision
-    while known + 1 in own:
-        known += 1
-    found = since(conn, last, known)
-    if len(found) >= _MAX_CHANGES or _is_pruned(found, snapshot):
+    last = newest_own = snapshot.revision
+    while newest_own + 1 in own:
+        newest_own += 1
+    changes = since(conn, last, newest_own)
+    if len(changes) >= _MAX_CHANGES or _is_pruned(changes, snapshot):
         return load_snapshot(conn)
-    _check_history(found, snapshot, own)
-    new = [change for change in found if change.revision > last]
+    _check_history(changes, snapshot, own)
+    new = [change for change in changes if change.revision > last]
     if not new:
         return snapshot
     touched = _merge(
         change.record() for change in new if change.revision not in own
     )
     if touched.instances_gone:
-        # One that went may have been claimed again by this daemon since.
+        # This daemon may have claimed a removed instance again since.
         mine = _merge(
             change.record() for change in new if change.revision in own
         )
@@ -169,25 +171,25 @@ def refresh(
     return Snapshot(table, pools, new[-1].revision, new[-1].lineage)
 
 
-def _is_pruned(found: Sequence[Change], snapshot: Snapshot) -> bool:
-    """Whether changes are missing before those that were found, or between.
+def _is_pruned(changes: Sequence[Change], snapshot: Snapshot) -> bool:
+    """Whether changes are missing before the first or in between.
 
-    The newest change is never pruned, so nothing found is another matter.
+    The newest change is never pruned, so an empty list is not a sign of it.
     """
-    if not found:
+    if not changes:
         return False
     first = snapshot.revision + (snapshot.lineage is None)
-    return found[0].revision > first or is_interrupted(found)
+    return changes[0].revision > first or is_interrupted(changes)
 
 
 def _check_history(
-    found: Sequence[Change], snapshot: Snapshot, own: Mapping[int, str]
+    changes: Sequence[Change], snapshot: Snapshot, own: Mapping[int, str]
 ) -> None:
-    """Check that everything that the snapshot contains is still there.
+    """Check that all changes that the snapshot includes are still stored.
 
-    :raises HistoryChanged: it is not
+    :raises HistoryChanged: a change is missing or differs
     """
-    there = {change.revision: change.lineage for change in found}
+    there = {change.revision: change.lineage for change in changes}
     last = snapshot.revision
     expected = {last: snapshot.lineage}
     expected.update((key, own[key]) for key in own if key > last)
@@ -201,7 +203,7 @@ def _check_history(
 def prune(conn: Connection, older_than: float) -> int:
     """Delete old changes, but never the newest; return how many.
 
-    A reader that needs a deleted change loads everything again.
+    A reader that needs a deleted change loads the whole snapshot again.
 
     :param older_than: seconds since the change, by the database's clock
     """
@@ -218,7 +220,7 @@ def prune(conn: Connection, older_than: float) -> int:
 
 
 def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
-    """Return one record of all that several changed."""
+    """Merge records into one."""
     whole = ChangeRecord()
     parts: dict[str, set[Any]] = {
         name: set() for name in ChangeRecord.__struct_fields__
@@ -239,7 +241,7 @@ def _merge(changes: Iterable[ChangeRecord]) -> ChangeRecord:
 def _apply(
     conn: Connection, table: HostTable, touched: ChangeRecord
 ) -> HostTable:
-    """Return the table with everything that was touched read again."""
+    """Return the table with all touched entities read again."""
     instances, groups = touched.instances, touched.groups
     load = sorted({*touched.load} - {*touched.hosts})
     conn = _send(
@@ -281,7 +283,7 @@ def _apply(
 
 
 def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
-    """Read again what claims change of hosts."""
+    """Read again the columns of hosts that claims change."""
     used: dict[str, dict[int, int]] = {name: {} for name in table.resources}
     numbers: dict[str, dict[int, float]] = {
         'num_instances': {},
@@ -317,15 +319,15 @@ def _set_loads(conn: Connection, table: HostTable, ids: list[int]) -> None:
 def _send(
     conn: Connection, queries: Sequence[tuple[Any, list[Any]]]
 ) -> Connection:
-    """Send queries in one round trip, where that can be.
+    """Send queries in a single round trip, where that is possible.
 
-    PostgreSQL takes them in libpq's pipeline mode. Elsewhere each is sent
-    when it is executed.
+    PostgreSQL runs them in libpq's pipeline mode. With any other database,
+    each query is sent when it is executed.
 
     :param conn: in autocommit mode
     :param queries: statements with the parameter ``keys``, and its values
-    :return: a connection that gives the answers where they are executed, and
-        executes all other queries itself
+    :return: a connection that returns the answers where the queries are
+        executed, and executes all other queries itself
     """
     some = [(query, keys) for query, keys in queries
             if keys and len(keys) <= _CHUNK]  # fmt: skip

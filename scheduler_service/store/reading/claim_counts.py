@@ -1,6 +1,6 @@
-"""How many claims there are, by state and age.
+"""Counts claims by state and age.
 
-Stateless: any thread may call it with a connection of its own.
+Stateless: any thread may call the functions with a connection of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from scheduler_service.store import clock, schema
 
-# Name of an age, and up to how many seconds it goes.
+# Names of ages, and their upper limits in seconds.
 AGES = (
     ('1m', 60.0),
     ('10m', 600.0),
@@ -24,14 +24,14 @@ _CLAIMS = ('claimed', 'confirmed')
 
 
 def count(conn: Connection) -> dict[tuple[str, str], int]:
-    """Return how many claims there are by (state, age), zeros too.
+    """Return the number of claims by (state, age), also where it is 0.
 
     States are ``claimed``, ``confirmed``, and ``moving`` for the second
-    claims of moves. An age is that of :data:`AGES`, up to which a claim is
-    not older.
+    claims of moves. A claim counts under the lowest limit of :data:`AGES`
+    that it has not passed.
     """
     states = (*_CLAIMS, 'moving')
-    found = {(state, age): 0 for state in states for age, _ in AGES}
+    counts = {(state, age): 0 for state in states for age, _ in AGES}
     now = clock.read(conn)
     instances, moves = schema.instances, schema.moves
     age = _age(instances.c.created_at, now)
@@ -41,19 +41,19 @@ def count(conn: Connection) -> dict[tuple[str, str], int]:
         .group_by(instances.c.state, age)
     )
     for state, name, number in conn.execute(query):
-        found[state, name] = number
+        counts[state, name] = number
     age = _age(moves.c.created_at, now)
     for name, number in conn.execute(
         sa.select(age, sa.func.count()).group_by(age)
     ):
-        found['moving', name] = number
-    return found
+        counts['moving', name] = number
+    return counts
 
 
 def _age(created_at: sa.Column[float], now: float) -> sa.Case[str]:
     """Return the name of a claim's age as an expression."""
-    # Literals: a database takes two expressions with parameters for different
-    # ones, and then does not group by the one that is selected.
+    # Literals: a database treats two expressions with parameters as different,
+    # and then does not group by the selected one.
     younger: list[Any] = [
         (created_at >= sa.literal_column(repr(now - limit)),
          sa.literal_column(f"'{name}'"))

@@ -1,7 +1,7 @@
 """Reads hosts for lists, without a document for each host.
 
-Stateless: any thread may call it with a connection of its own. 50,000 hosts
-take a second; their whole documents would take ten times as long.
+Stateless: any thread may call the functions with a connection of its own.
+50,000 hosts take a second; their documents would take ten times as long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduler_service.store.reading.snapshot import load_hosts
 
 
 class HostCriteria(NamedTuple):
-    """Which hosts to list; what is None or empty does not count.
+    """Which hosts to list; None and empty criteria do not count.
 
     :ivar zone: name of an availability zone
     :ivar aggregate: id or name
@@ -42,16 +42,16 @@ class HostCriteria(NamedTuple):
 
 def rows(
     conn: Connection,
-    wanted: HostCriteria,
+    criteria: HostCriteria,
     ratio_of: Mapping[str, float],
     default_zone: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the hosts that a filter accepts, by their names.
+    """Yield the hosts that meet the criteria, by their names.
 
-    ``used`` is the part in use of what may be allocated of the standard
-    class that is fullest, in percent.
+    ``used`` is the use of the fullest standard class in percent of its
+    capacity.
 
-    :param ratio_of: allocation ratios of hosts without one, by class
+    :param ratio_of: default allocation ratios, by class
     :param default_zone: of hosts whose aggregates have none
     """
     table = load_hosts(conn)
@@ -62,16 +62,16 @@ def rows(
         for ids in sets.values
     }
     accepted = sets.mask_where(
-        lambda ids: members[ids].has(wanted, default_zone)
+        lambda ids: members[ids].has(criteria, default_zone)
     )
-    if wanted.pattern:
-        matches = re.compile(fnmatch.translate(wanted.pattern)).match
+    if criteria.pattern:
+        matches = re.compile(fnmatch.translate(criteria.pattern)).match
         accepted &= table.coded['host'].mask_where(
             lambda name: matches(name) is not None
         )
     for name, value, good in (
-        ('up', wanted.state, 'up'),
-        ('enabled', wanted.status, 'enabled'),
+        ('up', criteria.state, 'up'),
+        ('enabled', criteria.status, 'enabled'),
     ):
         if value:
             accepted &= table.number(name) == (value == good)
@@ -122,17 +122,19 @@ class _Membership(NamedTuple):
             [str(aggregate.id) for aggregate in aggregates],
         )
 
-    def has(self, wanted: HostCriteria, default_zone: str) -> bool:
-        """Whether it has the zone and the aggregate of a filter."""
+    def has(self, criteria: HostCriteria, default_zone: str) -> bool:
+        """Whether the zone and the aggregate meet the criteria."""
         return (
-            not wanted.zone or wanted.zone in (self.zones or [default_zone])
+            not criteria.zone
+            or criteria.zone in (self.zones or [default_zone])
         ) and (
-            not wanted.aggregate or wanted.aggregate in self.names + self.ids
+            not criteria.aggregate
+            or criteria.aggregate in self.names + self.ids
         )
 
 
 def _fullest(table: HostTable, ratio_of: Mapping[str, float]) -> Any:
-    """Return the use of the fullest class in percent; -1: there is none."""
+    """Return the use of the fullest class in percent; -1: no capacity."""
     fullest = np.full(len(table), -1.0)
     for name in STANDARD_CLASSES:
         offered = table.resources[name]

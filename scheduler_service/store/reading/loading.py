@@ -2,7 +2,7 @@
 
 :func:`export` reads the whole store as an inventory document.
 
-Stateless: any thread may call it with a connection of its own.
+Stateless: any thread may call the functions with a connection of its own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _counting(names: Any = None) -> Any:
     return sa.union_all(*counts)
 
 
-# Made once: to make a query anew takes three times as long as to execute it.
+# Built once: building a query takes three times as long as executing it.
 _HOSTS = _query(sa.select(schema.hosts), schema.hosts.c.id)
 _INVENTORIES = _query(
     sa.select(schema.inventories), schema.inventories.c.host_id
@@ -132,17 +132,17 @@ GROUPS = _query(
 def newest_change(conn: Connection) -> tuple[int, str | None]:
     """Return the revision and the lineage of the last change.
 
-    The lineage is None where that change is not stored.
+    The lineage is None if the change is not stored.
     """
     counters, changes = schema.counters, schema.changes
-    found = conn.execute(
+    newest = conn.execute(
         sa.select(counters.c.value, changes.c.lineage)
         .outerjoin_from(
             counters, changes, changes.c.revision == counters.c.value
         )
         .where(counters.c.name == REVISION)
     ).one()
-    return int(found.value), found.lineage
+    return int(newest.value), newest.lineage
 
 
 def hosts(
@@ -153,10 +153,10 @@ def hosts(
     """Return host documents by store id, in the order of the ids.
 
     :param ids: only these; None: all
-    :param reported: use without what claims hold
+    :param reported: use without that of claims
     """
     keys = None if ids is None else list(ids)
-    listed = _HOSTS.run(conn, keys)
+    rows = _HOSTS.run(conn, keys)
     offered = _inventories(conn, keys, reported)
     traits: dict[int, list[str]] = defaultdict(list)
     for host_id, name in _TRAITS.run(conn, keys):
@@ -169,7 +169,7 @@ def hosts(
             traits[row.id],
             counts.get((row.host, row.node), 0),
         )
-        for row in listed
+        for row in rows
     }
     return dict(sorted(documents.items()))
 
@@ -234,13 +234,13 @@ def _inventories(
 def instance_counts(
     conn: Connection, ids: list[int] | None = None
 ) -> dict[tuple[str, str], int]:
-    """Return how many instances each (host, node) has or will get.
+    """Return the number of present and coming instances by (host, node).
 
     :param ids: only of these hosts; None: of all
     """
     counts: dict[tuple[str, str], int] = {}
     for part in [None] if ids is None else in_chunks(ids, _CHUNK):
-        # Nodes of one service host may be in several parts.
+        # Nodes of a service host may be in several parts.
         of_part: Counter[tuple[str, str]] = Counter()
         for host, node, count in INSTANCE_COUNTS.run(conn, part):
             of_part[host, node] += count
@@ -279,11 +279,11 @@ def instances(
     conn: Connection, uuids: Iterable[str] | None = None
 ) -> list[PlacedInstance]:
     """Return entries for the instance index; None: of all instances."""
-    wanted = None if uuids is None else list(uuids)
-    moving = bound_for(conn, wanted)
+    keys = None if uuids is None else list(uuids)
+    moving = bound_for(conn, keys)
     return [
-        placed(one, state != 'reported', moving.get(one.uuid, ''))
-        for one, state in instance_documents(conn, wanted)
+        placed(instance, state != 'reported', moving.get(instance.uuid, ''))
+        for instance, state in instance_documents(conn, keys)
     ]
 
 
@@ -362,7 +362,7 @@ def export(conn: Connection) -> Inventory:
     counts = instance_counts(conn)
     documents = list(hosts(conn).values())
     for host in documents:
-        # Stated only where it differs from the number of instances listed.
+        # None stands for the number of instances in the document.
         name = host.host, host.hypervisor_hostname
         if host.num_instances == counts.get(name, 0):
             host.num_instances = None

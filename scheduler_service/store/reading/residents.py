@@ -1,6 +1,6 @@
-"""Reads the instances of a host as requests for another one.
+"""Reads the instances of a host as requests for another host.
 
-Stateless: any thread may call it with a connection of its own.
+Stateless: any thread may call the functions with a connection of its own.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from scheduler_service.store import schema
 from scheduler_service.store.reading import loading
 from scheduler_service.store.rows import select_in
 
-# What is read of a flavor, as far as the host or the caller reported it.
+# Fields of a flavor that are read if the host or the caller reported them.
 _FLAVOR = tuple(Flavor.__struct_fields__)
 
 
 def requests(conn: Connection, host: str) -> list[Request]:
     """Return a request for each instance that is on a service host.
 
-    What an instance takes is what its claim holds, and for instances that
-    were only reported what their flavor says. Instances that move away from
-    the host already are left out.
+    The amounts are those of an instance's claim; of an instance that was only
+    reported, those of its flavor. Instances that already move away from the
+    host are left out.
     """
     table = schema.instances
     query = sa.select(table.c.uuid).where(table.c.host == host)
@@ -49,8 +49,8 @@ def requests(conn: Connection, host: str) -> list[Request]:
         )
     }
     return [
-        _request(one, held[one.uuid], groups.get(one.uuid))
-        for one, _ in loading.instance_documents(conn, staying)
+        _request(instance, held[instance.uuid], groups.get(instance.uuid))
+        for instance, _ in loading.instance_documents(conn, staying)
     ]
 
 
@@ -83,7 +83,7 @@ def _request(
     try:
         return documents.request(document)
     except errors.InvalidRequest:
-        # Reported by another service, in a form that only it knows.
+        # Flavor and image are in a form of the service that reported them.
         document.update(flavor={}, image=None)
         return documents.request(document)
 

@@ -1,9 +1,9 @@
-"""Loads everything that a decision depends on, straight into columns.
+"""Loads all data that decisions depend on, straight into columns.
 
 Rows are read in parts of some ten thousand, and each column of a part becomes
 an array at once, so that memory stays low and 100,000 hosts take about a
-second. The table is the same as
-:func:`~scheduler_service.columns.build.build_table` makes of documents. Any
+second. The table equals that of
+:func:`~scheduler_service.columns.build.build_table` from documents. Any
 thread may load with a connection of its own.
 """
 
@@ -61,7 +61,7 @@ _SELECT_HOSTS = (
 def _of_part(columns: Sequence[Any], *where: Any) -> Any:
     """Return the query of rows that belong to the hosts of a part.
 
-    :param columns: the first one is the host's id
+    :param columns: the first is the host's id
     """
     return sa.select(*columns).where(
         columns[0] > sa.bindparam('after'),
@@ -77,8 +77,8 @@ _SELECT_STANDARD = _of_part(
      for name in ('host_id', 'resource_class', *_STANDARD_FIELDS)],
     _IS_STANDARD,
 )  # fmt: skip
-# Other classes, and standard ones of which one instance may not take any
-# amount: few clouds have many.
+# Other classes, and standard classes with bounds of single allocations: few
+# clouds have many.
 _WHOLE_FIELDS = (
     'total',
     'reserved',
@@ -114,20 +114,19 @@ _SELECT_INSTANCES = (
     .limit(sa.bindparam('part'))
 )
 
-# How many instances each (host, node) has or will get.
+# (host, node) -> number of present and coming instances.
 InstanceCounts = Mapping[tuple[str, str], int]
 
 
 def load_snapshot(conn: Connection) -> Snapshot:
-    """Load everything that a decision depends on.
+    """Load all data that decisions depend on.
 
-    No limit of statements applies to that. The revision is read first. Data
-    that is newer than it is read again when its change is applied, which
-    gives the same result.
+    The time limit of statements does not apply. The revision is read first;
+    newer data is read again when its change is applied, with the same result.
     """
     with _without_gc(), reading_whole_tables(conn):
         revision, lineage = loading.newest_change(conn)
-        # One string object for all that name the same host.
+        # Equal names share a string object.
         names: dict[str, str] = {}
         reader = _HostReader(conn, names)
         index, counts = _load_instances(conn, names)
@@ -141,7 +140,7 @@ def load_snapshot(conn: Connection) -> Snapshot:
 
 
 def load_hosts(conn: Connection) -> HostTable:
-    """Load all hosts, with the number of their instances alone."""
+    """Load all hosts, with the number of their instances."""
     with _without_gc(), reading_whole_tables(conn):
         reader = _HostReader(conn, {})
         counts = loading.instance_counts(conn)
@@ -152,8 +151,8 @@ def load_hosts(conn: Connection) -> HostTable:
 def _without_gc() -> Iterator[None]:
     """Stop the cyclic garbage collector while many objects are made.
 
-    Loading leaves no cycles behind, and the collector would go through all
-    rows again and again.
+    Loading leaves no reference cycles, and the collector would scan all rows
+    again and again.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -180,8 +179,9 @@ class _Encoder:
         if len(new) == len(values):
             codes = np.arange(first, first + len(values), dtype=np.int32)
         else:
-            found = map(code_of.__getitem__, values)
-            codes = np.fromiter(found, np.int32, len(values))
+            codes = np.fromiter(
+                map(code_of.__getitem__, values), np.int32, len(values)
+            )
         self.parts.append(codes)
 
     def codes(self) -> npt.NDArray[np.int32]:
@@ -194,9 +194,9 @@ class _Encoder:
 
 
 class _HostReader:
-    """Reads all hosts with what they offer, part by part.
+    """Reads all hosts with inventories and traits, part by part.
 
-    :param names: host name -> the one string object to use for it
+    :param names: host name -> the string object to use for it
     """
 
     def __init__(self, conn: Connection, names: dict[str, str]) -> None:
@@ -242,7 +242,8 @@ class _HostReader:
     def _add_offers(self, part: Mapping[str, int]) -> None:
         """Read inventories and traits of the part that was read last.
 
-        :param part: the id ``after`` which its hosts are, and the ``last``
+        :param part: the id before its first host, ``after``, and its last id,
+            ``last``
         """
         ids = self._ids[-1]
         standard = self._conn.execute(_SELECT_STANDARD, part).all()
@@ -257,7 +258,7 @@ class _HostReader:
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
     ) -> None:
         host_ids, names, totals, used, ratios, least = columns
-        rows, known = _rows_of(ids, host_ids)
+        rows, is_present = _rows_of(ids, host_ids)
         codes = np.fromiter(
             map(STANDARD_CLASSES.index, names), np.int8, len(names)
         )
@@ -268,7 +269,7 @@ class _HostReader:
             'least': (np.array(least, np.float64), np.nan),
         }
         for code, name in enumerate(STANDARD_CLASSES):
-            mine = known & (codes == code)
+            mine = is_present & (codes == code)
             for figure, (values, absent) in figures.items():
                 column = np.full(len(ids), absent, values.dtype)
                 column[rows[mine]] = values[mine]
@@ -278,9 +279,9 @@ class _HostReader:
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
     ) -> None:
         host_ids, names, ratios, *figures = columns
-        rows, known = _rows_of(ids, host_ids)
+        rows, is_present = _rows_of(ids, host_ids)
         by_class: dict[str, list[int]] = defaultdict(list)
-        for at in np.flatnonzero(known).tolist():
+        for at in np.flatnonzero(is_present).tolist():
             by_class[names[at]].append(at)
         ratio = np.array(ratios, np.float64)
         whole = np.array(figures, np.int64)
@@ -297,9 +298,11 @@ class _HostReader:
         self, ids: npt.NDArray[np.int64], columns: Sequence[Any]
     ) -> None:
         host_ids, names = columns
-        rows, known = _rows_of(ids, host_ids)
-        starts = np.searchsorted(rows[known], np.arange(len(ids) + 1)).tolist()
-        kept = [names[at] for at in np.flatnonzero(known).tolist()]
+        rows, is_present = _rows_of(ids, host_ids)
+        starts = np.searchsorted(
+            rows[is_present], np.arange(len(ids) + 1)
+        ).tolist()
+        kept = [names[at] for at in np.flatnonzero(is_present).tolist()]
         self._trait_sets.add(
             [
                 tuple(kept[start:end])
@@ -316,7 +319,7 @@ class _HostReader:
     ) -> HostTable:
         """Return the table of all hosts.
 
-        :param counts: (host, node) -> how many instances it has or will get
+        :param counts: of instances, by host
         """
         return assemble(
             np.concatenate(self._ids),
@@ -343,22 +346,24 @@ class _HostReader:
         }
 
     def _counted(self, counts: InstanceCounts) -> npt.NDArray[np.int64]:
-        """Return how many instances each host has; int64[n]."""
+        """Return the number of instances of each host, int64[n]."""
         host, node = self._encoders['host'], self._encoders['node']
         nodes = len(node.code_of)
         keys = host.codes().astype(np.int64) * nodes + node.codes()
-        known = [
+        counted = [
             (host.code_of[name] * nodes + node.code_of[node_name], count)
             for (name, node_name), count in counts.items()
             if name in host.code_of and node_name in node.code_of
         ]
-        found = np.zeros(len(keys), np.int64)
-        if known:
-            wanted, amounts = np.array(sorted(known), np.int64).T
-            at = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
-            here = wanted[at] == keys
-            found[here] = amounts[at][here]
-        return found
+        numbers = np.zeros(len(keys), np.int64)
+        if counted:
+            counted_keys, amounts = np.array(sorted(counted), np.int64).T
+            at = np.searchsorted(counted_keys, keys).clip(
+                max=len(counted_keys) - 1
+            )
+            here = counted_keys[at] == keys
+            numbers[here] = amounts[at][here]
+        return numbers
 
     def _joined(self, name: str, figure: str) -> npt.NDArray[Any]:
         return np.concatenate(self._standard[name, figure])
@@ -397,27 +402,27 @@ class _HostReader:
 
 
 def _transposed(rows: Sequence[Any], width: int) -> Sequence[Any]:
-    """Return rows as columns, of which there are *width*."""
+    """Return rows as *width* columns."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def _rows_of(
     ids: npt.NDArray[np.int64], host_ids: Sequence[int]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """Return the row of each host id, and whether there is such a host.
+    """Return the row of each host id, and whether the host exists.
 
     A host may be added or removed while its part is read.
 
     :param ids: of the part, ascending
     """
-    wanted = np.array(host_ids, np.int64)
+    sought = np.array(host_ids, np.int64)
     if not len(ids):
-        return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
-    rows = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return rows, ids[rows] == wanted
+        return np.zeros(len(sought), np.intp), np.zeros(len(sought), np.bool_)
+    rows = np.minimum(np.searchsorted(ids, sought), len(ids) - 1)
+    return rows, ids[rows] == sought
 
 
-# What is stored as one document, as the JSON text of each field.
+# The document of a host, with the JSON text of each field.
 _NestedDocument: Any = msgspec.defstruct(
     '_NestedDocument',
     [(name, msgspec.Raw, msgspec.Raw(b'')) for name in NESTED_FIELDS],
@@ -427,27 +432,29 @@ _NestedDocument: Any = msgspec.defstruct(
 def _nested_columns(
     documents: DictionaryColumn,
 ) -> dict[str, DictionaryColumn]:
-    """Return the columns of the fields that hosts store in one document.
+    """Return the columns of the fields that are stored in a host's document.
 
     Each distinct document is parsed once. The JSON text of its fields is
-    used as it is stored.
+    used as stored.
 
     :param documents: JSON text of whole documents
     """
     decode = msgspec.json.Decoder(_NestedDocument).decode
     decoded = [decode(text) for text in documents.values]
     host = Host(host='h')
-    found = {}
+    columns = {}
     for name in NESTED_FIELDS:
         default = getattr(host, name)
         absent = None if default is None else msgspec.json.encode(default)
-        texts = [bytes(getattr(one, name)) or absent for one in decoded]
+        texts = [
+            bytes(getattr(document, name)) or absent for document in decoded
+        ]
         by_document = DictionaryColumn.of(
             None if text == b'null' else text for text in texts
         )
         codes = by_document.codes[documents.codes]
-        found[name] = DictionaryColumn(codes, by_document.values)
-    return found
+        columns[name] = DictionaryColumn(codes, by_document.values)
+    return columns
 
 
 # Of an instance: flavorid, image properties, task state.
@@ -455,7 +462,7 @@ _Details = tuple[str | None, frozenset[tuple[str, str]], str | None]
 
 
 class _InstanceDocument(msgspec.Struct):
-    """What the index needs of an instance's document."""
+    """The fields of an instance's document that the index needs."""
 
     flavor: dict[str, Any] = {}
     image_meta: dict[str, Any] = {}
@@ -470,7 +477,7 @@ def _load_instances(
 ) -> tuple[InstanceIndex, InstanceCounts]:
     """Load all instances.
 
-    :param names: host name -> the one string object to use for it
+    :param names: host name -> the string object to use for it
     """
     moves_to = loading.bound_for(conn)
     details: dict[str, _Details] = {}
@@ -489,10 +496,10 @@ def _load_instances(
             rows, hosts, nodes, projects, strict=True
         ):
             uuid, _, _, state, _, document = row
-            found = details.get(document)
-            if found is None:
-                found = details[document] = _details(document)
-            flavorid, image, task_state = found
+            values = details.get(document)
+            if values is None:
+                values = details[document] = _details(document)
+            flavorid, image, task_state = values
             placed[uuid] = PlacedInstance(
                 uuid,
                 host,
@@ -514,9 +521,9 @@ def _load_instances(
 
 
 def _shared(names: dict[Any, Any], values: Sequence[Any]) -> list[Any]:
-    """Return values, with one object for all that are equal.
+    """Return values, where equal values share an object.
 
-    :param names: value -> the object to use for it; new ones are added
+    :param names: value -> the object to use for it; gets new values
     """
     return list(map(names.setdefault, values, values))
 

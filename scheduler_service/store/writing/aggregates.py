@@ -1,4 +1,4 @@
-"""Rows of host aggregates, and what operators and other services change.
+"""Rows of host aggregates, and changes by operators and other services.
 
 Stateless: runs on the thread that owns the writing transaction.
 """
@@ -56,16 +56,17 @@ def remove(writer: Writer, ids: Sequence[int]) -> int:
 
 
 def remove_host(writer: Writer, host: str) -> list[Aggregate]:
-    """Remove a service host from its aggregates; return those, as they were.
+    """Remove a service host from its aggregates.
 
-    :param host: its name; it need not be stored
+    :param host: name of the host, which need not be stored
+    :return: the aggregates before the change
     """
     stored = loading.aggregates(writer.conn)
-    found = [aggregate for aggregate in stored if host in aggregate.hosts]
-    if found:
+    containing = [aggregate for aggregate in stored if host in aggregate.hosts]
+    if containing:
         delete(writer.conn, schema.aggregate_hosts.c.host, [host])
         writer.touched.aggregates = True
-    return found
+    return containing
 
 
 def create(
@@ -83,7 +84,7 @@ def create(
     for aggregate in present:
         if aggregate.name == name:
             raise errors.Conflict(
-                f'Aggregate {name} ({aggregate.id}) is there'
+                f'Aggregate {name} ({aggregate.id}) already exists'
             )
     taken = [aggregate.id for aggregate in present]
     made = Aggregate(
@@ -99,15 +100,15 @@ def create(
 def change(
     writer: Writer, named: str, edit: Callable[[Aggregate], Aggregate]
 ) -> Aggregate:
-    """Replace an aggregate by what *edit* returns; return that.
+    """Replace an aggregate by the result of *edit*; return it.
 
     :param named: the aggregate's id, name or uuid
-    :raises AggregateNotFound: there is no such aggregate
-    :raises HostNotFound: a host that it gets is not stored
+    :raises AggregateNotFound: the aggregate does not exist
+    :raises HostNotFound: a new host of the aggregate is not stored
     :raises Conflict: a host would get into a second availability zone
     :raises InvalidInventory: a name is too long, or a number too large
     """
-    # Lock: two changes at once could each see no other zone.
+    # Lock: concurrent changes could each put a host into another zone.
     next_number(writer.conn, 'host_id', 0)
     old = _find(writer, named)
     changed = documents.check_entity(edit(old))
@@ -119,9 +120,9 @@ def change(
 
 
 def _check_stored(writer: Writer, hosts: Iterable[str]) -> None:
-    """Check that there are hosts of all names.
+    """Check that hosts of all names are stored.
 
-    :raises HostNotFound: with those that are not there
+    :raises HostNotFound: with the names of missing hosts
     """
     column = schema.hosts.c.host
     stored = select_in(writer.conn, sa.select(column), column, sorted(hosts))
@@ -134,9 +135,9 @@ def _check_stored(writer: Writer, hosts: Iterable[str]) -> None:
 
 
 def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
-    """Check that no host gets into a zone beside that of other aggregates.
+    """Check that no host gets into a second zone.
 
-    Where other services stored hosts in several zones they stay there.
+    Hosts that other services stored in several zones stay there.
 
     :raises Conflict: with the host, and the aggregate that has its zone
     """
@@ -145,19 +146,19 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
     gains = {
         host: came if host in old.hosts else zones for host in changed.hosts
     }
-    others = [
+    zoned = [
         aggregate
         for aggregate in loading.aggregates(writer.conn)
         if aggregate.id != changed.id and aggregate.zones
     ]
     has: dict[str, set[str]] = {}
-    for aggregate in others:
+    for aggregate in zoned:
         for host in gains.keys() & {*aggregate.hosts}:
             has.setdefault(host, set()).update(aggregate.zones)
     for host in sorted(has):
         if gains[host] - has[host]:
             first = next(
-                aggregate for aggregate in others if host in aggregate.hosts
+                aggregate for aggregate in zoned if host in aggregate.hosts
             )
             raise errors.Conflict(
                 f'Host {host} is in availability zone '
@@ -172,40 +173,40 @@ def _check_zones(writer: Writer, old: Aggregate, changed: Aggregate) -> None:
 def _find(writer: Writer, named: str) -> Aggregate:
     """Return an aggregate by its id, name or uuid.
 
-    :raises AggregateNotFound: there is no such aggregate
-    :raises Conflict: several have the name
+    :raises AggregateNotFound: the aggregate does not exist
+    :raises Conflict: several aggregates have the name
     """
     present = loading.aggregates(writer.conn)
     for aggregate in present:
         if named in (str(aggregate.id), aggregate.uuid):
             return aggregate
-    found = [aggregate for aggregate in present if aggregate.name == named]
-    if not found:
+    matching = [aggregate for aggregate in present if aggregate.name == named]
+    if not matching:
         raise errors.AggregateNotFound(
             f'There is no aggregate {named}', aggregate=named
         )
-    if len(found) > 1:
-        ids = ', '.join(str(aggregate.id) for aggregate in found)
+    if len(matching) > 1:
+        ids = ', '.join(str(aggregate.id) for aggregate in matching)
         raise errors.Conflict(
             f'Several aggregates are called {named}; give an id: {ids}'
         )
-    return found[0]
+    return matching[0]
 
 
 def delete_named(writer: Writer, named: str) -> Aggregate:
     """Remove an aggregate; return it.
 
-    :raises AggregateNotFound: there is no such aggregate
+    :raises AggregateNotFound: the aggregate does not exist
     """
-    found = _find(writer, named)
-    remove(writer, [found.id])
-    return found
+    aggregate = _find(writer, named)
+    remove(writer, [aggregate.id])
+    return aggregate
 
 
 def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
-    """Add aggregates, or replace those of the same id; return how many.
+    """Add aggregates, or replace those of the same id.
 
-    Aggregates that are stored like this already are not written.
+    :return: how many were written; equal aggregates are not
     """
     # Lock: several daemons may receive the same aggregates.
     next_number(writer.conn, 'host_id', 0)
@@ -213,7 +214,7 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
         aggregate.id: aggregate
         for aggregate in loading.aggregates(writer.conn)
     }
-    wanted = {
+    by_id = {
         aggregate.id: msgspec.structs.replace(
             aggregate, hosts=sorted(set(aggregate.hosts))
         )
@@ -221,7 +222,7 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     }
     differ = [
         aggregate
-        for aggregate in wanted.values()
+        for aggregate in by_id.values()
         if stored.get(aggregate.id) != aggregate
     ]
     if differ:
@@ -230,11 +231,13 @@ def put(writer: Writer, aggregates: Sequence[Aggregate]) -> int:
     return len(differ)
 
 
-def set_metadata(one: Aggregate, pairs: Mapping[str, str | None]) -> Aggregate:
+def set_metadata(
+    aggregate: Aggregate, pairs: Mapping[str, str | None]
+) -> Aggregate:
     """Return an aggregate with metadata set, or removed where None.
 
     :param pairs: key -> new value, None: remove the key
     """
-    metadata: dict[str, Any] = {**one.metadata, **pairs}
+    metadata: dict[str, Any] = {**aggregate.metadata, **pairs}
     kept = {key: value for key, value in metadata.items() if value is not None}
-    return msgspec.structs.replace(one, metadata=kept)
+    return msgspec.structs.replace(aggregate, metadata=kept)

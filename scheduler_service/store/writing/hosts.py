@@ -1,8 +1,8 @@
 """Rows of hosts, with their inventories and traits, and reports of hosts.
 
-Stateless: runs on the thread that owns the writing transaction. A host's
-figures of use count all its instances. Those that hold a claim are counted
-by the claim already, so what they hold is subtracted.
+Stateless: runs on the thread that owns the writing transaction. The use that
+a host reports includes all its instances. Instances that hold a claim count by
+the claim already, so the claim's amounts are subtracted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FIGURES = (
 
 
 def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Add hosts; their use is what their documents state.
+    """Add hosts; their use is that of their documents.
 
     :param hosts: (store id, document) pairs
     """
@@ -72,7 +72,7 @@ def add(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 
 
 def change(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Write hosts that changed; what claims hold of them stays allocated.
+    """Write hosts that changed; their claims stay allocated.
 
     :param hosts: (store id, document) pairs; ``used`` without the claims
     """
@@ -116,14 +116,14 @@ def _update_hosts(
 
 
 def _bound(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return values as parameters; no column has the name of one."""
+    """Return values as parameters, whose names differ from all columns."""
     return {f'b_{name}': row[name] for name in names}
 
 
 def _change_inventories(
     conn: Connection, hosts: Sequence[tuple[int, Host]]
 ) -> None:
-    """Write inventories of hosts, and delete what they do not offer."""
+    """Write inventories of hosts, and delete those no longer offered."""
     key = _OFFERED.c.host_id, _OFFERED.c.resource_class
     ids = [store_id for store_id, _ in hosts]
     stored = {
@@ -137,7 +137,7 @@ def _change_inventories(
     fresh = [row for name, row in offered.items() if name not in stored]
     insert(conn, _OFFERED, fresh)
     if fresh:
-        # Claims may hold some from when the host offered it before.
+        # Claims may date from when the host offered the class before.
         held = schema.allocations.c
         amount = sa.select(
             sa.func.coalesce(sa.func.sum(held.amount), 0)
@@ -173,8 +173,8 @@ def _update_inventories(
 ) -> None:
     """Write some columns of inventories, and their use.
 
-    Use is changed relative to what is stored: claims may change it at the
-    same time. Rows are locked in the same order by everyone.
+    Use is changed relative to the stored value: claims may change it at the
+    same time. All writers lock rows in the same order.
     """
     if not changed:
         return
@@ -196,7 +196,7 @@ def _update_inventories(
 
 
 def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
-    """Write only what changes often: use, counts, and up or down.
+    """Write only the columns that change often: use, counts, and state.
 
     :param hosts: (store id, document) pairs; ``used`` without the claims
     """
@@ -227,11 +227,11 @@ def change_load(writer: Writer, hosts: Sequence[tuple[int, Host]]) -> None:
 def remove(writer: Writer, ids: Sequence[int]) -> None:
     """Remove hosts that hold no claims.
 
-    :raises Conflict: one still holds some; the transaction has to be rolled
-        back
+    :raises Conflict: a host still holds claims; the transaction has to be
+        rolled back
     """
     conn, held = writer.conn, schema.allocations.c
-    # First what claims lock: no more can be made on these hosts.
+    # Inventories first: claims lock them, so that no further claim is made.
     delete(conn, _OFFERED.c.host_id, ids)
     busy = (
         sa.select(
@@ -277,13 +277,13 @@ def set_status(
 
 
 def remove_service_host(writer: Writer, host: str) -> list[Aggregate]:
-    """Remove all nodes of a service host, and it from its aggregates.
+    """Remove all nodes of a service host, also from its aggregates.
 
-    :return: those aggregates, as they were
-    :raises HostNotFound: there is no such host
-    :raises Conflict: one of them still holds claims
+    :return: the aggregates before the change
+    :raises HostNotFound: the host does not exist
+    :raises Conflict: a node still holds claims
     """
-    # Lock: it could join an aggregate meanwhile.
+    # Lock: the host could join an aggregate meanwhile.
     next_number(writer.conn, 'host_id', 0)
     remove(writer, _nodes_of(writer.conn, host))
     return aggregates.remove_host(writer, host)
@@ -358,11 +358,11 @@ def _inventory_row(
 
 
 class _Held(msgspec.Struct):
-    """What claims hold of one host.
+    """Amounts of the claims on a host.
 
-    :ivar counted: resource class -> what the host's own figures include
-    :ivar coming: resource class -> what they do not include yet
-    :ivar instances: how many instances of the host are in the store
+    :ivar counted: resource class -> amount that the host's report includes
+    :ivar coming: resource class -> amount that it does not include yet
+    :ivar instances: number of the host's instances in the store
     """
 
     counted: Counter[str] = msgspec.field(default_factory=Counter)
@@ -371,23 +371,23 @@ class _Held(msgspec.Struct):
 
 
 def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
-    """Write what hosts report; hosts that are not known yet are added.
+    """Write reports of hosts; hosts that are not stored are added.
 
     :return: how many hosts were ``added``, ``changed`` and the ``same``
     """
     conn = writer.conn
-    by_key = {(one.host, one.node): one for one in reports}
-    listed = {
-        uuid: one.host for one in reports for uuid in one.instances or ()
+    by_key = {(item.host, item.node): item for item in reports}
+    reported_on = {
+        uuid: item.host for item in reports for uuid in item.instances or ()
     }
-    if listed:
-        lifecycle.confirm(writer, listed)
+    if reported_on:
+        lifecycle.confirm(writer, reported_on)
     ids = _ids(conn, by_key)
     if len(ids) < len(by_key):
         # Lock: concurrent reports may add the same hosts.
         next_number(conn, 'host_id', 0)
         ids = _ids(conn, by_key)
-    new = [one.as_host() for key, one in by_key.items() if key not in ids]
+    new = [item.as_host() for key, item in by_key.items() if key not in ids]
     if new:
         last = next_number(conn, 'host_id', len(new))
         add(writer, list(enumerate(new, last - len(new) + 1)))
@@ -415,7 +415,7 @@ def report(writer: Writer, reports: Sequence[HostReport]) -> dict[str, int]:
 def _ids(
     conn: Connection, keys: Mapping[tuple[str, str], Any]
 ) -> dict[tuple[str, str], int]:
-    """Return the store ids of those (host, node) pairs that are stored."""
+    """Return the store ids of the stored (host, node) pairs."""
     query = sa.select(_HOSTS.c.id, _HOSTS.c.host, _HOSTS.c.node)
     names = sorted({host for host, _ in keys})
     return {
@@ -428,7 +428,7 @@ def _ids(
 def _held(
     conn: Connection, reports: Mapping[int, HostReport]
 ) -> dict[int, _Held]:
-    """Return what claims hold of hosts, by host id."""
+    """Return the amounts of claims by host id."""
     totals: dict[int, _Held] = defaultdict(_Held)
     held, inst = schema.allocations, schema.instances
     for part in in_chunks(reports, _CHUNK):
@@ -471,7 +471,7 @@ def _as_stored(host: Host, reported: Mapping[str, Any], held: _Held) -> Host:
     :param reported: field -> value
     """
     changes: dict[str, Any] = dict(reported)
-    # The uuid is given when a host is added and never changes.
+    # A host's uuid never changes after it was added.
     changes.pop('uuid', None)
     for name, (_, used, _ratio) in STANDARD_FIELDS.items():
         if used in changes:

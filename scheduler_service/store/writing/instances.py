@@ -1,7 +1,7 @@
-"""Rows of instances, and which instances hosts report to have.
+"""Rows of instances, and reports of hosts about their instances.
 
-Stateless: runs on the thread that owns the writing transaction. Instances
-that are claimed are written in ``claims``.
+Stateless: runs on the thread that owns the writing transaction. Claimed
+instances are written in ``claims``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def change(writer: Writer, instances: Sequence[Instance]) -> None:
 def remove(writer: Writer, uuids: Sequence[str]) -> None:
     """Remove instances that hosts no longer report, unless they are claimed.
 
-    They may have been claimed since the caller looked.
+    An instance may have been claimed since the caller read it.
     """
     locked = lifecycle.lock(writer.conn, uuids)
     uuids = [uuid for uuid, row in locked.items() if row.state == 'reported']
@@ -95,18 +95,18 @@ def _touch_load(writer: Writer, hosts: Iterable[str]) -> None:
     writer.touched.load += [row.id for row in nodes]
 
 
-def _instance_row(one: Instance) -> dict[str, Any]:
+def _instance_row(instance: Instance) -> dict[str, Any]:
     extra = {
-        'image_id': one.image_id,
-        'availability_zone': one.availability_zone,
-        'task_state': one.task_state,
-        'image_meta': one.image_meta,
-        'flavor': one.flavor,
+        'image_id': instance.image_id,
+        'availability_zone': instance.availability_zone,
+        'task_state': instance.task_state,
+        'image_meta': instance.image_meta,
+        'flavor': instance.flavor,
     }
     return {
-        'host': one.host,
-        'node': one.hypervisor_hostname,
-        'project_id': one.project_id,
+        'host': instance.host,
+        'node': instance.hypervisor_hostname,
+        'project_id': instance.project_id,
         'document': document(extra),
     }
 
@@ -114,50 +114,50 @@ def _instance_row(one: Instance) -> dict[str, Any]:
 def report(writer: Writer, instances: Sequence[Instance]) -> int:
     """Write instances that hosts report; return how many changed.
 
-    A claim of the instance on that host is confirmed. An instance that the
-    store has on another host, without a move to this one, is taken to be
-    where it is reported: its allocations are released, and from then on the
-    host's own figures count its use.
+    A claim of the instance on that host is confirmed. An instance that is
+    stored on another host, without a move, is taken to be where it is
+    reported: its allocations are released, and from then on the host's report
+    includes its use.
     """
     newest = {instance.uuid: instance for instance in instances}
-    # One that is claimed after this is not known yet: to add it then fails.
-    known = lifecycle.lock(writer.conn, newest)
+    # Adding an instance that is claimed after the lock fails.
+    locked = lifecycle.lock(writer.conn, newest)
     confirmed = lifecycle.confirm(
-        writer, {uuid: one.host for uuid, one in newest.items()}
+        writer, {uuid: instance.host for uuid, instance in newest.items()}
     )
     if confirmed:
         placement_records.forget(writer.conn, confirmed)
     stored = {
-        one.uuid: one
-        for one, _ in loading.instance_documents(writer.conn, known)
+        instance.uuid: instance
+        for instance, _ in loading.instance_documents(writer.conn, locked)
     }
     _relocate(
         writer,
         {
-            uuid: one
-            for uuid, one in newest.items()
-            if uuid in stored and stored[uuid].host != one.host
+            uuid: instance
+            for uuid, instance in newest.items()
+            if uuid in stored and stored[uuid].host != instance.host
         },
     )
     differ = [
         merged
-        for uuid, one in newest.items()
+        for uuid, instance in newest.items()
         if uuid in stored
-        and (merged := _merged(stored[uuid], one)) != stored[uuid]
+        and (merged := _merged(stored[uuid], instance)) != stored[uuid]
     ]
-    new = [one for uuid, one in newest.items() if uuid not in stored]
+    new = [instance for uuid, instance in newest.items() if uuid not in stored]
     change(writer, differ)
     add(writer, new)
     return len({*confirmed, *(instance.uuid for instance in differ + new)})
 
 
 def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
-    """Apply that a host has these instances and no others.
+    """Make these the only instances of a host.
 
     An instance that is claimed there and was never reported may still be
     starting, and stays.
 
-    :return: the instances that this changed
+    :return: the changed instances
     """
     uuid = _INSTANCES.c.uuid
     query = sa.select(uuid).where(
@@ -171,13 +171,13 @@ def sync(writer: Writer, host: str, uuids: Collection[str]) -> list[str]:
     changed += lifecycle.confirm(writer, dict.fromkeys(uuids, host))
     rows = select_in(writer.conn, sa.select(uuid), uuid, sorted(uuids))
     absent = {*uuids} - {row.uuid for row in rows}
-    new = [Instance(uuid=each, host=host) for each in absent]
+    new = [Instance(uuid=instance, host=host) for instance in absent]
     add(writer, new)
     return sorted({*changed, *(instance.uuid for instance in new)})
 
 
 def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
-    """Release what instances hold on hosts where they are not."""
+    """Release allocations of instances that are on another host."""
     if not astray:
         return
     uuids = sorted(astray)
@@ -193,7 +193,7 @@ def _relocate(writer: Writer, astray: Mapping[str, Instance]) -> None:
 
 
 def _merged(stored: Instance, reported: Instance) -> Instance:
-    """Return the report of an instance, completed by what is stored.
+    """Return the report of an instance, completed from the stored instance.
 
     A host that reports a claimed instance need not repeat its request.
     """

@@ -1,10 +1,10 @@
 """Imports an inventory document into the store, or compares it.
 
 An :class:`Importer` belongs to the thread that owns its writing transaction.
-Only what differs is written: importing a document again changes nothing.
-Claims are never changed; the use that a document states for a host includes
-the claims of the instances it lists, and no others. Members of server groups
-that hold claims stay members, and groups with instances stay.
+Only entities that differ are written: importing a document again changes
+nothing. Claims never change; the use of a host in a document includes the
+claims of the document's instances alone. Members of server groups that hold
+claims stay members, and groups with instances stay.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _MANY = 2000
 
 
 class ImportChanges(NamedTuple):
-    """What an import changes of the entities of one kind.
+    """Changes of an import to the entities of a kind.
 
     :ivar kind: the part of the document, such as ``hosts``
-    :ivar differ: (what is stored, what the document has)
+    :ivar differ: (stored entity, entity of the document)
     """
 
     kind: str
@@ -57,10 +57,10 @@ class ImportChanges(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """How many entities an import added, changed, removed or left alone.
+    """How many entities an import added, changed, removed or kept the same.
 
-    :ivar kept: the groups that it would have removed if no instances were in
-        them; they count as left alone
+    :ivar kept: groups that were not removed because of their instances; they
+        count as the same
     """
 
     added: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -79,13 +79,13 @@ class Report:
 
 
 class Importer:
-    """One import, in a transaction of the caller.
+    """An import, in a transaction of the caller.
 
-    :ivar changes: what differs, by kind
-    :param replace: remove what the document does not list, except claimed
-        instances, and server groups that have instances as members
-    :param progress: called with (what, how many are done, how many in all)
-    :param compare: only find what differs; write nothing
+    :ivar changes: by kind
+    :param replace: remove entities that the document does not have, except
+        claimed instances, and server groups that have instances as members
+    :param progress: called with (what, number done, total)
+    :param compare: only find differences; write nothing
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Importer:
         self._report = Report()
 
     def run(self, inventory: Inventory) -> Report:
-        """Write what differs; return how much that was.
+        """Write the differences; return their numbers.
 
         :raises Conflict: a host to remove still holds claims
         :raises DBDuplicateEntry: a name or uuid is taken
@@ -125,7 +125,7 @@ class Importer:
         return self._report
 
     def _write(self, changes: ImportChanges, ids: dict[Any, int]) -> None:
-        """Write what differs of the entities of one kind.
+        """Write the changes of a kind.
 
         :param ids: store ids of hosts by :func:`_name`
         """
@@ -174,9 +174,9 @@ class Importer:
         total: int,
         ids: dict[Any, int] | None = None,
     ) -> None:
-        """Count what differs, and write it unless this only compares.
+        """Count changes, and write them unless the import only compares.
 
-        :param total: how many entities the document has
+        :param total: number of entities in the document
         """
         kind, add, differ, gone = changes
         self.changes.append(changes)
@@ -191,15 +191,15 @@ class Importer:
         self,
         kind: str,
         stored: dict[Any, Any],
-        listed: Sequence[Any],
+        entities: Sequence[Any],
         key: str,
     ) -> None:
         """Import pools, aggregates or groups.
 
-        :param key: the name of the field that identifies them
+        :param key: name of the identifying field
         """
-        new = {getattr(entity, key): _sorted(entity) for entity in listed}
-        old = {name: _sorted(one) for name, one in stored.items()}
+        new = {getattr(entity, key): _sorted(entity) for entity in entities}
+        old = {name: _sorted(entity) for name, entity in stored.items()}
         changes = ImportChanges(
             kind,
             [new[k] for k in new if k not in old],
@@ -209,14 +209,14 @@ class Importer:
         self._apply(changes, len(new))
 
     def _import_groups(
-        self, listed: Sequence[ServerGroup], gone: set[str]
+        self, groups: Sequence[ServerGroup], gone: set[str]
     ) -> None:
         """Import server groups.
 
-        Members that hold claims count as listed: they may have joined since
-        the document was written. Groups of which instances are members stay:
-        a request may have made one since then, and without it the next
-        request would break the policy of its members.
+        Members that hold claims stay: they may have joined since the document
+        was written. Groups with instances as members stay: a request may have
+        added the group since then, and without it the next request would
+        break the policy of its members.
 
         :param gone: instances that this import removes
         """
@@ -226,7 +226,7 @@ class Importer:
             entity.uuid: set(stored[entity.uuid].members).difference(
                 entity.members
             )
-            for entity in listed
+            for entity in groups
             if entity.uuid in stored
         }
         held = server_groups.holding_claims(
@@ -240,10 +240,10 @@ class Importer:
                     *held & beside.get(entity.uuid, set()),
                 ],
             )
-            for entity in listed
+            for entity in groups
         ]
         if self._replace:
-            absent = stored.keys() - {entity.uuid for entity in listed}
+            absent = stored.keys() - {entity.uuid for entity in groups}
             if not self._compare:
                 server_groups.lock(conn, absent)
             stay = server_groups.with_instances(conn, absent, gone)
@@ -252,18 +252,20 @@ class Importer:
         self._import('server_groups', stored, completed, 'uuid')
 
     def _import_hosts(
-        self, listed: Sequence[Host], present: Sequence[Instance]
+        self,
+        document_hosts: Sequence[Host],
+        document_instances: Sequence[Instance],
     ) -> None:
         """Import hosts.
 
-        :param present: the instances that the document lists
+        :param document_instances: the document's instances
         """
         stored = loading.hosts(self._conn, reported=True)
         ids = {_name(host): number for number, host in stored.items()}
-        claimed = self._claimed(present)
-        counts = Counter(_name(instance) for instance in present)
+        claimed = self._claimed(document_instances)
+        counts = Counter(_name(instance) for instance in document_instances)
         add, differ = [], []
-        for host in listed:
+        for host in document_hosts:
             name = _name(host)
             number = ids.get(name)
             held = {} if number is None else claimed[number]
@@ -274,44 +276,48 @@ class Importer:
                 differ.append((stored[number], plain))
         gone: list[Host] = []
         if self._replace:
-            names = {_name(host) for host in listed}
+            names = {_name(host) for host in document_hosts}
             gone = [stored[ids[name]] for name in ids if name not in names]
         self._apply(
-            ImportChanges('hosts', add, differ, gone), len(listed), ids
+            ImportChanges('hosts', add, differ, gone), len(document_hosts), ids
         )
 
-    def _claimed(self, present: Sequence[Instance]) -> dict[int, Counter[str]]:
-        """Return what claims of instances hold, by host id."""
+    def _claimed(
+        self, document_instances: Sequence[Instance]
+    ) -> dict[int, Counter[str]]:
+        """Return the amounts of instances' claims, by host id."""
         table = schema.allocations
         held: dict[int, Counter[str]] = defaultdict(Counter)
-        uuids = [instance.uuid for instance in present]
+        uuids = [instance.uuid for instance in document_instances]
         for row in select_in(
             self._conn, sa.select(table), table.c.consumer_uuid, uuids
         ):
             held[row.host_id][row.resource_class] += row.amount
         return held
 
-    def _import_instances(self, listed: Sequence[Instance]) -> set[str]:
-        """Import instances; return the uuids of those that are removed.
+    def _import_instances(self, entities: Sequence[Instance]) -> set[str]:
+        """Import instances; return the uuids of removed instances.
 
-        Those that hold claims stay where these are: the document may be
-        older than the claim.
+        An instance that holds a claim stays on the claim's host: the document
+        may be older than the claim.
         """
         stored = {
-            one.uuid: (one, state)
-            for one, state in loading.instance_documents(self._conn)
+            instance.uuid: (instance, state)
+            for instance, state in loading.instance_documents(self._conn)
         }
-        add = [entity for entity in listed if entity.uuid not in stored]
+        add = [entity for entity in entities if entity.uuid not in stored]
         changed = [
             entity
-            for entity in listed
+            for entity in entities
             if entity.uuid in stored and stored[entity.uuid][0] != entity
         ]
-        names = {entity.uuid for entity in listed}
+        names = {entity.uuid for entity in entities}
         gone = [
-            one
-            for one, state in stored.values()
-            if self._replace and one.uuid not in names and state == 'reported'
+            instance
+            for instance, state in stored.values()
+            if self._replace
+            and instance.uuid not in names
+            and state == 'reported'
         ]
         locked = lifecycle.lock(
             self._conn, [entity.uuid for entity in changed]
@@ -324,12 +330,14 @@ class Importer:
                     entity, host=row.host, hypervisor_hostname=row.node
                 )
             differ.append((stored[entity.uuid][0], entity))
-        self._apply(ImportChanges('instances', add, differ, gone), len(listed))
+        self._apply(
+            ImportChanges('instances', add, differ, gone), len(entities)
+        )
         return {entity.uuid for entity in gone}
 
 
 class Difference(NamedTuple):
-    """One field of an entity, or a whole entity.
+    """A differing field of an entity, or a whole entity.
 
     :ivar kind: the part of the document, such as ``hosts``
     :ivar change: ``add``, ``change`` or ``remove``
@@ -349,20 +357,28 @@ def differences(
 ) -> tuple[list[Difference], list[ServerGroup]]:
     """Return what an import of a document would change, by kind.
 
-    :param replace: as of an import that removes what the document has not
-    :return: (what would change, the groups that would stay all the same)
+    :param replace: as in :class:`Importer`
+    :return: (differences, groups that would be kept)
     """
     importer = Importer(Writer(conn), replace, compare=True)
     report = importer.run(inventory)
     order = list(Inventory.__struct_fields__)
-    listed = sorted(
-        (each for changes in importer.changes for each in _listed(changes)),
-        key=lambda each: (order.index(each.kind), each.name, each.field or ''),
+    differing = sorted(
+        (
+            difference
+            for changes in importer.changes
+            for difference in _differences(changes)
+        ),
+        key=lambda difference: (
+            order.index(difference.kind),
+            difference.name,
+            difference.field or '',
+        ),
     )
-    return listed, report.kept
+    return differing, report.kept
 
 
-def _listed(changes: ImportChanges) -> Iterator[Difference]:
+def _differences(changes: ImportChanges) -> Iterator[Difference]:
     kind = changes.kind
     for entity in changes.add:
         yield Difference(kind, _label(entity), 'add')
@@ -384,18 +400,18 @@ def _name(entity: Host | Instance) -> tuple[str, str]:
 
 
 def _label(entity: Any) -> str:
-    """Return what an operator calls an entity."""
+    """Return the name of an entity for operators."""
     if isinstance(entity, Host):
         return ' '.join(dict.fromkeys(_name(entity)))
     name = getattr(entity, 'name', '') or getattr(entity, 'uuid', '')
     return str(name)
 
 
-def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
-    """Return the document with use that excludes the claims it includes.
+def _as_reported(host: Host, held: dict[str, int], instances: int) -> Host:
+    """Return a document's host with use that excludes claims.
 
-    :param held: resource class -> what claims of listed instances hold
-    :param listed: how many instances the document lists on the host
+    :param held: resource class -> amount of claims of the document's instances
+    :param instances: number of the document's instances on the host
     """
     changes: dict[str, Any] = {'traits': sorted(set(host.traits))}
     for name, (_, used, _ratio) in STANDARD_FIELDS.items():
@@ -407,7 +423,7 @@ def _as_reported(host: Host, held: dict[str, int], listed: int) -> Host:
         for name, offer in host.resources.items()
     }
     stated = host.num_instances
-    changes['num_instances'] = 0 if stated is None else stated - listed
+    changes['num_instances'] = 0 if stated is None else stated - instances
     return msgspec.structs.replace(host, **changes)
 
 

@@ -67,7 +67,7 @@ def create(writer: Writer, pool: Pool) -> None:
 def _find(writer: Writer, named: str) -> Pool:
     """Return a pool by its id or name.
 
-    :raises PoolNotFound: there is no such pool
+    :raises PoolNotFound: the pool does not exist
     """
     for pool in loading.pools(writer.conn).values():
         if named in (pool.id, pool.name):
@@ -80,7 +80,7 @@ def set_attributes(
 ) -> Pool:
     """Set attributes of a pool, or remove those that are None.
 
-    :raises PoolNotFound: there is no such pool
+    :raises PoolNotFound: the pool does not exist
     :raises InvalidInventory: a key or value is too long
     """
     old = _find(writer, named)
@@ -97,17 +97,17 @@ def set_attributes(
 def delete_named(writer: Writer, named: str) -> Pool:
     """Remove a pool that has no zones.
 
-    :raises PoolNotFound: there is no such pool
+    :raises PoolNotFound: the pool does not exist
     :raises Conflict: zones are still in it
     """
-    found = _find(writer, named)
+    pool = _find(writer, named)
     table = schema.zones
     inside = writer.conn.execute(
-        sa.select(sa.func.count()).where(table.c.pool_id == found.id)
+        sa.select(sa.func.count()).where(table.c.pool_id == pool.id)
     ).scalar_one()
     if inside:
         raise errors.Conflict(
-            f'{inside} zones are still in pool {found.name}', zones=inside
+            f'{inside} zones are still in pool {pool.name}', zones=inside
         )
-    remove(writer, [found.id])
-    return found
+    remove(writer, [pool.id])
+    return pool

@@ -47,10 +47,10 @@ def add(writer: Writer, groups: Sequence[ServerGroup]) -> None:
 
 
 def put(writer: Writer, group: ServerGroup) -> bool:
-    """Add a server group, or give it this policy and these members as well.
+    """Add a server group, or set its policy and add these members.
 
-    Members that it has beside them stay: they may have joined with a claim
-    since whoever sends this looked.
+    Its other members stay: they may have joined with a claim since the sender
+    read the group.
 
     :return: whether anything changed
     """
@@ -67,13 +67,13 @@ def put(writer: Writer, group: ServerGroup) -> bool:
 def change(
     writer: Writer, groups: Sequence[tuple[ServerGroup, ServerGroup]]
 ) -> None:
-    """Give groups what is wanted of them, and no other members.
+    """Change groups, and make their members the new ones.
 
-    The rows stay and are locked meanwhile, so that no member can join that
-    is not seen here. A member that holds a claim stays: it may have joined
-    since the group was read. A group that was removed since stays removed.
+    The rows stay and are locked meanwhile, so that no member can join
+    unnoticed. A member that holds a claim stays: it may have joined since the
+    group was read. A group that was removed since stays removed.
 
-    :param groups: (as it was read, what is wanted)
+    :param groups: (group as read, new group)
     """
     conn = writer.conn
     by_uuid = sorted(groups, key=lambda pair: pair[1].uuid)
@@ -82,13 +82,13 @@ def change(
         pairs = [pair for pair in part if pair[1].uuid in stored]
         columns = ('name', 'project_id', *_POLICY)
         _update(conn, stored, [after for _, after in pairs], columns)
-        _leave(conn, {b.uuid: _beside(b, a) for b, a in pairs})
-        _join(conn, {b.uuid: _beside(a, b) for b, a in pairs})
+        _leave(conn, {b.uuid: _members_only_in(b, a) for b, a in pairs})
+        _join(conn, {b.uuid: _members_only_in(a, b) for b, a in pairs})
         writer.touched.groups += list(stored)
 
 
 def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
-    """Return which of these instances hold a claim, or one to move."""
+    """Return the instances that hold a claim or the claim of a move."""
     uuids = list(instances)
     instance, move = schema.instances.c, schema.moves.c.instance_uuid
     claimed = sa.select(instance.uuid).where(instance.state != 'reported')
@@ -100,7 +100,7 @@ def holding_claims(conn: Connection, instances: Iterable[str]) -> set[str]:
 
 
 def lock(conn: Connection, uuids: Iterable[str]) -> None:
-    """Lock groups: no instance joins or leaves them in this transaction."""
+    """Lock groups, so that no instance joins or leaves them meanwhile."""
     for part in in_chunks(sorted(uuids), _CHUNK):
         _lock(conn, part)
 
@@ -108,13 +108,13 @@ def lock(conn: Connection, uuids: Iterable[str]) -> None:
 def with_instances(
     conn: Connection, uuids: Iterable[str], gone: Collection[str] = ()
 ) -> set[str]:
-    """Return which of these groups have members that are instances.
+    """Return the groups that have stored instances as members.
 
-    Those are on a host, or are claimed for one. Groups also have members of
-    which the store knows nothing else: no policy can be kept for them.
+    A stored instance is on a host, or claimed for one. Groups may also have
+    members that are not stored, for which no policy can be kept.
 
-    :param gone: instances that do not count, except where they move: a move
-        holds a claim of its own
+    :param gone: instances that do not count, unless they move: a move holds a
+        claim of its own
     """
     instance, move = schema.instances.c.uuid, schema.moves.c.instance_uuid
     query = (
@@ -130,21 +130,21 @@ def with_instances(
     }
 
 
-def _beside(one: ServerGroup, other: ServerGroup) -> list[str]:
-    """Return the members that one has and the other has not."""
-    known = set(other.members)
-    return [uuid for uuid in one.members if uuid not in known]
+def _members_only_in(group: ServerGroup, compared: ServerGroup) -> list[str]:
+    """Return the members of a group that the compared group lacks."""
+    members = set(compared.members)
+    return [uuid for uuid in group.members if uuid not in members]
 
 
 def _lock(conn: Connection, uuids: Sequence[str]) -> dict[str, Any]:
     """Lock groups in the order of their uuids, as claims do; return rows."""
-    found = conn.execute(
+    rows = conn.execute(
         sa.select(_TABLE)
         .where(_TABLE.c.uuid.in_(uuids))
         .order_by(_TABLE.c.uuid)
         .with_for_update()
     )
-    return {row.uuid: row for row in found}
+    return {row.uuid: row for row in rows}
 
 
 def _update(
@@ -153,7 +153,7 @@ def _update(
     groups: Sequence[ServerGroup],
     columns: Sequence[str],
 ) -> bool:
-    """Write these columns of groups where they differ; return if any do."""
+    """Write columns of groups that differ; return whether any does."""
     differ = [
         row
         for row in map(_row, groups)
@@ -173,7 +173,7 @@ def _update(
 def _insert_missing(conn: Connection, group: ServerGroup) -> bool:
     """Add the row of a group that is not stored; return whether it was added.
 
-    Another daemon may be about to add it: then this one waits.
+    If another daemon is about to add it, the statement waits.
     """
     dialect = dialect_of(conn)
     statement: Any
@@ -196,7 +196,7 @@ def _row(group: ServerGroup) -> dict[str, Any]:
 
 
 def _join(conn: Connection, joining: Mapping[str, Sequence[str]]) -> bool:
-    """Add the members that stored groups do not have; return if any.
+    """Add members that stored groups lack; return whether there were any.
 
     :param joining: group -> instances
     """
@@ -247,8 +247,8 @@ def _leave(conn: Connection, leaving: Mapping[str, Sequence[str]]) -> None:
 def remove(writer: Writer, uuids: Sequence[str]) -> int:
     """Remove server groups, not their members; return how many there were.
 
-    The groups' rows go first: this waits for claims that join them, so that
-    no membership is left.
+    The groups' rows go first: their deletion waits for claims that join them,
+    so that no membership is left.
     """
     gone = delete(writer.conn, _TABLE.c.uuid, uuids)
     delete(writer.conn, _MEMBERS.c.group_uuid, uuids)
@@ -269,7 +269,7 @@ def create(writer: Writer, group: ServerGroup) -> None:
 def delete_named(writer: Writer, uuid: str) -> None:
     """Remove a server group.
 
-    :raises ServerGroupNotFound: there is no such group
+    :raises ServerGroupNotFound: the group does not exist
     """
     if not remove(writer, [uuid]):
         raise errors.ServerGroupNotFound(

@@ -1,9 +1,9 @@
 """Rows of DNS zones: the pool that each zone was scheduled to.
 
-Stateless: any thread may call it with a connection of its own. A zone's row is
-its claim: of two daemons that add it the second one fails at its key. Nothing
-is locked to add one, so its pool may be removed meanwhile; it then keeps the
-id of a pool that is gone, as every zone of that pool does.
+Stateless: any thread may call the functions with a connection of its own. A
+zone's row is its claim: of two daemons that add it, the second fails at the
+key. Adding a zone locks nothing, so its pool may be removed meanwhile; the
+zone then keeps the id of the removed pool, as all zones of that pool do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def listing(conn: Connection) -> list[ZoneRow]:
 def add(writer: Writer, zones: Sequence[ZoneRow]) -> None:
     """Add zones with their pools.
 
-    :raises DBDuplicateEntry: one has a pool already; none is added
+    :raises DBDuplicateEntry: a zone has a pool already; no zone is added
     """
     writer.conn.execute(
         schema.zones.insert(), [zone._asdict() for zone in zones]

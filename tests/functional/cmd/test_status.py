@@ -105,9 +105,9 @@ def test_options_with_other_names_are_a_warning(check):
     )
     assert code == 1
     for text in (
-        '[DEFAULT] scheduler_max_attempts is named [scheduler] max_attempts',
+        'scheduler_max_attempts is now named [scheduler] max_attempts',
         'a.conf: [scheduler] speed: there is no such option',
-        '[DEFAULT] control_exchange = nova does not count',
+        '[DEFAULT] control_exchange = nova does not apply',
     ):
         assert text in found[OPTIONS][1]
     for text in ('workers', 'batch', 'transport_url', 'connection'):

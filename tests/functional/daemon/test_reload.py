@@ -158,7 +158,7 @@ def test_a_configuration_with_faults_changes_nothing(
     wrong = SECOND.replace('CoreFilter', 'CoreFiltre')
     line = running.reload(wrong)
     assert (
-        f'the one before stays in force: [filter_scheduler] enabled_filters '
+        f'the running one stays in force: [filter_scheduler] enabled_filters '
         f'({file}): Unknown filter: CoreFiltre (did you mean CoreFilter?)'
     ) in line
     values = f'{SECOND}host_subset_size = none\n[extender]\nthreads = 0\n'

@@ -113,7 +113,7 @@ def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):
         'AvailabilityZoneFilter'
         in (answer['FailedAndUnresolvableNodes']['compute-3'])
     )
-    assert 'not known' in answer['FailedNodes']['stranger']
+    assert 'not in the store' in answer['FailedNodes']['stranger']
     asked['NodeNames'] = names[:3]
     _, scores = http.send('POST', '/extender/prioritize', asked)
     assert [(score['Host'], score['Score']) for score in scores] == [

@@ -25,7 +25,7 @@ def test_aggregates_are_written_as_they_came():
 
 
 def as_found(args, name):
-    return {'found': args[name]}
+    return {'argument': args[name]}
 
 
 @pytest.mark.parametrize('wrapped', ['object', 'list', 'one'])

@@ -20,7 +20,7 @@ class Task:
     """The claims of a job on some providers."""
 
     def __init__(self, *providers, age=0.0):
-        self.wanted = list(providers)
+        self.allocations = list(providers)
         self.hosts = {provider: f'host-{provider}' for provider in providers}
         self.since = placement_queue.time.monotonic() - age
 
