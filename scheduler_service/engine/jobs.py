@@ -105,6 +105,15 @@ class RequestReturned(Exception):
     """The request was not decided: it goes back to the message bus."""
 
 
+def is_late(deadline: float | None) -> bool:
+    """Whether a caller has stopped waiting: all that asks this asks here.
+
+    :param deadline: monotonic time until which it waits; None: it does so
+        for as long as it takes
+    """
+    return deadline is not None and time.monotonic() > deadline
+
+
 class ReplyFuture(Future[Any]):
     """The result of a request.
 
@@ -375,9 +384,9 @@ class Job(msgspec.Struct, eq=False):
         """Whether it has a result, or is about to get one."""
         return self.state is State.DONE or self.future.done()
 
-    def expired(self) -> bool:
-        """Whether its deadline has passed."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+    def is_late(self) -> bool:
+        """Whether its caller has stopped waiting."""
+        return is_late(self.deadline)
 
     def finish(self, result: Any) -> None:
         """Set the result, unless the job has one."""

@@ -154,7 +154,7 @@ class EngineLoop:
         :param batch: gets the jobs that arrived meanwhile and joined it
         :raises StoreUnavailable: some jobs have no result yet
         """
-        jobs = self._unexpired(batch)
+        jobs = self._in_time(batch)
         if not jobs:
             self._source.current()
             return
@@ -163,10 +163,10 @@ class EngineLoop:
         self.requests += len(jobs)
         self._health.size('batch', len(jobs))
         self._health.time('wait', start - jobs[0].queued_at)
-        self._decide_unexpired(jobs, lambda: self._next_jobs(batch))
+        self._decide_in_time(jobs, lambda: self._next_jobs(batch))
         self._health.check_batch(time.monotonic() - start)
 
-    def _decide_unexpired(
+    def _decide_in_time(
         self, jobs: Sequence[Job], next_jobs: NextJobs
     ) -> None:
         """Give jobs their results: changes of claims, and requests.
@@ -203,13 +203,13 @@ class EngineLoop:
         taken = self._queue.take_batchable(min(room, size))
         batch += taken
         self.requests += len(taken)
-        return self._unexpired(taken)
+        return self._in_time(taken)
 
-    def _unexpired(self, jobs: list[J]) -> list[J]:
+    def _in_time(self, jobs: list[J]) -> list[J]:
         """Return the jobs whose deadline has not passed; fail the others."""
         kept = []
         for job in jobs:
-            if job.state is State.QUEUED and job.expired():
+            if job.state is State.QUEUED and job.is_late():
                 self._health.count('requests_expired')
                 job.fail(errors.TooLate())
             else:
@@ -231,7 +231,7 @@ class EngineLoop:
         """Keep jobs without a result until their deadline."""
         undecided = _undecided(jobs)
         for job in undecided:
-            if job.expired():
+            if job.is_late():
                 job.fail(errors.StoreUnavailable())
         self._queue.requeue([job for job in undecided if not job.done()])
 

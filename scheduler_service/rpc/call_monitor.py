@@ -20,7 +20,8 @@ import weakref
 from typing import Any
 
 from scheduler_service.engine.health import Health
-from scheduler_service.rpc.incoming import is_late
+from scheduler_service.engine.jobs import is_late
+from scheduler_service.rpc.incoming import deadline
 
 LOG = logging.getLogger(__name__)
 # The shortest interval between heartbeats, in seconds.
@@ -96,7 +97,7 @@ class CallMonitor:
         # Only our drivers show whether the message has its reply.
         if message is None or getattr(message, 'settled', False):
             return False
-        if is_late(message):
+        if is_late(deadline(message)):
             return False
         try:
             message.heartbeat()

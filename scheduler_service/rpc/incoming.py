@@ -6,7 +6,6 @@ Stateless; used by the polling thread and by the redelivery thread.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,12 +39,6 @@ def deadline(incoming: Any) -> float | None:
     """
     found: float | None = getattr(incoming, 'deadline', None)
     return found
-
-
-def is_late(incoming: Any) -> bool:
-    """Whether the caller has given up."""
-    until = deadline(incoming)
-    return until is not None and time.monotonic() > until
 
 
 def has_copies(incoming: Any) -> bool:

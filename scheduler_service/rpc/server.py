@@ -19,11 +19,11 @@ import oslo_messaging
 from oslo_messaging.rpc import server as stock
 
 from scheduler_service import errors, tracing
-from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
+from scheduler_service.engine.jobs import ReplyFuture, RequestReturned, is_late
 from scheduler_service.rpc.call_monitor import CallMonitor
 from scheduler_service.rpc.cast_replies import ReplyCallback
 from scheduler_service.rpc.delivery import Delivery, RedeliveryWorker
-from scheduler_service.rpc.incoming import has_copies, is_late
+from scheduler_service.rpc.incoming import deadline, has_copies
 from scheduler_service.rpc.reply_publisher import ReplyPublisher
 
 LOG = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class LateAckServer(stock.RPCServer):  # type: ignore[misc]
             if trace is not None:
                 trace.end('returned')
             return
-        if fault is None and is_late(message):
+        if fault is None and is_late(deadline(message)):
             # The caller has given up, so the claim would reach no caller. If
             # there is another copy, its reply may be in time.
             if reply.undo is not None and not has_copies(message):

@@ -224,7 +224,7 @@ class PlacementClaimer:
         trees: list[ClaimTask] = []
         joined = list(call.tasks)
         while joined:
-            current = self._unexpired(joined)
+            current = self._in_time(joined)
             trees += [
                 allocation for allocation in current if allocation.is_tree
             ]
@@ -242,11 +242,11 @@ class PlacementClaimer:
         if plain:
             self._complete_plain(plain, journal, lambda: self._queue.end(call))
 
-    def _unexpired(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
+    def _in_time(self, tasks: Sequence[ClaimTask]) -> list[ClaimTask]:
         """Return the tasks whose caller still waits; fail the rest."""
         kept = []
         for task in tasks:
-            if task.job.expired():
+            if task.job.is_late():
                 self._fail(task, errors.TooLate())
             else:
                 kept.append(task)
@@ -297,7 +297,7 @@ class PlacementClaimer:
                 journal.intend_patiently(task.allocations, task.fresh)
                 return
             except errors.StoreUnavailable:
-                if task.job.expired() or self._stopping.wait(_AWAY_S):
+                if task.job.is_late() or self._stopping.wait(_AWAY_S):
                     raise
 
     def _complete_plain(

@@ -18,9 +18,9 @@ from scheduler_service.model import documents
 
 
 def test_job_expires_when_its_deadline_has_passed():
-    assert Job(deadline=time.monotonic() - 1).expired()
-    assert not Job(deadline=time.monotonic() + 60).expired()
-    assert not Job().expired()
+    assert Job(deadline=time.monotonic() - 1).is_late()
+    assert not Job(deadline=time.monotonic() + 60).is_late()
+    assert not Job().is_late()
 
 
 def test_job_keeps_its_first_outcome_when_it_gets_another():
