@@ -128,7 +128,7 @@ class EngineLoop:
             if self._changes:
                 self._change()
             if not jobs and self._queue.closed and not len(self._queue):
-                if not self._queue.away:
+                if self._queue.is_drained():
                     return
                 # A closed queue does not wait for jobs any more.
                 time.sleep(_CLOSING_PAUSE_S)

@@ -90,6 +90,11 @@ class RequestQueue:
     def __len__(self) -> int:
         return self._waiting + len(self._returned)
 
+    def is_drained(self) -> bool:
+        """Whether no job is inside, nor with a stage that gives it back."""
+        with self._changed:
+            return not (len(self) or self.away)
+
     @property
     def closed(self) -> bool:
         """Whether no more jobs are accepted."""
