@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 START_LIMIT_S = 90
+# The module of RabbitMQ that keeps users; the last text is who changes one.
+USERS = 'rabbit_auth_backend_internal'
 
 
 class ServerMissing(Exception):
@@ -304,6 +306,12 @@ def evaluate(server: Server, expression: str) -> str:
     return text.removeprefix('{ok, ').removesuffix('}')
 
 
+def call(server: Server, function: str, *texts: str) -> str:
+    """Call a function of a private RabbitMQ; return its result as Erlang."""
+    arguments = ', '.join(f'<<"{text}">>' for text in texts)
+    return evaluate(server, f'{function}({arguments})')
+
+
 def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
     """Enable a plug-in of a private RabbitMQ that runs.
 
@@ -320,14 +328,14 @@ def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
 def new_vhost(server: Server, url: str) -> str:
     """Add a virtual host of its own name to a RabbitMQ; return its URL."""
     name = f'v{uuid.uuid4().hex[:8]}'
-    guest, everything = '<<"guest">>', '<<".*">>'
-    evaluate(server, f'rabbit_vhost:add(<<"{name}">>, {guest})')
-    evaluate(
-        server,
-        f'rabbit_auth_backend_internal:set_permissions({guest}, <<"{name}">>, '
-        f'{everything}, {everything}, {everything}, {guest})',
-    )
+    call(server, 'rabbit_vhost:add', name, 'guest')
+    permit(server, 'guest', name)
     return url + name
+
+
+def permit(server: Server, user: str, vhost: str = '/') -> None:
+    """Let a user do everything in a virtual host of a RabbitMQ."""
+    call(server, f'{USERS}:set_permissions', user, vhost, *['.*'] * 3, 'guest')
 
 
 def names_in(server: Server, url: str, kind: str) -> set[str]:

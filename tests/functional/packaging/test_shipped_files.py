@@ -165,13 +165,11 @@ def call(arguments: list[str]) -> None:
     assert 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize(
-    'name', ['scheduler_service.conf', 'scheduler_service.conf.sample']
-)
-def test_every_command_works_with_a_shipped_file(
-    name, bus, postgresql, tmp_path, words
+@pytest.mark.slow
+def test_every_command_works_with_the_shipped_file(
+    bus, postgresql, tmp_path, words
 ):
-    text = (ETC / name).read_text()
+    text = (ETC / 'scheduler_service.conf').read_text()
     database = new_database(postgresql[1])
     config = tmp_path / 'service.conf'
     config.write_text(with_addresses(text, bus, database))
@@ -185,20 +183,27 @@ def test_every_command_works_with_a_shipped_file(
         call(words(RELEASE))
 
 
-def test_nothing_takes_a_lock_where_there_is_a_queue_manager(
-    bus, postgresql, tmp_path, words
+@pytest.mark.parametrize(
+    ('name', 'manager'),
+    [
+        ('scheduler_service.conf', 'true'),
+        ('scheduler_service.conf.sample', 'false'),
+    ],
+)
+def test_a_daemon_answers_with_a_shipped_file_and_takes_no_lock(
+    name, manager, bus, postgresql, tmp_path, words
 ):
-    text = (ETC / 'scheduler_service.conf').read_text()
+    text = (ETC / name).read_text()
     text = with_addresses(text, bus, new_database(postgresql[1]))
     text += (
-        'use_queue_manager = true\n'
+        f'[oslo_messaging_rabbit]\nuse_queue_manager = {manager}\n'
         f'[oslo_concurrency]\nlock_path = {tmp_path}/locks\n'
     )
     (tmp_path / 'service.conf').write_text(text)
     for command in ('db sync', 'inventory import ETC/inventory.yaml'):
         assert manage.main(words(command)) == 0
     with daemon(tmp_path):
-        call(words('ping'))
+        call(words('select --request ETC/request.yaml'))
         assert not (tmp_path / 'locks').exists()
 
 
