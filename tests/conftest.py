@@ -6,9 +6,11 @@ A server that is not installed skips its tests, unless
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
 import hypothesis
@@ -33,6 +35,9 @@ _SERVERS = pytest.StashKey[SharedServers | RemoteServers]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare the servers of the session; none is started yet."""
+    # What is installed stays as it is; to look at it took a third of the time
+    # that a daemon in the tests' process needs to start.
+    metadata.entry_points = functools.cache(metadata.entry_points)
     address = getattr(config, 'workerinput', {}).get(
         'servers', os.environ.get('SCHEDULER_TEST_SERVERS')
     )

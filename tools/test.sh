@@ -64,5 +64,7 @@ say "Release notes"
 say "Documentation"
 "$bin/python" -m sphinx -W --keep-going -q -b html doc/source doc/build/html
 say "Tests"
+# Each daemon and command that a test starts would compile the package again.
+unset PYTHONDONTWRITEBYTECODE
 "$bin/python" -m pytest -n "${SCHEDULER_TEST_PROCESSES:-3}" --dist worksteal \
     "${select[@]}" "$@"

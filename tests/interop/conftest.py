@@ -95,14 +95,19 @@ def nova() -> pathlib.Path:
 def as_nova(nova: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., Any]:
     """Give a function that has nova's client send recorded cases.
 
-    It takes the bus, the files, and the highest version to use.
+    It takes the bus, the files, the highest version to use, and for how many
+    seconds nova waits for a sign of life.
     """
 
-    def run(url: str, *paths: str, version: str = '') -> Any:
+    def run(
+        url: str, *paths: str, version: str = '', patience_s: int = 60
+    ) -> Any:
         conf = tmp_path / 'nova.conf'
         levels = f'[upgrade_levels]\nscheduler = {version}\n'
         conf.write_text(
-            f'[DEFAULT]\ntransport_url = {url}\n{levels if version else ""}'
+            f'[DEFAULT]\ntransport_url = {url}\n'
+            f'rpc_response_timeout = {patience_s}\n'
+            f'{levels if version else ""}'
         )
         script = ROOT / 'tests/interop/nova_caller.py'
         done = subprocess.run(

@@ -138,14 +138,16 @@ def test_the_limits_of_numa_cells_come_along(make_daemon, as_nova, tmp_path):
     assert all(one['numa'] is None for one in plain['reply'][0])
 
 
-def test_an_answer_after_90_s_arrives(make_daemon, as_nova, tmp_path):
+def test_an_answer_after_more_than_the_timeout_arrives(
+    make_daemon, as_nova, tmp_path
+):
     running = make_daemon(**SLOW)
     message = {
         'method': 'select_destinations',
         'args': {
             'instance_uuids': [str(uuid.uuid4())],
             'spec_obj': nova_wire.spec(
-                flavor=nova_wire.flavor(name='slow:90')
+                flavor=nova_wire.flavor(name='slow:20')
             ),
             'return_objects': True,
             'return_alternates': True,
@@ -155,10 +157,10 @@ def test_an_answer_after_90_s_arrives(make_daemon, as_nova, tmp_path):
     path.write_text(
         json.dumps({'messages': [{'body': {'oslo.message': message}}]})
     )
-    # nova gives up a call after a minute without a sign of life.
+    # It gives up a call after so long without a sign of life.
     start = time.monotonic()
-    (found,) = as_nova(running.url, str(path))
-    assert time.monotonic() - start > 90
+    (found,) = as_nova(running.url, str(path), patience_s=10)
+    assert time.monotonic() - start > 20
     assert [one['host'] for one in found['reply'][0]] == [
         'compute-1', 'compute-2', 'compute-3',
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import dataclasses
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
 
@@ -14,6 +15,7 @@ from tests.support.servers import (
     Server,
     answers,
     binary,
+    evaluate,
     free_port,
     launch_rabbitmq,
     rabbitmqctl,
@@ -38,12 +40,20 @@ def rabbitmq(nodes: int = 3) -> Iterator[tuple[list[Server], str]]:
             path.chmod(0o400)
             if server.user:
                 shutil.chown(path, server.user)
-            launch_rabbitmq(server, '-kernel net_ticktime 20')
+        with ThreadPoolExecutor() as threads:
+            started = [
+                threads.submit(
+                    launch_rabbitmq, server, '-kernel net_ticktime 20'
+                )
+                for server in made
+            ]
+            for one in started:
+                one.result()
         first = made[0]._env['RABBITMQ_NODENAME']
         for server in made[1:]:
-            rabbitmqctl(server, 'stop_app')
+            evaluate(server, 'rabbit:stop()')
             rabbitmqctl(server, 'join_cluster', first)
-            rabbitmqctl(server, 'start_app')
+            evaluate(server, 'rabbit:start()')
         yield made, rabbitmq_url(made)
 
 

@@ -47,15 +47,28 @@ def migrated_database(base: str) -> str:
         return url
     if base.startswith('postgresql'):
         _migrate_template(base)
-        name = _new_name()
+        return copy_of(base + TEMPLATE)
+    return copy_of(_migrated_mariadb(base))
+
+
+def copy_of(url: str) -> str:
+    """Copy a database that nobody is connected to; return the copy's URL.
+
+    :param url: of PostgreSQL or MariaDB; the tables of MariaDB are looked at
+        once
+    """
+    base, slash, name = url.rpartition('/')
+    base += slash
+    if url.startswith('postgresql'):
+        copy = _new_name()
         with _server(base) as conn:
-            conn.exec_driver_sql(f'CREATE DATABASE {name} TEMPLATE {TEMPLATE}')
-        return base + name
-    url = new_database(base)
-    with _autocommit(url) as conn:
-        for statement in tables_of_mariadb(base):
+            conn.exec_driver_sql(f'CREATE DATABASE {copy} TEMPLATE {name}')
+        return base + copy
+    made = new_database(base)
+    with _autocommit(made) as conn:
+        for statement in _copying(url):
             conn.exec_driver_sql(statement)
-    return url
+    return made
 
 
 def ready_database(base: str) -> str:
@@ -198,12 +211,23 @@ def _migrate_template(base: str) -> None:
         conn.exec_driver_sql(_LOCK[1])
 
 
-@functools.cache
 def tables_of_mariadb(base: str) -> tuple[str, ...]:
     """Return the statements that copy a migrated database of MariaDB."""
+    return _copying(_migrated_mariadb(base))
+
+
+@functools.cache
+def _migrated_mariadb(base: str) -> str:
+    """Return the URL of a database of MariaDB that others are copied from."""
     url = new_database(base)
     _migrate(url)
-    template = url.removeprefix(base)
+    return url
+
+
+@functools.cache
+def _copying(url: str) -> tuple[str, ...]:
+    """Return the statements that copy a database of MariaDB."""
+    template = url.rpartition('/')[2]
     made, filled = [], []
     with _autocommit(url) as conn:
         for name in sa.inspect(conn).get_table_names():

@@ -7,6 +7,7 @@ its marks.
 from __future__ import annotations
 
 import datetime
+import functools
 import pathlib
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.support import interop
-from tests.support.databases import new_database
+from tests.support.databases import copy_of, new_database
 
 _API = (
     'aggregate_hosts',
@@ -59,23 +60,14 @@ def utc_now() -> datetime.datetime:
 class NovaDatabases:
     """An API database and the databases of two cells.
 
-    :param base: URL of the server without a database; for SQLite, of a folder
+    :param base: URL of a server of PostgreSQL or MariaDB
     """
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.api = new_database(base)
-        self.cells = [new_database(base), new_database(base)]
-        folder = interop.environment('nova', interop.NOVA)
-        local = ('db', 'sync', '--local_cell')
-        with ThreadPoolExecutor() as threads:
-            made = [
-                threads.submit(self._sync, folder, 'api_db', 'sync'),
-                *(threads.submit(self._sync, folder, *local, cell=cell)
-                  for cell in self.cells),
-            ]  # fmt: skip
-            for one in made:
-                one.result()
+        api, cell = _templates(base)
+        self.api = copy_of(api)
+        self.cells = [copy_of(cell), copy_of(cell)]
         self._engines = {
             url: sa.create_engine(url) for url in (self.api, *self.cells)
         }
@@ -83,28 +75,6 @@ class NovaDatabases:
             url: _reflected(engine, _API if url == self.api else _CELL)
             for url, engine in self._engines.items()
         }
-
-    def _sync(
-        self, folder: pathlib.Path, *command: str, cell: str = ''
-    ) -> None:
-        with tempfile.TemporaryDirectory() as state:
-            path = pathlib.Path(state) / 'nova.conf'
-            path.write_text(
-                f'[DEFAULT]\nstate_path = {state}\n'
-                f'[api_database]\nconnection = {self.api}\n'
-                f'[database]\nconnection = {cell or self.api}\n'
-            )
-            subprocess.run(
-                [
-                    folder / 'bin' / 'nova-manage',
-                    '--config-file',
-                    path,
-                    *command,
-                ],
-                check=True,
-                capture_output=True,
-                timeout=300,
-            )
 
     def close(self) -> None:
         """Close the connections."""
@@ -257,6 +227,39 @@ class NovaDatabases:
         """Run a statement."""
         with self._engines[url].begin() as conn:
             conn.exec_driver_sql(statement)
+
+
+@functools.cache
+def _templates(base: str) -> tuple[str, str]:
+    """Make an API database and one of a cell that others are copied from."""
+    folder = interop.environment('nova', interop.NOVA)
+    api, cell = new_database(base), new_database(base)
+    with ThreadPoolExecutor() as threads:
+        made = [
+            threads.submit(_sync, folder, api, cell, *command)
+            for command in (
+                ('api_db', 'sync'),
+                ('db', 'sync', '--local_cell'),
+            )
+        ]
+        for one in made:
+            one.result()
+    return api, cell
+
+
+def _sync(folder: pathlib.Path, api: str, cell: str, *command: str) -> None:
+    """Make tables by a command of the service."""
+    with tempfile.TemporaryDirectory() as state:
+        path = pathlib.Path(state) / 'nova.conf'
+        path.write_text(
+            f'[DEFAULT]\nstate_path = {state}\n'
+            f'[api_database]\nconnection = {api}\n'
+            f'[database]\nconnection = {cell}\n'
+        )
+        subprocess.run(
+            [folder / 'bin/nova-manage', '--config-file', path, *command],
+            check=True, capture_output=True, timeout=300,
+        )  # fmt: skip
 
 
 def cell_uuid(number: int) -> str:

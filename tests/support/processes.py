@@ -84,6 +84,9 @@ def launch(
         [*words, '--config-file', str(config)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, **env}, cwd=cwd,
+        # As a service manager does it. A queue manager reads when the leader
+        # of its process group started.
+        start_new_session=True,
     )  # fmt: skip
     process = Process(popen)
     threading.Thread(target=process._follow, daemon=True).start()

@@ -14,6 +14,7 @@ import os
 import pathlib
 import pwd
 import random
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 START_LIMIT_S = 90
+# The module of RabbitMQ that keeps users; the last text is who changes one.
+USERS = 'rabbit_auth_backend_internal'
 
 
 class ServerMissing(Exception):
@@ -275,7 +278,7 @@ def launch_rabbitmq(server: Server, arguments: str = '') -> None:
     }
     server.launch([real_program(program)], **env)
     server.wait(lambda: answers(server.port))
-    rabbitmqctl(server, 'await_startup', '-t', '60')
+    evaluate(server, 'rabbit:await_startup(node(), false, 60000)')
 
 
 def rabbitmqctl(server: Server, *args: str) -> str:
@@ -284,13 +287,38 @@ def rabbitmqctl(server: Server, *args: str) -> str:
     return server.command(control, '-q', *args, **server._env).stdout.decode()
 
 
+def evaluate(server: Server, expression: str) -> str:
+    """Evaluate Erlang on a private RabbitMQ; return the result as Erlang.
+
+    The control program takes seconds to start, this one none.
+
+    :raises RuntimeError: it failed there
+    """
+    program = binary('erl_call', '/usr/lib/erlang/bin/erl_call')
+    done = subprocess.run(
+        [program, '-sname', server._env['RABBITMQ_NODENAME'], '-e'],
+        input=f'{expression}.\n'.encode(),
+        check=True, capture_output=True, **server._how({}),
+    )  # fmt: skip
+    text = done.stdout.decode()
+    if not text.startswith('{ok, '):
+        raise RuntimeError(text)
+    return text.removeprefix('{ok, ').removesuffix('}')
+
+
+def call(server: Server, function: str, *texts: str) -> str:
+    """Call a function of a private RabbitMQ; return its result as Erlang."""
+    arguments = ', '.join(f'<<"{text}">>' for text in texts)
+    return evaluate(server, f'{function}({arguments})')
+
+
 def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
     """Enable a plug-in of a private RabbitMQ that runs.
 
     :param port: on which the management interface listens
     """
-    setting = f'application:set_env({name}, tcp_config, [{{port, {port}}}]).'
-    rabbitmqctl(server, 'eval', setting)
+    setting = f'application:set_env({name}, tcp_config, [{{port, {port}}}])'
+    evaluate(server, setting)
     control = real_program(
         binary('rabbitmq-plugins', '/usr/sbin/rabbitmq-plugins')
     )
@@ -300,11 +328,14 @@ def rabbitmq_plugin(server: Server, name: str, port: int) -> None:
 def new_vhost(server: Server, url: str) -> str:
     """Add a virtual host of its own name to a RabbitMQ; return its URL."""
     name = f'v{uuid.uuid4().hex[:8]}'
-    rabbitmqctl(server, 'add_vhost', name)
-    rabbitmqctl(
-        server, 'set_permissions', '-p', name, 'guest', '.*', '.*', '.*'
-    )
+    call(server, 'rabbit_vhost:add', name, 'guest')
+    permit(server, 'guest', name)
     return url + name
+
+
+def permit(server: Server, user: str, vhost: str = '/') -> None:
+    """Let a user do everything in a virtual host of a RabbitMQ."""
+    call(server, f'{USERS}:set_permissions', user, vhost, *['.*'] * 3, 'guest')
 
 
 def names_in(server: Server, url: str, kind: str) -> set[str]:
@@ -314,10 +345,14 @@ def names_in(server: Server, url: str, kind: str) -> set[str]:
     :param kind: ``queues`` or ``exchanges``
     """
     vhost = url.rpartition('/')[2]
-    lines = rabbitmqctl(
-        server, 'list_' + kind, '-p', vhost, '--no-table-headers', 'name'
+    module = {'queues': 'rabbit_amqqueue', 'exchanges': 'rabbit_exchange'}
+    # A name is a record: what it is of, the virtual host, the kind, the text.
+    printed = evaluate(
+        server,
+        f'[binary_to_list(element(4, X)) || X <- {module[kind]}:list_names(), '
+        f'element(2, X) =:= <<"{vhost}">>]',
     )
-    return set(lines.split())
+    return set(re.findall('"([^"]+)"', printed))
 
 
 def real_program(wrapper: str) -> str:

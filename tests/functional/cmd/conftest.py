@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from scheduler_service.cmd import manage
-from tests.support.documents import INVENTORY
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, ready_sqlite, capsys):
     """Give a function that runs a command: (status, output, errors)."""
     config = tmp_path / 'a.conf'
     config.write_text(
-        f'[database]\nconnection = sqlite:///{tmp_path}/a.sqlite\n'
+        f'[database]\nconnection = {ready_sqlite}\n'
         '[pool_scheduler]\nscheduler_filters = attribute, random\n'
     )
-    (tmp_path / 'inventory.yaml').write_text(yaml.safe_dump(INVENTORY))
 
     def command(*args: str) -> tuple[int, str, str]:
         try:
@@ -28,6 +25,4 @@ def run(tmp_path, capsys):
         told = capsys.readouterr()
         return status, told.out, told.err
 
-    command('db', 'sync')
-    command('inventory', 'import', str(tmp_path / 'inventory.yaml'))
     return command

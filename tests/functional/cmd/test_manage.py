@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import yaml
 
 from scheduler_service.cmd import manage
@@ -31,24 +32,19 @@ def test_db_check_fails_when_tables_are_missing(tmp_path, capsys):
     assert 'db sync' in capsys.readouterr().err
 
 
-def test_a_command_runs_where_the_standard_streams_are_closed(tmp_path):
+@pytest.mark.parametrize('words', ['host list', 'host list --sort host'])
+def test_a_command_runs_where_the_standard_streams_are_closed(
+    words, tmp_path, ready_sqlite
+):
     config = tmp_path / 'c.conf'
-    config.write_text(f'[database]\nconnection=sqlite:///{tmp_path}/c.db\n')
-    program = f'{sys.executable} -m scheduler_service.cmd.manage'
-    program += f' --config-file {config}'
-    for words in ('db sync', 'host list', 'host list --sort host'):
-        done = subprocess.run(
-            f'{program} {words} <&- >&-',
-            shell=True, stderr=subprocess.PIPE, text=True, timeout=120,
-            check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ''), words
+    config.write_text(f'[database]\nconnection = {ready_sqlite}\n')
     done = subprocess.run(
-        f'{program} host show none 2>&-',
-        shell=True, stdout=subprocess.PIPE, text=True, timeout=120,
+        f'{sys.executable} -m scheduler_service.cmd.manage '
+        f'--config-file {config} {words} <&- >&-',
+        shell=True, stderr=subprocess.PIPE, text=True, timeout=120,
         check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (1, '')
+    assert (done.returncode, done.stderr) == (0, '')
 
 
 def test_inventory_show_counts_what_was_imported(run):

@@ -158,10 +158,10 @@ def test_a_file_without_a_flavor_is_refused(run, flavor):
     assert err.startswith('InvalidRequest: ')
 
 
-def test_claims_are_found_by_project_and_age(listed, select, tmp_path):
+def test_claims_are_found_by_project_and_age(listed, select, ready_sqlite):
     for project in ('p', 'q'):
         select(QUARTER, project_id=project)
-    store = Store.connect(f'sqlite:///{tmp_path}/a.sqlite')
+    store = Store.connect(ready_sqlite)
     table = schema.instances
     with store.engine.begin() as conn:
         conn.execute(

@@ -67,10 +67,10 @@ def test_hosts_that_nobody_uses_come_first(run, tmp_path):
     assert rows[3]['zone'] == 'nova'
 
 
-def test_refused_reports_of_a_host_are_shown(run, tmp_path):
+def test_refused_reports_of_a_host_are_shown(run, ready_sqlite):
     place = 'pci_device_pools[0].count: expected an integer'
     refusals = {name: Refusals(2, place) for name in ('compute-1', 'new')}
-    store = Store.connect(f'sqlite:///{tmp_path}/a.sqlite')
+    store = Store.connect(ready_sqlite)
     for _ in range(2):
         store.write(lambda writer: refused_reports.record(writer, refusals))
     store.dispose()

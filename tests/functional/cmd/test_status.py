@@ -227,6 +227,7 @@ def test_an_address_of_no_bus_is_a_failure(check):
     assert (code, found[QUEUES][0]) == (2, 2)
 
 
+@pytest.mark.slow
 def test_requests_that_never_expire_are_found_where_they_can_be_seen(check):
     compute = '[compute]\nenabled = true\n[scheduler]\ntopic = own\n'
     with servers.rabbitmq() as (broker, bus):

@@ -77,10 +77,10 @@ def test_heartbeats_keep_a_caller_waiting(make_compute):
     caller = compute.caller(timeout=60, monitor=3)
     start = time.monotonic()
     instance = str(uuid.uuid4())
-    assert caller.select(uuids=[instance], flavor=slow(7))
-    assert time.monotonic() - start > 7
+    assert caller.select(uuids=[instance], flavor=slow(4.5))
+    assert time.monotonic() - start > 4.5
     assert claimed(compute) == [instance]
-    assert counted(compute, 'call_heartbeats')['sent'] >= 3
+    assert counted(compute, 'call_heartbeats')['sent'] >= 2
 
 
 @pytest.mark.broker
@@ -89,7 +89,7 @@ def test_our_own_callers_get_heartbeats_too(make_compute):
     client = compute.service.client._client.prepare(
         version='1.0', call_monitor_timeout=3
     )
-    wanted = {'flavor': {'name': 'slow:5', 'vcpus': 1}}
+    wanted = {'flavor': {'name': 'slow:4', 'vcpus': 1}}
     context = {'user_id': 'u', 'project_id': 'p', 'roles': ['admin']}
     reply = client.call(context, 'select_destinations', request=wanted)
     assert reply['placements']

@@ -13,19 +13,19 @@ from tests.support import (
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
 
-@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
 def test_nothing_is_promised_twice_when_hosts_are_nearly_full(
-    kind, request, quorum_bus
+    postgresql, quorum_bus
 ):
-    database = request.getfixturevalue(kind)[1]
-    with clouds.cloud(database, quorum_bus, daemons=2) as cloud:
+    with clouds.cloud(postgresql[1], quorum_bus, daemons=2) as cloud:
         told = faults.nearly_full(cloud, hosts=20, callers=8, requests=300)
     assert told['placed'] == told['room']
     faults.check(told)
 
 
-@pytest.mark.parametrize('kind', ['postgresql', 'mariadb'])
-@pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
+@pytest.mark.parametrize(
+    ('kind', 'policy'),
+    [('postgresql', 'anti-affinity'), ('mariadb', 'affinity')],
+)
 def test_group_policies_hold_when_daemons_place_members_at_once(
     kind, policy, request, quorum_bus
 ):

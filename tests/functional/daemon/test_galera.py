@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import time
@@ -21,6 +20,7 @@ from tests.support.documents import CONTEXT
 from tests.support.faults import crowd
 from tests.support.processes import Process, on_topic
 from tests.support.stores import DEFAULT_RATIOS
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.db, pytest.mark.slow]
 
@@ -28,20 +28,26 @@ CALLERS = 12
 TINY = {'memory_mb': 1}
 
 
-@contextlib.contextmanager
-def daemons_on_nodes(
-    launch: Any, bus: str, topic: str
-) -> Iterator[tuple[list[tuple[servers.Server, str]], list[Process]]]:
-    """Run a cluster, and a daemon on each node."""
+@pytest.fixture(scope='module')
+def cluster() -> Iterator[list[tuple[servers.Server, str]]]:
+    """A cluster, of which the last test kills a node."""
     with clusters.galera() as nodes:
-        database = ready_database(nodes[0][1])
-        name = database.removeprefix(nodes[0][1])
-        running = [
-            launch(url + name, bus, on_topic(topic)) for _, url in nodes
-        ]
-        for daemon in running:
-            daemon.wait_for('Ready:')
-        yield [(one, url + name) for one, url in nodes], running
+        yield nodes
+
+
+@pytest.fixture
+def nodes(
+    cluster: Any, launch: Any, rabbitmq: Any, topic: str
+) -> list[tuple[servers.Server, str]]:
+    """The nodes with the URLs of a database; each has a daemon."""
+    database = ready_database(cluster[0][1])
+    name = database.removeprefix(cluster[0][1])
+    running: list[Process] = [
+        launch(url + name, rabbitmq[1], on_topic(topic)) for _, url in cluster
+    ]
+    for daemon in running:
+        daemon.wait_for('Ready:')
+    return [(server, url + name) for server, url in cluster]
 
 
 def ask(clients: list[Any], results: Counter[str], number: int) -> None:
@@ -64,47 +70,54 @@ def findings(url: str) -> list[Any]:
     return list(found)
 
 
+def members(url: str) -> int:
+    """Return how many nodes a node takes for members."""
+    store = Store.connect(url)
+    with store.reading() as conn:
+        found = conn.exec_driver_sql("SHOW STATUS LIKE 'wsrep_cluster_size'")
+        count = int(found.one()[1])
+    store.dispose()
+    return count
+
+
 def test_no_request_is_refused_when_daemons_write_to_different_nodes(
-    connect, launch, rabbitmq, topic
+    nodes, connect, rabbitmq, topic
 ):
-    with daemons_on_nodes(launch, rabbitmq[1], topic) as (nodes, _):
-        clients = [connect(rabbitmq[1], topic, timeout=60) for _ in range(4)]
-        results: Counter[str] = Counter()
-        crowd(
-            CALLERS,
-            range(800),
-            lambda task, number: ask(clients, results, number),
-        )
-        assert results == {'answered': 800}
-        assert findings(nodes[0][1]) == []
-        retries = clients[0].ping(CONTEXT)['counters'].get('database_retries')
-        print('retries', retries)
+    clients = [connect(rabbitmq[1], topic, timeout=60) for _ in range(4)]
+    results: Counter[str] = Counter()
+    crowd(
+        CALLERS,
+        range(800),
+        lambda task, number: ask(clients, results, number),
+    )
+    assert results == {'answered': 800}
+    assert findings(nodes[0][1]) == []
+    retries = clients[0].ping(CONTEXT)['counters'].get('database_retries')
+    print('retries', retries)
 
 
 def test_service_goes_on_when_a_node_is_killed(
-    connect, launch, rabbitmq, topic
+    nodes, connect, rabbitmq, topic
 ):
-    with daemons_on_nodes(launch, rabbitmq[1], topic) as (nodes, _):
-        asking = connect(rabbitmq[1], topic, timeout=60)
-        results: Counter[str] = Counter()
-        ask([asking], results, 0)
-        nodes[2][0].kill(signal.SIGKILL)
-        time.sleep(5)
-        start = time.monotonic()
-        over = start + 10
-        threads = [
-            threading.Thread(
-                target=lambda: [
-                    ask([asking], results, 0)
-                    for _ in iter(lambda: time.monotonic() < over, False)
-                ]
-            )
-            for _ in range(CALLERS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert set(results) == {'answered'}
-        assert results['answered'] > 100
-        assert findings(nodes[0][1]) == []
+    asking = connect(rabbitmq[1], topic, timeout=60)
+    results: Counter[str] = Counter()
+    ask([asking], results, 0)
+    nodes[2][0].kill(signal.SIGKILL)
+    wait_until(lambda: members(nodes[0][1]) == 2, 30)
+    over = time.monotonic() + 10
+    threads = [
+        threading.Thread(
+            target=lambda: [
+                ask([asking], results, 0)
+                for _ in iter(lambda: time.monotonic() < over, False)
+            ]
+        )
+        for _ in range(CALLERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(results) == {'answered'}
+    assert results['answered'] > 100
+    assert findings(nodes[0][1]) == []

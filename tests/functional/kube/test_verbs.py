@@ -66,8 +66,15 @@ def test_reply_has_the_form_of_the_request_when_recorded(serve_http, path):
         assert answer['FailedNodes'].keys() == set(names)
 
 
-@pytest.mark.parametrize('key', ['Pod', 'pod'])
-@pytest.mark.parametrize('verb', ['filter', 'prioritize', 'preempt'])
+@pytest.mark.parametrize(
+    ('verb', 'key'),
+    [
+        ('filter', 'Pod'),
+        ('filter', 'pod'),
+        ('prioritize', 'Pod'),
+        ('preempt', 'Pod'),
+    ],
+)
 def test_a_pod_that_no_api_server_can_have_is_refused(serve_http, verb, key):
     http = serve_http()
     told = {

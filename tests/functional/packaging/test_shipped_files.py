@@ -1,4 +1,4 @@
-"""Every command works with each configuration file that is shipped.
+"""Every command works with the shipped file, and a daemon with either one.
 
 Only the addresses of servers are put in; everything else is as an operator
 gets it.
@@ -12,14 +12,13 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from scheduler_service.cmd import manage, parser
-from tests.support import servers
+from tests.support import processes, servers
 from tests.support.databases import new_database
 
 pytestmark = [pytest.mark.functional, pytest.mark.broker, pytest.mark.db]
@@ -134,25 +133,13 @@ def words(tmp_path) -> Callable[[str], list[str]]:
 @contextlib.contextmanager
 def daemon(folder: pathlib.Path) -> Iterator[None]:
     """Run a daemon, which has declared its queues when this goes on."""
-    with (folder / 'log').open('w') as log:
-        process = subprocess.Popen(
-            [sys.executable, '-u', '-m', 'scheduler_service.cmd.service',
-             '--config-file', str(folder / 'service.conf')],
-            stdout=log, stderr=log,
-            # The queue manager reads when the leader of its process group
-            # started, as a service manager gives each daemon its own.
-            start_new_session=True,
-        )  # fmt: skip
+    process = processes.launch(folder / 'service.conf')
     try:
-        deadline = time.monotonic() + 60
-        while 'Ready:' not in (folder / 'log').read_text():
-            assert time.monotonic() < deadline, (folder / 'log').read_text()
-            time.sleep(0.1)
+        process.wait_for('Ready:', 60)
         yield
+        assert process.end() == 0
     finally:
-        process.terminate()
-        status = process.wait(60)
-    assert status == 0, (folder / 'log').read_text()
+        process.remove()
 
 
 def call(arguments: list[str]) -> None:
@@ -165,13 +152,11 @@ def call(arguments: list[str]) -> None:
     assert 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize(
-    'name', ['scheduler_service.conf', 'scheduler_service.conf.sample']
-)
-def test_every_command_works_with_a_shipped_file(
-    name, bus, postgresql, tmp_path, words
+@pytest.mark.slow
+def test_every_command_works_with_the_shipped_file(
+    bus, postgresql, tmp_path, words
 ):
-    text = (ETC / name).read_text()
+    text = (ETC / 'scheduler_service.conf').read_text()
     database = new_database(postgresql[1])
     config = tmp_path / 'service.conf'
     config.write_text(with_addresses(text, bus, database))
@@ -185,20 +170,27 @@ def test_every_command_works_with_a_shipped_file(
         call(words(RELEASE))
 
 
-def test_nothing_takes_a_lock_where_there_is_a_queue_manager(
-    bus, postgresql, tmp_path, words
+@pytest.mark.parametrize(
+    ('name', 'manager'),
+    [
+        ('scheduler_service.conf', 'true'),
+        ('scheduler_service.conf.sample', 'false'),
+    ],
+)
+def test_a_daemon_answers_with_a_shipped_file_and_takes_no_lock(
+    name, manager, bus, postgresql, tmp_path, words
 ):
-    text = (ETC / 'scheduler_service.conf').read_text()
+    text = (ETC / name).read_text()
     text = with_addresses(text, bus, new_database(postgresql[1]))
     text += (
-        'use_queue_manager = true\n'
+        f'[oslo_messaging_rabbit]\nuse_queue_manager = {manager}\n'
         f'[oslo_concurrency]\nlock_path = {tmp_path}/locks\n'
     )
     (tmp_path / 'service.conf').write_text(text)
     for command in ('db sync', 'inventory import ETC/inventory.yaml'):
         assert manage.main(words(command)) == 0
     with daemon(tmp_path):
-        call(words('ping'))
+        call(words('select --request ETC/request.yaml'))
         assert not (tmp_path / 'locks').exists()
 
 

@@ -51,7 +51,7 @@ def test_plugins_are_found_when_their_package_is_installed(tmp_path):
     The environment sees this one's libraries behind its own.
     """
     folder = tmp_path / 'venv'
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     python = folder / 'bin' / 'python'
     package = tmp_path / 'package'
     subprocess.run(
@@ -59,8 +59,10 @@ def test_plugins_are_found_when_their_package_is_installed(tmp_path):
         check=True,
     )
     subprocess.run(
-        [python, '-m', 'pip', 'install', '--quiet', str(package)], check=True
-    )
+        [sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet',
+         str(package)],
+        check=True,
+    )  # fmt: skip
     config = tmp_path / 'a.conf'
     config.write_text(
         """

@@ -455,8 +455,13 @@ def test_a_password_that_is_refused_later_is_told_and_not_shown(
     rabbitmq, topic
 ):
     server = rabbitmq[0]
-    servers.rabbitmqctl(server, 'add_user', topic, 'hunter2')
-    servers.rabbitmqctl(server, 'set_permissions', topic, '.*', '.*', '.*')
+
+    def set_password(password: str, change: str = 'change_password') -> None:
+        function = f'{servers.USERS}:{change}'
+        servers.call(server, function, topic, password, 'guest')
+
+    set_password('hunter2', 'add_user')
+    servers.permit(server, topic)
     with tcp_proxy(server.port) as proxy:
         bus = transport.for_server(
             new_conf(), f'rabbit://{topic}:hunter2@127.0.0.1:{proxy.port}'
@@ -464,15 +469,15 @@ def test_a_password_that_is_refused_later_is_told_and_not_shown(
         driver = bus._driver
         target = transport.target('openstack', topic, 's')
         listener = driver.listen(target, 1, None)._poll_style_listener
-        servers.rabbitmqctl(server, 'change_password', topic, 'other')
+        set_password('other')
         proxy.become(Mode.REFUSE)
         wait_until(lambda: not (listener.poll() or driver.is_connected()))
         proxy.become(Mode.FORWARD)
         refused = 'ACCESS_REFUSED'
         wait_until(lambda: listener.poll() or refused in driver.fault(), 30)
         assert 'hunter2' not in driver.fault()
-        servers.rabbitmqctl(server, 'change_password', topic, 'hunter2')
+        set_password('hunter2')
         wait_until(lambda: listener.poll() or driver.is_connected(), 30)
         listener.cleanup()
         clouds.clean([bus])
-    servers.rabbitmqctl(server, 'delete_user', topic)
+    servers.call(server, f'{servers.USERS}:delete_user', topic, 'guest')

@@ -92,9 +92,9 @@ def test_a_value_that_nothing_has_is_told_with_those_there_are(
 
 
 def test_no_value_is_meant_where_comparing_them_takes_long(capsys):
-    known = [f'compute-{n}' for n in range(1_000_000)]
+    known = [f'compute-{n}' for n in range(200_000)]
     output.nothing_matches('--host', 'compte-1', known)
-    assert capsys.readouterr().err.endswith(' and 999980 more\n')
+    assert capsys.readouterr().err.endswith(' and 199980 more\n')
 
 
 def test_nothing_is_told_of_a_value_that_is_known(capsys):

@@ -74,8 +74,3 @@ def test_the_flavor_or_the_image_may_require_the_trait(request_, forbidden):
 def test_flavor_and_image_together_may_require_all_traits():
     request = {**flavor('A'), 'image': {'properties': {'trait:B': 'required'}}}
     assert not is_forbidden(A_AND_B, request)
-
-
-def test_it_does_nothing_unless_it_is_switched_on():
-    aggregate = {'uuid': UUID, 'metadata': {'trait:A': 'required'}}
-    assert not scope_of(IsolateAggregates(), {}, aggregate)

@@ -35,8 +35,3 @@ def test_one_of_the_aggregates_of_the_zone_is_required(zone, expected):
     request = {'availability_zone': zone}
     scope = scope_of(MapAzToPlacementAggregate(), request, *AGGREGATES, **ON)
     assert scope.required_aggregates == expected
-
-
-def test_it_does_nothing_unless_it_is_switched_on():
-    request = {'availability_zone': 'z1'}
-    assert not scope_of(MapAzToPlacementAggregate(), request, *AGGREGATES)

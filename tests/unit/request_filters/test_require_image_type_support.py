@@ -31,8 +31,3 @@ ON = {'query_placement_for_image_type_support': True}
 def test_the_trait_of_the_format_is_required(request_, expected):
     scope = scope_of(RequireImageTypeSupport(), request_, **ON)
     assert scope.required_traits == expected
-
-
-def test_it_does_nothing_unless_it_is_switched_on():
-    request = {'image': {'disk_format': 'qcow2'}}
-    assert not scope_of(RequireImageTypeSupport(), request)

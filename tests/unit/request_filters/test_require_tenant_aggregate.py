@@ -59,8 +59,3 @@ def test_a_project_without_an_aggregate_may_be_refused():
         'project_id': 'p',
         'filter': 'require_tenant_aggregate',
     }
-
-
-def test_it_does_nothing_unless_it_is_switched_on():
-    own = aggregates({'filter_tenant_id': 'p'})
-    assert not scope_of(RequireTenantAggregate(), REQUEST, *own)

@@ -11,9 +11,10 @@ from scheduler_service.columns import Overlay
 from scheduler_service.model import documents
 from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.pipeline import HostPipeline
-from scheduler_service.request_filters import Scope, scope_of
+from scheduler_service.request_filters import BUILT_IN, Scope, scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
+from tests.support import plugins
 
 LICENSED = 'aaaaaaaa-0000-4000-8000-000000000001'
 WORLD = {
@@ -71,15 +72,6 @@ def test_isolated_aggregates_are_left_out_of_the_candidates():
     )  # fmt: skip
 
 
-def test_the_required_trait_opens_the_aggregate_but_does_not_ask_for_it():
-    settings = Settings(enable_isolated_aggregate_filtering=True)
-    image = {'properties': {'trait:CUSTOM_WINDOWS_LICENSED': 'required'}}
-    request = documents.request({'image': image})
-    hosts = table(WORLD)
-    scope = scope_of(request, hosts.topology.aggregates, settings)
-    assert scope.forbidden_aggregates == frozenset()
-
-
 def test_a_tenant_without_an_aggregate_is_refused_where_one_is_needed():
     settings = Settings(
         limit_tenants_to_placement_aggregate=True,
@@ -99,6 +91,37 @@ def test_hosts_marked_disabled_are_left_out():
         HostPipeline([], [], Settings()).select(
             overlay, request, random.Random(1)
         )
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'isolate_aggregates',
+        'map_az_to_placement_aggregate',
+        'require_image_type_support',
+        'require_tenant_aggregate',
+        'transform_image_metadata',
+    ],
+)
+def test_a_filter_does_nothing_unless_it_is_switched_on(name):
+    (each,) = (one for one in BUILT_IN if one.name == name)
+    metadata = {
+        'trait:A': 'required',
+        'availability_zone': 'z',
+        'filter_tenant_id': 'p',
+    }
+    aggregate = {'uuid': LICENSED, 'metadata': metadata}
+    image = {'disk_format': 'raw', 'properties': {'hw_disk_bus': 'virtio'}}
+    request = {'project_id': 'p', 'availability_zone': 'z', 'image': image}
+    switches = {
+        'enable_isolated_aggregate_filtering': True,
+        'query_placement_for_availability_zone': True,
+        'query_placement_for_image_type_support': True,
+        'limit_tenants_to_placement_aggregate': True,
+        'image_metadata_prefilter': True,
+    }
+    assert plugins.scope_of(each, request, aggregate, **switches)
+    assert not plugins.scope_of(each, request, aggregate)
 
 
 def test_nothing_is_added_on_a_rebuild():

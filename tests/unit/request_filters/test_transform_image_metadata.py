@@ -47,7 +47,3 @@ def test_properties_add_up():
 )
 def test_other_properties_stand_for_none(request_):
     assert not scope_of(TransformImageMetadata(), request_, **ON)
-
-
-def test_it_does_nothing_unless_it_is_switched_on():
-    assert not scope_of(TransformImageMetadata(), image(hw_disk_bus='virtio'))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+import sqlalchemy as sa
 
 from scheduler_service import errors
 from scheduler_service.compute.follower.databases import (
@@ -47,3 +50,13 @@ def test_a_url_that_cannot_be_used_is_an_error_without_the_url(url):
     with pytest.raises(errors.ConfigurationError) as caught:
         ReadOnlyDatabase(url, 3, 20)
     assert url not in str(caught.value)
+
+
+def test_a_file_is_only_read(tmp_path):
+    database = ReadOnlyDatabase(f'sqlite:///{tmp_path}/a.sqlite', 3, 20)
+    with (
+        contextlib.closing(database),
+        pytest.raises(sa.exc.DBAPIError, match='readonly'),
+        database.reading() as conn,
+    ):
+        conn.exec_driver_sql('CREATE TABLE a (b int)')

@@ -1,0 +1,66 @@
+"""Every built-in filter and weigher has a module of its own, and tests."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from scheduler_service import request_filters, weighers
+from scheduler_service.filters import hosts
+from tests.support.plugins import classes_by_module
+
+FOLDER = pathlib.Path(__file__).parent
+FILTERS = [type(each) for each in request_filters.BUILT_IN]
+
+
+def snake_case(name):
+    """Return NUMATopologyFilter as numa_topology_filter."""
+    words = re.sub(r'([A-Z]+)([A-Z][a-z])', r'\1_\2', name)
+    return re.sub(r'([a-z0-9])([A-Z])', r'\1_\2', words).lower()
+
+
+@pytest.mark.parametrize(
+    ('package', 'base', 'built_in'),
+    [
+        (hosts, hosts.HostFilter, hosts.BUILT_IN),
+        (weighers, weighers.Weigher, weighers.BUILT_IN),
+        (request_filters, request_filters.RequestFilter, FILTERS),
+    ],
+)
+def test_a_module_defines_one_class_and_has_its_name(package, base, built_in):
+    names = [kind.__name__ for kind in built_in]
+    expected = {snake_case(name): [name] for name in names}
+    assert classes_by_module(package, base) == expected
+
+
+@pytest.mark.parametrize(
+    ('folder', 'kind'),
+    [
+        *(('filters', kind) for kind in hosts.BUILT_IN),
+        *(('weighers', kind) for kind in weighers.BUILT_IN),
+        *(('request_filters', kind) for kind in FILTERS),
+    ],
+)
+def test_a_class_is_tested(folder, kind):
+    """In a module of its name, or with others of one form."""
+    paths = (FOLDER / folder).glob('test_*.py')
+    assert any(f'{kind.__name__}()' in path.read_text() for path in paths)
+
+
+@pytest.mark.parametrize('each', request_filters.BUILT_IN)
+def test_a_request_filter_has_the_name_of_its_module(each):
+    assert each.name == snake_case(type(each).__name__)
+
+
+def test_the_functions_that_operators_configure_return_all():
+    assert hosts.all_filters() == list(hosts.BUILT_IN)
+    assert weighers.all_weighers() == list(weighers.BUILT_IN)
+
+
+def test_a_base_module_can_be_imported_first():
+    name = 'scheduler_service.filters.capacity'
+    subprocess.run([sys.executable, '-c', f'import {name}'], check=True)
