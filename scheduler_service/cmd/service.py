@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from scheduler_service.cmd.commands import completion
 
         return completion.answer('scheduler-service', words, _parser)
-    # An interrupt ends the process until it has a handler, too: as an exception
-    # it may come where a library that is imported ignores it.
+    # An interrupt ends the process until it has a handler: as an exception it
+    # may come where a library that is imported ignores exceptions.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Imports leave no garbage; collecting it takes a tenth of their time.
     gc.disable()
