@@ -117,11 +117,11 @@ class RequestQueue:
     def lanes(self) -> list[tuple[Hashable, int]]:
         """Return lanes with how many jobs wait in each, most first."""
         waiting = [
-            (key, len(one.jobs))
-            for key, one in list(self._lanes.items())
-            if one.jobs
+            (key, len(lane.jobs))
+            for key, lane in list(self._lanes.items())
+            if lane.jobs
         ]
-        return sorted(waiting, key=lambda one: -one[1])
+        return sorted(waiting, key=lambda entry: -entry[1])
 
     def taken(self) -> list[Job]:
         """Return jobs that were taken and may have no result yet."""
@@ -195,9 +195,9 @@ class RequestQueue:
         if lane is None:
             if len(self._lanes) > 2 * self._kept_lanes + _SPARE:
                 self._lanes = {
-                    known: one
-                    for known, one in self._lanes.items()
-                    if one.jobs or one.served > self._clock
+                    key: lane
+                    for key, lane in self._lanes.items()
+                    if lane.jobs or lane.served > self._clock
                 }
                 self._kept_lanes = len(self._lanes)
             lane = self._lanes[key] = Lane(self._clock)

@@ -108,6 +108,7 @@ class DecisionRecorder:
         )
         self._lines: collections.deque[tuple[_Line, Future[Any], float]]
         self._lines = collections.deque(maxlen=_MAX_WAITING)
+        self._storing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='decision-recorder', daemon=True
@@ -201,6 +202,11 @@ class DecisionRecorder:
             stored yet goes on waiting
         """
         self._write_lines()
+        # What another thread has taken is stored when this returns, too.
+        with self._storing:
+            self._store_waiting()
+
+    def _store_waiting(self) -> None:
         while self._waiting:
             count = min(_PER_TRANSACTION, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
@@ -318,8 +324,12 @@ def _outcome(fault: BaseException | None, result: Any) -> str:
         'chosen' if fault is None else errors.as_scheduler_error(fault).name
         for fault in faults
     )
-    listed = ', '.join(f'{n} {word}' for word, n in counts.most_common())
-    return f'{len(result)} requests' + (f', {listed}' if listed else '')
+    outcomes_text = ', '.join(
+        f'{n} {word}' for word, n in counts.most_common()
+    )
+    return f'{len(result)} requests' + (
+        f', {outcomes_text}' if outcomes_text else ''
+    )
 
 
 def _named(hosts: Iterable[str]) -> str:

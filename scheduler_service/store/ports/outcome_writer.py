@@ -58,9 +58,9 @@ class _Task(NamedTuple):
 class OutcomeWriter:
     """A thread that records outcomes, then sets them on the jobs' futures."""
 
-    def __init__(self, store: Store, known: Outcomes) -> None:
+    def __init__(self, store: Store, recorded: Outcomes) -> None:
         self._store = store
-        self._known = known
+        self._recorded = recorded
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -182,7 +182,7 @@ class OutcomeWriter:
         while True:
             try:
                 with self._store.reading() as conn:
-                    recalled = self._known.recall(conn, task.job)
+                    recalled = self._recorded.recall(conn, task.job)
             except errors.StoreUnavailable:
                 if self._stopping.wait(_RETRY_S):
                     return

@@ -144,16 +144,18 @@ class Outcomes:
             for outcome in recorded
             if outcome.kind == outcomes.PLACEMENT
         }
-        found = {
+        placements = {
             uuid: _decode(text or '', type=Placement)
             for uuid, text in {**texts, **held}.items()
         }
-        found.update(_of_others(conn, job, uuids - found.keys()))
-        if uuids - found.keys():
+        placements.update(_of_others(conn, job, uuids - placements.keys()))
+        if uuids - placements.keys():
             return _expired(job)
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
-            placements=[found[uuid] for uuid in job.request.instance_uuids],
+            placements=[
+                placements[uuid] for uuid in job.request.instance_uuids
+            ],
         )
         return Recalled(answer, held=held.keys() >= uuids)
 
@@ -210,8 +212,8 @@ def _of_others(
     """Return placements that the request got, but other requests claimed."""
     if not uuids:
         return {}
-    found = claims.placements(conn, sorted(uuids), job.move)
-    return msgspec.convert(found, dict[str, Placement])
+    placements = claims.placements(conn, sorted(uuids), job.move)
+    return msgspec.convert(placements, dict[str, Placement])
 
 
 def _check_released(conn: Connection, job: HostJob) -> None:
