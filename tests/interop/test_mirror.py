@@ -327,7 +327,7 @@ def test_a_hint_is_followed_at_once(nova, store, start):
     wait_until(lambda: hosts(store))
     nova.update(nova.cells[0], 'compute_nodes', {'host': 'c1'}, vcpus_used=2)
     mirror.changed()
-    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2, 1)
+    wait_until(lambda: stored_host(store, 'c1').vcpus_used == 2)
 
 
 def test_other_options_count_at_once(nova, store, start):

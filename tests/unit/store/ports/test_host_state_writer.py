@@ -124,7 +124,7 @@ def test_refused_reports_are_logged_counted_and_stored(
 
 
 def test_a_heartbeat_marks_a_host_up(store, writer, health, caplog):
-    caplog.set_level(logging.INFO, 'scheduler_service.engine')
+    caplog.set_level(logging.INFO, 'scheduler_service.store.ports')
     store.write(
         lambda one: one.conn.execute(
             sa.update(schema.hosts).values(state='down')
