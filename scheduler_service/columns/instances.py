@@ -147,7 +147,7 @@ def _by_host(
 ) -> dict[str, set[str]]:
     """Return the uuids of instances by service host."""
     by_host: dict[str, set[str]] = {}
-    for one in placed:
-        if one is not None:
-            by_host.setdefault(one.host, set()).add(one.uuid)
+    for instance in placed:
+        if instance is not None:
+            by_host.setdefault(instance.host, set()).add(instance.uuid)
     return by_host

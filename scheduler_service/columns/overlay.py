@@ -103,13 +103,13 @@ class Overlay:
         :param amounts: the same for each of them
         """
         table = self.table
-        for row, one in zip(rows, placed, strict=True):
-            joined = self._join(group, one.uuid) if group else None
-            before = table.instances.get(one.uuid)
+        for row, instance in zip(rows, placed, strict=True):
+            joined = self._join(group, instance.uuid) if group else None
+            before = table.instances.get(instance.uuid)
             self._assumed.append(
-                _Assumed(row, amounts, one.uuid, before, joined)
+                _Assumed(row, amounts, instance.uuid, before, joined)
             )
-            table.put_instance(one.uuid, one)
+            table.put_instance(instance.uuid, instance)
         _add_use(table, rows, amounts, 1)
         if self._builds is not None:
             self._builds += rows
@@ -135,7 +135,9 @@ class Overlay:
             table.put_instance(assumed.uuid, assumed.before)
             if assumed.group is not None:
                 table.groups[assumed.group.uuid] = assumed.group
-        for amounts, some in itertools.groupby(gone, lambda one: one.amounts):
+        for amounts, some in itertools.groupby(
+            gone, lambda assumed: assumed.amounts
+        ):
             _add_use(table, [assumed.row for assumed in some], amounts, -1)
         if self._builds:
             builds = self._builds[-len(gone) :]

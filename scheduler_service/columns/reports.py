@@ -33,9 +33,9 @@ def metric(table: HostTable, name: str) -> MetricColumn:
 
     def work() -> MetricColumn:
         reports = decoded(table, 'metrics')
-        found = [_metric_value(report, name) for report in reports.values]
-        there = np.array([value is not None for value in found], np.bool_)
-        values = np.array(found, np.float64)
+        reported = [_metric_value(report, name) for report in reports.values]
+        there = np.array([value is not None for value in reported], np.bool_)
+        values = np.array(reported, np.float64)
         return MetricColumn(reports.expand(there), reports.expand(values))
 
     column: MetricColumn = table.topology.memoize(('metric', name), work)
@@ -45,10 +45,10 @@ def metric(table: HostTable, name: str) -> MetricColumn:
 def _metric_value(report: Any, name: str) -> float | None:
     """Return the value of a metric in one host's report, None without it."""
     value = None
-    for one in report if isinstance(report, list) else ():
-        if isinstance(one, dict) and one.get('name') == name:
+    for entry in report if isinstance(report, list) else ():
+        if isinstance(entry, dict) and entry.get('name') == name:
             try:
-                value = float(one.get('value') or 0.0)
+                value = float(entry.get('value') or 0.0)
             except (TypeError, ValueError, OverflowError):
                 value = math.nan
     return value
@@ -68,5 +68,5 @@ def decoded(table: HostTable, name: str) -> DictionaryColumn:
         )
         return DictionaryColumn(column.codes, values)
 
-    found: DictionaryColumn = table.topology.memoize(('decoded', name), work)
-    return found
+    plain: DictionaryColumn = table.topology.memoize(('decoded', name), work)
+    return plain

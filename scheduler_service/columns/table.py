@@ -123,8 +123,8 @@ class HostTable:
             self,
             numbers={name: c.copy() for name, c in self.numbers.items()},
             resources={
-                name: dataclasses.replace(one, used=one.used.copy())
-                for name, one in self.resources.items()
+                name: dataclasses.replace(columns, used=columns.used.copy())
+                for name, columns in self.resources.items()
             },
             topology=topology,
             instances=self.instances.changed(()),
@@ -156,7 +156,9 @@ class HostTable:
         before = self.instances.get(uuid)
         self.instances.put(uuid, placed)
         if self.load.follows('instances'):
-            hosts = {one.host for one in (before, placed) if one is not None}
+            hosts = {
+                item.host for item in (before, placed) if item is not None
+            }
             rows = self.rows_of_hosts(hosts)
             self.load.refresh('instances', rows)
             self.load.changes.add(rows)
@@ -275,19 +277,19 @@ class HostTable:
 
     def some_measure_disk(self) -> bool:
         """Whether any host says how much disk is available at least."""
-        found: bool = self.topology.memoize(
+        is_measured: bool = self.topology.memoize(
             'measured',
             lambda: not np.isnan(self.numbers['disk_available_least']).all(),
         )
-        return found
+        return is_measured
 
     def values_of(self, aggregate_ids: Iterable[int], key: str) -> set[str]:
         """Return the whole metadata values under *key* of some aggregates."""
-        found = (
+        values = (
             self.topology.aggregates[aggregate_id].metadata.get(key)
             for aggregate_id in aggregate_ids
         )
-        return {value for value in found if value is not None}
+        return {value for value in values if value is not None}
 
     def split_metadata(
         self, aggregate_ids: frozenset[int]
@@ -301,7 +303,7 @@ class HostTable:
                 for name, value in metadata.items():
                     parts = (part.strip() for part in value.split(','))
                     values.setdefault(name, set()).update(parts)
-            return {name: frozenset(found) for name, found in values.items()}
+            return {name: frozenset(parts) for name, parts in values.items()}
 
         split: Mapping[str, frozenset[str]] = self.topology.memoize(
             ('split metadata', aggregate_ids), work
@@ -344,8 +346,8 @@ class HostTable:
 
     def rows_of_hosts(self, hosts: Iterable[str]) -> Rows:
         """Return the rows of several service hosts, exact case."""
-        found = [self.rows_of_host(host) for host in hosts]
-        return np.concatenate(found) if found else np.empty(0, np.intp)
+        rows = [self.rows_of_host(host) for host in hosts]
+        return np.concatenate(rows) if rows else np.empty(0, np.intp)
 
     def lower_hosts(self) -> dict[str, list[str]]:
         """Return service hosts by their lower-case name."""
@@ -356,8 +358,8 @@ class HostTable:
                 by_lower.setdefault(name.lower(), []).append(name)
             return by_lower
 
-        found: dict[str, list[str]] = self.topology.memoize('lower', work)
-        return found
+        by_lower: dict[str, list[str]] = self.topology.memoize('lower', work)
+        return by_lower
 
     def row_of_node(self, host: str, node: str) -> int | None:
         """Return the row of one node of one host."""
@@ -402,8 +404,8 @@ class HostTable:
         def work() -> tuple[Rows, Rows]:
             codes = self.coded['host'].codes
             order = np.argsort(codes, kind='stable')
-            wanted = np.arange(len(self.coded['host'].values) + 1)
-            return order, np.searchsorted(codes[order], wanted)
+            host_codes = np.arange(len(self.coded['host'].values) + 1)
+            return order, np.searchsorted(codes[order], host_codes)
 
-        found: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
-        return found
+        index: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
+        return index

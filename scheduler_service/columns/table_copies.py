@@ -65,19 +65,19 @@ class TableCopy:
             and ours.instances.is_same(theirs.instances)
             and ours.groups == theirs.groups
             and all(
-                _are_same(one, theirs.numbers[name])
-                for name, one in ours.numbers.items()
+                _are_same(column, theirs.numbers[name])
+                for name, column in ours.numbers.items()
             )
             and all(
-                _are_same(one.used, theirs.resources[name].used)
-                for name, one in ours.resources.items()
+                _are_same(columns.used, theirs.resources[name].used)
+                for name, columns in ours.resources.items()
             )
         )
 
 
-def _are_same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+def _are_same(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
     """Whether two columns have the same bytes, so NaN is equal to NaN."""
-    return one.tobytes() == other.tobytes()
+    return first.tobytes() == second.tobytes()
 
 
 class TableCopier:

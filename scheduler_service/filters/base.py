@@ -294,20 +294,23 @@ class HostState:
     @property
     def traits(self) -> frozenset[str]:
         """Names of the host's traits."""
-        found: frozenset[str] = self._table.coded['trait_set'].at(self._row)
-        return found
+        names: frozenset[str] = self._table.coded['trait_set'].at(self._row)
+        return names
 
     @property
     def aggregates(self) -> list[Any]:
         """Aggregates that the host is in, documents of the inventory."""
         ids = self._table.coded['aggregate_set'].at(self._row)
-        return [self._table.topology.aggregates[one] for one in sorted(ids)]
+        return [
+            self._table.topology.aggregates[aggregate_id]
+            for aggregate_id in sorted(ids)
+        ]
 
     @property
     def instances(self) -> dict[str, Any]:
         """Instances on the service host, by uuid."""
-        found = self._table.instances.on_host(self.host)
-        return {one.uuid: one for one in found}
+        instances = self._table.instances.on_host(self.host)
+        return {instance.uuid: instance for instance in instances}
 
 
 _FIGURES = {

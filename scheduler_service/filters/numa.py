@@ -299,7 +299,7 @@ def _parse(text: bytes | None) -> _Topology:
     host = msgspec.json.decode(text) if text else None
     cells = (host or {}).get('cells') or []
     rows = [_cell(cell) for cell in cells]
-    pages = [row for at, one in enumerate(cells) for row in _pages(at, one)]
+    pages = [row for at, cell in enumerate(cells) for row in _pages(at, cell)]
     threads = any(
         len(core) > 1 for cell in cells for core in cell.get('siblings') or []
     )

@@ -133,12 +133,12 @@ def check_text(
     _refuse_first(problems.unstorable(document, place), fault)
 
 
-def _refuse_first(found: Iterable[Problem], fault: Fault) -> None:
+def _refuse_first(mistakes: Iterable[Problem], fault: Fault) -> None:
     """Refuse a document if there is a problem.
 
     :raises: *fault*, with the first problem and its path
     """
-    for problem in found:
+    for problem in mistakes:
         raise fault(str(problem), at=problem.at) from None
 
 

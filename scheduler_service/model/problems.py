@@ -98,7 +98,7 @@ def of_inventory(
     :param stored: service hosts that aggregates may name beside those of the
         document; None: they may name any
     """
-    found = [*unstorable(document), *mistyped(document, Inventory)]
+    problems = [*unstorable(document), *mistyped(document, Inventory)]
     if isinstance(document, dict):
         parsed: dict[str, list[Any]] = {}
         for part, kind in _fields(Inventory).items():
@@ -106,8 +106,8 @@ def of_inventory(
             if isinstance(entries, list):
                 (item,) = typing.get_args(kind)
                 parsed[part] = [_parsed(entry, item) for entry in entries]
-        found += in_entities(parsed)
-    sentences = [str(problem) for problem in found]
+        problems += in_entities(parsed)
+    sentences = [str(problem) for problem in problems]
     if isinstance(document, dict) and stored is not None:
         sentences += missing_hosts(document, stored)
     return list(dict.fromkeys(sentences))
@@ -332,10 +332,10 @@ def _not_accepted(value: Any, info: inspect.Type) -> str:
         info = info.key_type
     if not isinstance(info, inspect.LiteralType):
         return f'not an accepted value, got {shown(value)}'
-    listed = ', '.join(str(each) for each in info.values)
+    accepted = ', '.join(str(each) for each in info.values)
     if isinstance(value, dict):
-        return f'expected the keys {listed} only, got {shown(value)}'
-    return f'{shown(value)} is not one of {listed}'
+        return f'expected the keys {accepted} only, got {shown(value)}'
+    return f'{shown(value)} is not one of {accepted}'
 
 
 def left_open(entity: Any, place: str = '') -> Iterable[Problem]:

@@ -390,11 +390,11 @@ class Request(Document, dict=True):
             self.flavor.extra_specs, 'forbidden'
         ) | self._own_traits('forbidden')
 
-    def _own_traits(self, wanted: str) -> frozenset[str]:
+    def _own_traits(self, requirement: str) -> frozenset[str]:
         if not self.traits:
             return _NO_TRAITS
         return frozenset(
-            name for name, value in self.traits.items() if value == wanted
+            name for name, value in self.traits.items() if value == requirement
         )
 
     @worked_out_once
@@ -511,14 +511,14 @@ def _amount(digits: str) -> int:
     return int(significant or '0') if len(significant) <= 15 else _TOO_MUCH
 
 
-def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:
+def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
     """Return X of every key ``trait:X`` with a value."""
     if not specs:
         return _NO_TRAITS
     return frozenset(
         key[6:]
         for key, value in specs.items()
-        if key.startswith('trait:') and value == wanted and len(key) > 6
+        if key.startswith('trait:') and value == requirement and len(key) > 6
     )
 
 

@@ -123,8 +123,8 @@ class CapacityCheck(ComparisonFilter):
         for name, amount in request.resources.items():
             at = np.array([row])
             if all(
-                one.at(at)[0]
-                for one in self._class(table, name, amount, settings)
+                comparison.at(at)[0]
+                for comparison in self._class(table, name, amount, settings)
             ):
                 continue
             offered = name in table.resources and (

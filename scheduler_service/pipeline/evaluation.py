@@ -67,7 +67,7 @@ class Evaluation:
         mask = self._filtering.run(
             self._table, self._request, steps, funnel
         ).mask
-        if not _asked_each_time(steps):
+        if not _any_each_time(steps):
             self._mask = mask
             self._all_pass = bool(mask.all())
         return mask
@@ -89,7 +89,7 @@ class Evaluation:
         if self._results is not None:
             return self._results
         results = self._filtering.results(self._table, self._request)
-        if not _asked_each_time(self._planned()):
+        if not _any_each_time(self._planned()):
             self._results = results
         return results
 
@@ -133,5 +133,5 @@ class Evaluation:
         return self._steps
 
 
-def _asked_each_time(steps: list[Step]) -> bool:
+def _any_each_time(steps: list[Step]) -> bool:
     return any(each_time for *_, each_time in steps)

@@ -71,26 +71,26 @@ def rejections(
     for _, mask in results:
         failing += ~mask
     causes = []
-    for one, mask in results:
+    for host_filter, mask in results:
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
-            causes.append(_rejection(one, subject, out, alone))
+            causes.append(_rejection(host_filter, subject, out, alone))
     return causes
 
 
 def _rejection(
-    one: HostFilter, subject: Subject, out: Mask, alone: Mask
+    host_filter: HostFilter, subject: Subject, out: Mask, alone: Mask
 ) -> dict[str, Any]:
     table, request, settings = subject.table, subject.request, subject.settings
     among = np.flatnonzero(alone if alone.any() else out)
     entry: dict[str, Any] = {
-        'filter': one.name,
+        'filter': host_filter.name,
         'out': int(np.count_nonzero(out)),
         'alone': int(np.count_nonzero(alone)),
     }
     row = int(among[0])
-    missed = one.miss(table, request, settings)
+    missed = host_filter.miss(table, request, settings)
     if missed is not None:
         lacking, unit = missed
         near = np.where(lacking[among] > 0, lacking[among], np.inf)
@@ -103,9 +103,10 @@ def _rejection(
                 'lacks': miss.lacks,
                 'unit': unit,
             }
-    entry['reason'] = _reason(one, subject, row)
+    entry['reason'] = _reason(host_filter, subject, row)
     entry['sentence'] = (
-        f'{one.name}: {entry["out"]:,} of {len(table):,}: {entry["reason"]}'
+        f'{host_filter.name}: {entry["out"]:,} of {len(table):,}: '
+        f'{entry["reason"]}'
     )
     return entry
 
@@ -166,17 +167,19 @@ def host_report(
             'host': host,
             'node': subject.table.node_at(int(row)),
             'filters': [
-                _host_result(one, mask, subject, int(row))
-                for one, mask in results
+                _host_result(host_filter, mask, subject, int(row))
+                for host_filter, mask in results
             ],
         }
         for row in rows
     ]
 
 
-def _reason(one: HostFilter, subject: Subject, row: int) -> str:
+def _reason(host_filter: HostFilter, subject: Subject, row: int) -> str:
     """Return why a host fails, no longer than anybody reads."""
-    why = one.reason(subject.table, row, subject.request, subject.settings)
+    why = host_filter.reason(
+        subject.table, row, subject.request, subject.settings
+    )
     more = len(why) - _LONGEST_REASON
     if more > 0:
         return f'{why[:_LONGEST_REASON]}... ({more:,} more characters)'
@@ -184,8 +187,8 @@ def _reason(one: HostFilter, subject: Subject, row: int) -> str:
 
 
 def _host_result(
-    one: HostFilter, mask: Mask, subject: Subject, row: int
+    host_filter: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
     passes = bool(mask[row])
-    why = '' if passes else _reason(one, subject, row)
-    return {'filter': one.name, 'passes': passes, 'reason': why}
+    why = '' if passes else _reason(host_filter, subject, row)
+    return {'filter': host_filter.name, 'passes': passes, 'reason': why}

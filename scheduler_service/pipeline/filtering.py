@@ -78,8 +78,8 @@ def in_order(
     :param room: the check of room for the claim, or nothing
     """
     at_once = [each for each in filters if each.vectorised]
-    one_by_one = [each for each in filters if not each.vectorised]
-    return (*MANDATORY_FILTERS, *at_once, *room, *one_by_one)
+    by_host = [each for each in filters if not each.vectorised]
+    return (*MANDATORY_FILTERS, *at_once, *room, *by_host)
 
 
 class Filtering:
@@ -98,10 +98,12 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self._settings = settings
         room = (self.resources,) if check_room else ()
-        self._all = [_question(each) for each in in_order(filters, room)]
+        self._all = [
+            _with_preparation(each) for each in in_order(filters, room)
+        ]
         # Forcing a host overrides the configured filters.
-        self._forced = [_question(each) for each in in_order((), room)]
-        self._asked_by_row = [
+        self._forced = [_with_preparation(each) for each in in_order((), room)]
+        self._row_filters = [
             (at, each)
             for at, (each, form, _) in enumerate(self._all)
             if form == ROWS and each not in MANDATORY_FILTERS
@@ -115,40 +117,49 @@ class Filtering:
 
         :raises FilterFault: a filter failed
         """
-        questions = self._all
+        filters = self._all
         if request.forced and not request.hint('_nova_check_type'):
-            questions = self._forced
+            filters = self._forced
         elif request.is_rebuild:
-            questions = self._rebuild
+            filters = self._rebuild
         settings = self._settings
         steps: list[Step] = []
         try:
-            for one, form, ask in questions:
+            for host_filter, form, prepare in filters:
                 verdict = (
-                    None if ask is None else ask(table, request, settings)
+                    None
+                    if prepare is None
+                    else prepare(table, request, settings)
                 )
-                each_time = ask is None
+                each_time = prepare is None
                 if form == MASK and verdict is not None:
                     each_time = verdict is EACH_TIME
-                    verdict = self._kept_mask(one, verdict, table, request)
+                    verdict = self._kept_mask(
+                        host_filter, verdict, table, request
+                    )
                 elif form == COMPARISONS and not verdict:
                     verdict = None
-                steps.append((one, form, verdict, each_time))
+                steps.append((host_filter, form, verdict, each_time))
         except errors.SchedulerError:
             raise
         except Exception as fault:
-            raise _error(one, fault) from fault
+            raise _error(host_filter, fault) from fault
         return steps
 
     def _kept_mask(
-        self, one: HostFilter, key: Any, table: HostTable, request: Request
+        self,
+        host_filter: HostFilter,
+        key: Any,
+        table: HostTable,
+        request: Request,
     ) -> Mask | None:
         """Return the mask under a filter's key; None: every host passes."""
         if key is EACH_TIME:
             return None
         settings = self._settings
         return table.topology.mask(
-            (one.name, key), lambda: one.mask(table, request, settings)
+            (host_filter.name, key),
+            lambda: host_filter.mask(table, request, settings),
         )
 
     def plan_rows(
@@ -163,9 +174,9 @@ class Filtering:
         :raises FilterFault: a filter failed
         """
         again = list(steps)
-        for at, one in self._asked_by_row:
-            verdict = self._ask(one, ROWS, table, request, None)
-            again[at] = one, ROWS, verdict, False
+        for at, host_filter in self._row_filters:
+            verdict = self._evaluate(host_filter, ROWS, table, request, None)
+            again[at] = host_filter, ROWS, verdict, False
         return again
 
     def plan_again(
@@ -177,10 +188,12 @@ class Filtering:
         """
         again: list[Step] = []
         for step in steps:
-            one, form, _, each_time = step
-            if form == ROWS and not one.once:
-                verdict = self._ask(one, form, table, request, None)
-                step = one, form, verdict, each_time
+            host_filter, form, _, each_time = step
+            if form == ROWS and not host_filter.once:
+                verdict = self._evaluate(
+                    host_filter, form, table, request, None
+                )
+                step = host_filter, form, verdict, each_time
             again.append(step)
         return again
 
@@ -200,18 +213,20 @@ class Filtering:
         left = len(table)
         passed = np.ones(left, np.bool_)
         counts = funnel.counts
-        for one, form, verdict, each_time in steps:
+        for host_filter, form, verdict, each_time in steps:
             before = left
             if each_time:
-                verdict = self._ask(one, form, table, request, passed)
+                verdict = self._evaluate(
+                    host_filter, form, table, request, passed
+                )
             if verdict is not None:
                 _and(passed, form, verdict)
                 left = int(np.count_nonzero(passed))
-            elif one.name[0].islower():
+            elif host_filter.name[0].islower():
                 # Those that every request passes are counted where they
                 # have something to say.
                 continue
-            counts.append((one.name, before, left))
+            counts.append((host_filter.name, before, left))
             if not left:
                 break
         return Passed(passed, left)
@@ -233,9 +248,11 @@ class Filtering:
             written to
         :param changed: rows whose load changed since
         """
-        for one, form, verdict, each_time in steps:
-            if each_time and not one.once:
-                verdict = self._ask(one, form, table, request, passed)
+        for host_filter, form, verdict, each_time in steps:
+            if each_time and not host_filter.once:
+                verdict = self._evaluate(
+                    host_filter, form, table, request, passed
+                )
             if verdict is None or (form == MASK and not each_time):
                 continue
             if form == COMPARISONS:
@@ -256,22 +273,24 @@ class Filtering:
         every = np.ones(len(table), np.bool_)
         roomy = every
         results = []
-        for one, form, verdict, each_time in self.plan(table, request):
+        for host_filter, form, verdict, each_time in self.plan(table, request):
             mask = every.copy()
             if each_time:
-                verdict = self._ask(one, form, table, request, every)
+                verdict = self._evaluate(
+                    host_filter, form, table, request, every
+                )
             if verdict is not None:
                 _and(mask, form, verdict)
-            if isinstance(one, CapacityFilter):
+            if isinstance(host_filter, CapacityFilter):
                 roomy = roomy & mask
-            elif one is self.resources:
+            elif host_filter is self.resources:
                 mask |= ~roomy
-            results.append(FilterResult(one, mask))
+            results.append(FilterResult(host_filter, mask))
         return results
 
-    def _ask(
+    def _evaluate(
         self,
-        one: Any,
+        host_filter: Any,
         form: int,
         table: HostTable,
         request: Request,
@@ -280,35 +299,35 @@ class Filtering:
         """Return a filter's verdict now."""
         try:
             if form == ROWS:
-                return one.row_set(table, request, self._settings)
+                return host_filter.row_set(table, request, self._settings)
             if form == ONE_HOST:
-                return one.passing(table, request, among)
-            return one.mask(table, request, self._settings)
+                return host_filter.passing(table, request, among)
+            return host_filter.mask(table, request, self._settings)
         except errors.SchedulerError:
             raise
         except Exception as fault:
-            raise _error(one, fault) from fault
+            raise _error(host_filter, fault) from fault
 
 
-def _question(one: HostFilter) -> tuple[HostFilter, int, Any]:
+def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
     """Return a filter, its form, and what it is asked to plan a request.
 
     That is None for a filter that is asked when hosts are left.
     """
-    if isinstance(one, ComparisonFilter):
-        return one, COMPARISONS, one.comparisons
-    if isinstance(one, RowFilter):
-        return one, ROWS, one.row_set
-    if isinstance(one, OneHostFilter):
-        return one, ONE_HOST, None
-    return one, MASK, one.mask_key
+    if isinstance(host_filter, ComparisonFilter):
+        return host_filter, COMPARISONS, host_filter.comparisons
+    if isinstance(host_filter, RowFilter):
+        return host_filter, ROWS, host_filter.row_set
+    if isinstance(host_filter, OneHostFilter):
+        return host_filter, ONE_HOST, None
+    return host_filter, MASK, host_filter.mask_key
 
 
-def _error(one: HostFilter, fault: Exception) -> errors.FilterFault:
+def _error(host_filter: HostFilter, fault: Exception) -> errors.FilterFault:
     """Return a fault of a filter as an error that names the filter."""
     return errors.FilterFault(
-        f'{one.name} failed: {type(fault).__name__}: {fault}',
-        filter=one.name,
+        f'{host_filter.name} failed: {type(fault).__name__}: {fault}',
+        filter=host_filter.name,
         fault=type(fault).__name__,
     )
 

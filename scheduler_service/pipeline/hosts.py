@@ -265,8 +265,8 @@ def resume(
             return
         overlay.forget_last(len(earlier))
         for row in full:
-            for one in by_row.pop(row):
-                del placed[one.uuid]
+            for assignment in by_row.pop(row):
+                del placed[assignment.uuid]
 
 
 def _by_row(
@@ -277,19 +277,19 @@ def _by_row(
     What is not asked for any more, or is on a host that is gone, is dropped;
     so is one instance where none would be left to place.
     """
-    wanted = set(request.instance_uuids)
+    uuids = set(request.instance_uuids)
     ids = np.array(
         [assignment.host_id for assignment in placed.values()], np.int64
     )
     rows = np.searchsorted(table.ids, ids)
     there = np.isin(ids, table.ids).tolist()
-    for (uuid, one), row, known in zip(
+    for (uuid, assignment), row, is_present in zip(
         list(placed.items()), rows.tolist(), there, strict=True
     ):
-        one.row = row
-        if not known or uuid not in wanted:
+        assignment.row = row
+        if not is_present or uuid not in uuids:
             del placed[uuid]
-    if len(placed) == len(wanted):
+    if len(placed) == len(uuids):
         placed.popitem()
     by_row: dict[int, list[Assignment]] = {}
     for assignment in placed.values():

@@ -138,7 +138,7 @@ class Aggregates(HostFilter):
         every = table.topology.aggregates
 
         def verdict(ids: frozenset[int]) -> bool:
-            own = {every[one].uuid for one in ids}
+            own = {every[aggregate_id].uuid for aggregate_id in ids}
             return not own & scope.forbidden_aggregates and all(
                 own & aggregate for aggregate in scope.required_aggregates
             )
@@ -164,7 +164,10 @@ class Aggregates(HostFilter):
         """Name the aggregate that it must not be in, or those it needs."""
         scope = _scope(table, request, settings)
         every = table.topology.aggregates
-        own = [every[one] for one in table.coded['aggregate_set'].at(row)]
+        own = [
+            every[aggregate_id]
+            for aggregate_id in table.coded['aggregate_set'].at(row)
+        ]
         for aggregate in own:
             if aggregate.uuid in scope.forbidden_aggregates:
                 return (
@@ -177,8 +180,8 @@ class Aggregates(HostFilter):
             for aggregate in scope.required_aggregates
             if not aggregate & uuids
         ]
-        wanted = Scope(required_aggregates=missed).query(_MOST_NAMED)
-        return f'the host is not in {wanted}'
+        query = Scope(required_aggregates=missed).query(_MOST_NAMED)
+        return f'the host is not in {query}'
 
 
 class Traits(HostFilter):
@@ -236,14 +239,14 @@ def rows_with(table: HostTable, column: str, value: str) -> Rows:
 
 def rows_of_nodes(table: HostTable, nodes: Iterable[tuple[str, str]]) -> Rows:
     """Return the rows of nodes, given as (service host, node) pairs."""
-    found = (table.row_of_node(host, node) for host, node in nodes)
-    return np.array([row for row in found if row is not None], np.intp)
+    rows = (table.row_of_node(host, node) for host, node in nodes)
+    return np.array([row for row in rows if row is not None], np.intp)
 
 
 def rows_in_any_case(table: HostTable, lower: Collection[str]) -> Rows:
     """Return the rows of service hosts whose names are given in lower case."""
     by_lower = table.lower_hosts()
-    names = [name for one in lower for name in by_lower.get(one, ())]
+    names = [host for name in lower for host in by_lower.get(name, ())]
     return table.rows_of_hosts(names)
 
 

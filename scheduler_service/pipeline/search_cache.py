@@ -239,13 +239,13 @@ class CachedSearch:
         """Return the counts as a pass over all hosts makes them."""
         left = len(self._plan.table)
         funnel = Funnel(left)
-        for (one, _, verdict, _), rejected in zip(
+        for (host_filter, _, verdict, _), rejected in zip(
             self._plan.steps, self._counts, strict=False
         ):
-            if verdict is None and one.name[0].islower():
+            if verdict is None and host_filter.name[0].islower():
                 continue
             before, left = left, left - rejected
-            funnel.counts.append((one.name, before, left))
+            funnel.counts.append((host_filter.name, before, left))
             if not left:
                 break
         return funnel
@@ -518,9 +518,9 @@ class Leaders:
         leads = np.zeros(count, np.bool_)
         totals = np.zeros(count)
         for term in self._terms:
-            one = _extremes(term, leads)
-            self._ranges.append(one)
-            part = normalised(term.raw, one.low, one.high, term.factor)
+            span = _extremes(term, leads)
+            self._ranges.append(span)
+            part = normalised(term.raw, span.low, span.high, term.factor)
             if part is not None:
                 totals += part
         self._cut = float(np.partition(totals, -_LEADERS)[-_LEADERS])
@@ -548,15 +548,15 @@ class Leaders:
     def _leads(self, row: int, raw: Sequence[float]) -> bool:
         """Whether a host that was no leader has to become one."""
         total = 0.0
-        for term, value, one in zip(
+        for term, value, span in zip(
             self._terms, raw, self._ranges, strict=True
         ):
-            if value < one.others_low or value > one.others_high:
+            if value < span.others_low or value > span.others_high:
                 return True
             factor = term.factor
             if not isinstance(factor, float):
                 factor = factor.item(row)
-            part = normalised(value, one.low, one.high, factor)
+            part = normalised(value, span.low, span.high, factor)
             total += part or 0.0
         return bool(total >= self._cut)
 
@@ -615,8 +615,8 @@ class Leaders:
         at = ranking.best_at(best)[-1]
         total, row = ranking.totals.item(at), ranking.rows.item(at)
         if all(
-            (one.low, one.high) == pair
-            for one, pair in zip(
+            (span.low, span.high) == pair
+            for span, pair in zip(
                 self._ranges, zip(*ends, strict=True), strict=True
             )
         ):
@@ -639,19 +639,19 @@ class Leaders:
         the two ranges, and moves it by a constant.
         """
         stretched, constant, scale = [], 0.0, abs(self._cut)
-        for term, one, low, high in zip(
+        for term, span, low, high in zip(
             self._terms, self._ranges, *ends, strict=True
         ):
             factors = _least_and_most(term.factor)
-            size, own = one.high - one.low, high - low
+            size, own = span.high - span.low, high - low
             if own:
-                moved = (one.low - low) / own
+                moved = (span.low - low) / own
                 constant += max(factor * moved for factor in factors)
                 scale += max(map(abs, factors)) * (1 + abs(moved))
             if size:
                 # The least and the most that p is for hosts that passed.
-                least = max(low, one.others_low) - one.low
-                most = min(high, one.others_high) - one.low
+                least = max(low, span.others_low) - span.low
+                most = min(high, span.others_high) - span.low
                 products = [
                     factor * end / size
                     for factor in factors

@@ -134,13 +134,13 @@ class SelectionBuilder:
         assignments: Sequence[Assignment],
     ) -> None:
         """Offer the next best hosts of the same cell; none is claimed."""
-        wanted = self._settings.max_attempts - 1
-        if wanted < 1:
+        count = self._settings.max_attempts - 1
+        if count < 1:
             return
         taken = {assignment.row for assignment in assignments}
         offers = [
             self._selection(table, row, request)
-            for row in ranking.best(wanted + len(taken))
+            for row in ranking.best(count + len(taken))
             if row not in taken
         ]
         by_cell: dict[str | None, list[Selection]] = {}
@@ -148,7 +148,7 @@ class SelectionBuilder:
             by_cell.setdefault(offer.cell, []).append(offer)
         for assignment in assignments:
             cell = assignment.placement.selected.cell
-            assignment.placement.alternates = by_cell.get(cell, [])[:wanted]
+            assignment.placement.alternates = by_cell.get(cell, [])[:count]
 
     def _selection(
         self, table: HostTable, row: int, request: Request

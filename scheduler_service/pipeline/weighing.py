@@ -290,11 +290,11 @@ def raw_weights(
 
 def _with_worst(raw: Floats, multiplier: float) -> Floats:
     """Return raw weights with the worst one for hosts that have none."""
-    known = np.isfinite(raw)
-    if not known.any():
+    finite = np.isfinite(raw)
+    if not finite.any():
         return np.zeros(len(raw))
-    worst = raw[known].min() if multiplier >= 0.0 else raw[known].max()
-    return np.where(known, raw, worst)
+    worst = raw[finite].min() if multiplier >= 0.0 else raw[finite].max()
+    return np.where(finite, raw, worst)
 
 
 def _error(weigher: Weigher, fault: Exception) -> errors.FilterFault:

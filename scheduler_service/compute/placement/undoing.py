@@ -87,13 +87,15 @@ class PlacementUndoer:
             return [taken for taken in each if taken is not None]
 
         taken = self._store.write(take)
-        remnants = [_remnant(one.record) for one in taken]
+        remnants = [_remnant(attempt.record) for attempt in taken]
         unsure: set[str] = set()
         try:
             results = claims.undo_all(self._client, remnants, unsure)
         except Exception as fault:
             self._give_back(
-                taken, {one.consumer: fault for one in remnants}, unsure
+                taken,
+                {remnant.consumer: fault for remnant in remnants},
+                unsure,
             )
             raise
         self._give_back(taken, results, unsure)
@@ -132,10 +134,10 @@ class PlacementUndoer:
         :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
-            found = placement_records.left(conn, instance)
-        for record in found:
+            records = placement_records.left(conn, instance)
+        for record in records:
             self.undo(record)
-        return bool(found)
+        return bool(records)
 
 
 class LeftClaims:
@@ -236,13 +238,13 @@ class LeftClaims:
         :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
-            found = placement_records.unconfirmed(
+            unconfirmed = placement_records.unconfirmed(
                 conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
             )
             unmarked = placement_records.unmarked(
                 conn, _UNMARKED_S, _SWEPT_AT_ONCE
             )
-        self._each(found, self._look)
+        self._each(unconfirmed, self._look)
         self._each(unmarked, self._mark)
 
     def _look(self, record: Record) -> bool:

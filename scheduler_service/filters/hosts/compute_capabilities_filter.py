@@ -61,8 +61,10 @@ class ComputeCapabilitiesFilter(HostFilter):
             with reading(spec_path(key), REQUIREMENT, requirement):
                 matches = _matches(table, path, requirement, settings)
             if not scoped:
-                known = host_attributes.has_attribute(table, path[0], settings)
-                matches = matches | ~known
+                present = host_attributes.has_attribute(
+                    table, path[0], settings
+                )
+                matches = matches | ~present
             passed = matches if passed is None else passed & matches
         return passed
 
@@ -84,8 +86,8 @@ class ComputeCapabilitiesFilter(HostFilter):
         failing = []
         for path, requirement, scoped in _capability_specs(request):
             matches = _matches(table, path, requirement, settings)
-            known = host_attributes.has_attribute(table, path[0], settings)
-            if not matches[row] and (scoped or known[row]):
+            present = host_attributes.has_attribute(table, path[0], settings)
+            if not matches[row] and (scoped or present[row]):
                 failing.append(f'{":".join(path)} {requirement}')
                 why = _why_not_comparable(
                     table, row, path, requirement, settings

@@ -97,7 +97,7 @@ def prepare(
     """
     batch = ClaimBatch(claims, fallback, policies, new_lineage())
     stepwise = any(
-        claim.known or claim.move or claim.redelivered for claim in claims
+        claim.is_present or claim.move or claim.redelivered for claim in claims
     )
     if stepwise or store.dialect != 'postgresql':
         return batch
@@ -176,7 +176,7 @@ def claim_all(
         )
         if taken.rowcount != len(amounts):
             raise ClaimLost
-    reported = [c.consumer for c in claims if c.known and not c.move]
+    reported = [c.consumer for c in claims if c.is_present and not c.move]
     if reported:
         _remove_reported(writer, reported)
     keys = {claim.key for claim in claims if claim.redelivered and claim.key}

@@ -102,7 +102,7 @@ class Claim(msgspec.Struct, frozen=True):
     request_id: str | None
     document: str
     placement: str
-    known: bool = False
+    is_present: bool = False
     group: str | None = None
     group_owner: str | None = ''
     move: bool = False

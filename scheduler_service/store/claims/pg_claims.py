@@ -207,7 +207,7 @@ def statements(
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):
             values.update(zip(_names_in_row(at), row, strict=True))
-        return [BoundStatement.of(_claim_one(len(amounts)), values)]
+        return [BoundStatement.of(_claim_single(len(amounts)), values)]
     values.update(_values_of_many(claims, fallback, _PLACE))
     return [BoundStatement.of(_claim_many(grouped=False), values)]
 
@@ -274,7 +274,7 @@ def _values_of_many(
 
 
 @functools.cache
-def _claim_one(classes: int) -> str:
+def _claim_single(classes: int) -> str:
     """Return the statement for one instance, with scalar parameters.
 
     :param classes: how many resource classes it takes
@@ -282,7 +282,7 @@ def _claim_one(classes: int) -> str:
     instance = ', '.join(claim_sql.INSTANCE)
     allocation = ', '.join(claim_sql.ALLOCATION)
     return _claim(
-        asked=_values(classes, claim_sql.ASK, _name_in_row),
+        demand=_values(classes, claim_sql.ASK, _name_in_row),
         instances=f'SELECT {instance}, {_NOW} FROM '  # noqa: S608
         + _values(1, claim_sql.INSTANCE, lambda name, _: name),
         allocations=f'SELECT {allocation} FROM '  # noqa: S608
@@ -306,7 +306,7 @@ def _claim_many(grouped: bool) -> str:
             'touched': _TOUCHED,
         }
     return _claim(
-        asked='asked',
+        demand='demand',
         instances=f"""
             SELECT uuid, host, node, 'claimed', project_id, request_id,
                 document, placement, idempotency_key, {_NOW}
@@ -316,7 +316,7 @@ def _claim_many(grouped: bool) -> str:
             SELECT uuid, host_id, resource_class, amount
             FROM places JOIN kinds USING (kind)
         """,
-        count='(SELECT count(*) FROM asked)',
+        count='(SELECT count(*) FROM demand)',
         **parts,
     )
 
@@ -324,7 +324,7 @@ def _claim_many(grouped: bool) -> str:
 def _unpacked(columns: Mapping[str, str]) -> str:
     """Return common table expressions for array parameters.
 
-    ``asked`` adds up what the instances take of each host, in the order in
+    ``demand`` adds up what the instances take of each host, in the order in
     which every transaction takes inventory rows.
 
     :param columns: of ``places``
@@ -334,7 +334,7 @@ def _unpacked(columns: Mapping[str, str]) -> str:
             SELECT * FROM {rows.source('postgresql', columns, 'places')}
         ), kinds AS MATERIALIZED (
             SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
-        ), asked AS MATERIALIZED (
+        ), demand AS MATERIALIZED (
             SELECT host_id, resource_class,
                 CAST(sum(amount) AS bigint) AS amount,
                 min(ratio) AS ratio, min(fallback) AS fallback
@@ -346,7 +346,7 @@ def _unpacked(columns: Mapping[str, str]) -> str:
 
 
 def _claim(
-    asked: str,
+    demand: str,
     instances: str,
     allocations: str,
     count: str,
@@ -361,10 +361,10 @@ def _claim(
     not every row could be taken the division by zero fails, and with it the
     whole statement.
 
-    :param asked: SQL for rows of ``claim_sql.ASK``
+    :param demand: SQL for rows of ``claim_sql.ASK``
     :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
     :param allocations: a query for rows of ``claim_sql.ALLOCATION``
-    :param count: SQL for the number of rows that are asked for
+    :param count: SQL for the number of rows of the demand
     :param unpacked: common table expressions that the others use
     :param allowed: a condition on which all claims depend
     :param joined: a common table expression that joins server groups
@@ -373,7 +373,7 @@ def _claim(
     return f"""
         WITH {unpacked} took AS (
             UPDATE inventories AS i SET {claim_sql.TAKE}
-            FROM {claim_sql.pg_limited(asked)}
+            FROM {claim_sql.pg_limited(demand)}
             WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} AND {claim_sql.FITS}
             RETURNING 1
         ), enough AS MATERIALIZED (
@@ -422,7 +422,7 @@ def _values(
     :param count: how many rows
     :param parameter: returns the parameter of a column in a row
     """
-    listed = ', '.join(
+    tuples = ', '.join(
         '('
         + ', '.join(
             f'CAST(:{parameter(name, at)} AS {rows.POSTGRESQL[kind]})'
@@ -431,7 +431,7 @@ def _values(
         + ')'
         for at in range(count)
     )
-    return f'(VALUES {listed}) AS a({", ".join(columns)})'
+    return f'(VALUES {tuples}) AS a({", ".join(columns)})'
 
 
 _SETTING = 'scheduler_service.locked'
@@ -480,14 +480,14 @@ _RELEASE = f"""
         SELECT * FROM placed UNION ALL SELECT * FROM moved
     ), released AS (
         SELECT uuid FROM placed UNION SELECT consumer_uuid FROM held
-    ), asked AS MATERIALIZED (
+    ), demand AS MATERIALIZED (
         SELECT host_id, resource_class,
             CAST(-sum(amount) AS bigint) AS amount
         FROM held GROUP BY host_id, resource_class
         ORDER BY host_id, resource_class COLLATE "C"
     ), given AS (
         UPDATE inventories AS i SET {claim_sql.TAKE}
-        FROM (SELECT * FROM asked LIMIT {_MOST}) AS a
+        FROM (SELECT * FROM demand LIMIT {_MOST}) AS a
         WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} RETURNING 1
     ), kept AS (
         INSERT INTO outcomes

@@ -159,15 +159,15 @@ class PendingStatements:
         for bound in self._statements:
             self._prepare(bound.statement)
         if len(self._statements) == 1:
-            self._send_one(self._statements[0])
+            self._send_query(self._statements[0])
         else:
             self._pg.enter_pipeline_mode()
             for bound in self._statements:
-                self._send_one(bound)
+                self._send_query(bound)
             self._pg.pipeline_sync()
         self._flush()
 
-    def _send_one(self, bound: BoundStatement) -> None:
+    def _send_query(self, bound: BoundStatement) -> None:
         self._pg.send_query_prepared(
             bound.statement.name, bound.values, bound.formats
         )

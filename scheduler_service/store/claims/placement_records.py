@@ -63,12 +63,12 @@ class Record(NamedTuple):
     @property
     def allocations(self) -> dict[str, dict[str, int]]:
         """Uuid of a provider -> resource class -> amount."""
-        found = self.document
-        if 'allocations' not in found:
-            return {self.host_uuid: found}
+        document = self.document
+        if 'allocations' not in document:
+            return {self.host_uuid: document}
         return {
-            uuid: one['resources']
-            for uuid, one in found['allocations'].items()
+            uuid: provider['resources']
+            for uuid, provider in document['allocations'].items()
         }
 
 
@@ -134,8 +134,8 @@ def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
     return list(conn.execute(query.with_for_update()))
 
 
-def _check_undone(found: Iterable[Any]) -> None:
-    for row in found:
+def _check_undone(locked: Iterable[Any]) -> None:
+    for row in locked:
         if row.undone:
             _refuse(row.instance_uuid)
 
@@ -159,9 +159,9 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
             _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
         of_host = dict(tuple(row) for row in conn.execute(ids))
-        found = _lock(conn, [uuid for uuid, _, _ in part])
-        _check_undone(found)
-        there = {(row.instance_uuid, row.host_id): row for row in found}
+        locked = _lock(conn, [uuid for uuid, _, _ in part])
+        _check_undone(locked)
+        there = {(row.instance_uuid, row.host_id): row for row in locked}
         new = []
         for uuid, host, amounts in part:
             document = rows.document(amounts)
@@ -287,7 +287,7 @@ def _record_again(
     Unless their instances are on the hosts: then it is the compute service's.
     """
     uuid, host_id = _TABLE.c.instance_uuid, _TABLE.c.host_id
-    known = sa.select(uuid, host_id).where(_among(keys))
+    present = sa.select(uuid, host_id).where(_among(keys))
     placed = schema.instances
     arrived = (
         sa.select(placed.c.uuid, _HOSTS.c.id)
@@ -297,12 +297,14 @@ def _record_again(
             & (_HOSTS.c.node == placed.c.node),
         )
         .where(
-            placed.c.uuid.in_({one for one, _ in keys}),
+            placed.c.uuid.in_({instance for instance, _ in keys}),
             placed.c.state != 'claimed',
         )
     )
     there = {
-        tuple(row) for query in (known, arrived) for row in conn.execute(query)
+        tuple(row)
+        for query in (present, arrived)
+        for row in conn.execute(query)
     }
     for key in keys.keys() - there:
         conn.execute(
@@ -323,11 +325,12 @@ def replace(
 
     :param host: uuid of the host
     """
-    table, known = schema.placement_claims, schema.hosts
-    on = sa.select(known.c.id).where(known.c.uuid == host)
+    host_id = sa.select(_HOSTS.c.id).where(_HOSTS.c.uuid == host)
     conn.execute(
-        sa.update(table)
-        .where(table.c.instance_uuid == instance, table.c.host_id.in_(on))
+        sa.update(_TABLE)
+        .where(
+            _TABLE.c.instance_uuid == instance, _TABLE.c.host_id.in_(host_id)
+        )
         .values(resources=rows.document(document))
     )
 
@@ -558,12 +561,11 @@ def counted(
 
     :param before: time by the database's clock
     """
-    table = schema.placement_claims
-    found: dict[int, list[str]] = {}
+    by_host: dict[int, list[str]] = {}
     for part in in_chunks(host_ids, _CHUNK):
-        query = sa.select(table.c.host_id, table.c.instance_uuid).where(
-            table.c.host_id.in_(part), table.c.made_at <= before
+        query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid).where(
+            _TABLE.c.host_id.in_(part), _TABLE.c.made_at <= before
         )
         for host_id, uuid in conn.execute(query):
-            found.setdefault(host_id, []).append(uuid)
-    return found
+            by_host.setdefault(host_id, []).append(uuid)
+    return by_host

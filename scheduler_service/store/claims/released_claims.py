@@ -109,20 +109,20 @@ def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
         for uuid, row in locked.items()
         if row.state == 'claimed'
         and row.idempotency_key == key
-        and not _is_known(conn, uuid, row.created_at, key)
+        and not _was_returned(conn, uuid, row.created_at, key)
     ]
     moving = {
         uuid: move
         for uuid, move in moves.items()
         if uuid not in unknown
         and move.idempotency_key == key
-        and not _is_known(conn, uuid, move.created_at, key)
+        and not _was_returned(conn, uuid, move.created_at, key)
     }
     released = lifecycle.release(writer, unknown, final=False)
     return sorted({*released, *lifecycle.release_moves(writer, moving)})
 
 
-def _is_known(
+def _was_returned(
     conn: Connection, uuid: str, claimed_at: float, key: str
 ) -> bool:
     """Whether another request got an instance's claim as its answer.
