@@ -1,4 +1,4 @@
-"""Make host tables: from documents, and from a table and what changed."""
+"""Builds host tables from documents, or from a table and its changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def assemble(
     instances: InstanceIndex,
     groups: Iterable[ServerGroup],
 ) -> HostTable:
-    """Return a table of columns that are made already.
+    """Return a table of given columns.
 
     :param ids: int64[n], store ids, ascending
     :param numbers: plain columns by name, each [n]
@@ -141,9 +141,9 @@ def _membership(
 ) -> tuple[npt.NDArray[np.int32], tuple[frozenset[int], ...]]:
     """Return the aggregates of each distinct service host.
 
-    Hosts start with the empty set. Each aggregate gives its members, by the
-    set that they have so far, a set of one more: the work is that of adding
-    up the members, whatever the number of hosts.
+    Hosts start with the empty set. Each aggregate replaces every set that its
+    members have so far by a set that includes it. The cost is the sum of the
+    members, whatever the number of hosts.
 
     :return: int32[distinct hosts], codes of sets; and the sets
     """
@@ -228,7 +228,7 @@ def _coded(hosts: Sequence[Host]) -> dict[str, DictionaryColumn]:
 
 
 def _documents(values: Sequence[Any]) -> DictionaryColumn:
-    """Encode nested values as their JSON text, so that equal ones are one."""
+    """Encode nested values by their JSON text: equal values share a code."""
     encode = msgspec.json.Encoder(order='deterministic').encode
     return DictionaryColumn.of(
         None if v is None else encode(v) for v in values

@@ -1,4 +1,4 @@
-"""Columns made of the documents that hosts report, when first asked for."""
+"""Columns of the documents that hosts report, made at their first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler_service.columns.table import HostTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricColumn:
-    """One metric: who reports it, bool[n], and its value, float64[n].
+    """A metric: which hosts report it, bool[n], and its value, float64[n].
 
     The value is NaN where a host does not report it, or as no number.
     """
@@ -26,7 +26,7 @@ class MetricColumn:
 
 
 def metric(table: HostTable, name: str) -> MetricColumn:
-    """Return the column of a metric; nobody reports an unknown one.
+    """Return the column of a metric; no host reports an unknown metric.
 
     A value that is no number is NaN.
     """

@@ -1,7 +1,7 @@
 """The host table: one array per attribute, one row per host.
 
-One thread owns a table and alone writes to it: the engine's the newest one,
-others the copies that they were given.
+One thread owns a table and alone writes to it: the engine's thread owns the
+newest table, other threads their copies.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class HostTable:
     def copy(self, topology: Topology) -> HostTable:
         """Return a copy for another thread, while this one is written to.
 
-        :param topology: memoizes what is worked out from the copy
+        :param topology: memoizes results computed from the copy
         """
         return dataclasses.replace(
             self,
@@ -152,7 +152,7 @@ class HostTable:
         self.load.changes.add(rows)
 
     def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
-        """Put an instance on its host, or nowhere."""
+        """Put an instance on its host; None: remove the instance."""
         before = self.instances.get(uuid)
         self.instances.put(uuid, placed)
         if self.load.follows('instances'):
@@ -195,14 +195,14 @@ class HostTable:
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]
     ) -> npt.NDArray[Any]:
-        """Return a column that is kept true as hosts' use changes, [n].
+        """Return a column that follows the hosts' use, [n].
 
-        It is not to be written to. See :meth:`LoadColumns.get`.
+        The column is read-only. See :meth:`LoadColumns.get`.
         """
         return self.load.get(key, source, make)
 
     def count_column(self, name: str) -> Floats:
-        """Return a plain column of counts, float64[n], kept true."""
+        """Return a plain column of counts, float64[n], that follows load."""
 
         def make() -> Formula:
             counts = self.numbers[name]
@@ -237,7 +237,7 @@ class HostTable:
         return limit
 
     def unused(self, name: str) -> Floats:
-        """Return total - used of a class, float64[n], kept true."""
+        """Return total - used of a class, float64[n]; follows load."""
 
         def make() -> Formula:
             columns = self.resources[name]
@@ -249,7 +249,7 @@ class HostTable:
     def free_disk_formula(self) -> Formula:
         """Return the formula of free disk in MB; may be negative.
 
-        Where a host says how much is available at least, that caps it.
+        ``disk_available_least`` is the upper bound where a host reports it.
         """
         disk = self.resources['DISK_GB']
         total, used = disk.total.astype(np.float64), disk.used
@@ -261,7 +261,7 @@ class HostTable:
         )
 
     def free_disk_mb(self) -> Floats:
-        """Return free disk in MB, float64[n], kept true."""
+        """Return free disk in MB, float64[n]; follows load."""
         return self.load_column(
             'free_disk_mb', 'DISK_GB', self.free_disk_formula
         )
@@ -276,7 +276,7 @@ class HostTable:
         return self.load_column('available', 'up', make)
 
     def some_measure_disk(self) -> bool:
-        """Whether any host says how much disk is available at least."""
+        """Whether any host reports ``disk_available_least``."""
         is_measured: bool = self.topology.memoize(
             'measured',
             lambda: not np.isnan(self.numbers['disk_available_least']).all(),
@@ -329,9 +329,9 @@ class HostTable:
     def by_aggregates(
         self, verdict: Callable[[frozenset[int]], Any]
     ) -> npt.NDArray[Any]:
-        """Return what *verdict* says of each host's aggregates, [n].
+        """Return *verdict* of each host's aggregates, [n].
 
-        It runs once per distinct set of aggregates.
+        The predicate runs once per distinct set of aggregates.
         """
         sets = self.coded['aggregate_set']
         return sets.expand(np.array([verdict(v) for v in sets.values]))
@@ -384,7 +384,7 @@ class HostTable:
     def zone_at(self, row: int, default: str) -> str:
         """Return the availability zone of a host: its aggregates' or default.
 
-        Of several the first in sorted order, so that it is always the same.
+        Of several zones the first in sorted order.
         """
         sets = self.coded['aggregate_set']
 

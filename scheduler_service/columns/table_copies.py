@@ -49,7 +49,7 @@ class TableCopy:
 
     :ivar names: node name of each row, as extenders know it
     :ivar rows: node name -> row
-    :ivar packed_rows: the same, each row as the bytes of an int64
+    :ivar packed_rows: node name -> row as the bytes of an int64
     """
 
     table: HostTable
@@ -58,7 +58,7 @@ class TableCopy:
     packed_rows: Mapping[str, bytes]
 
     def is_same(self, other: TableCopy) -> bool:
-        """Whether nothing is different in another copy of the same table."""
+        """Whether another copy of the same table is equal."""
         ours, theirs = self.table, other.table
         return (
             ours.topology is theirs.topology
@@ -103,8 +103,8 @@ class TableCopier:
         """Return a copy of a table.
 
         On the thread that changes the table the copy is exact. On another
-        one it may show a part of what a batch assumes: good enough to
-        evaluate nodes, not to claim.
+        thread it may have some of the instances that a batch assumes: good
+        enough to evaluate nodes, not to claim.
         """
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:

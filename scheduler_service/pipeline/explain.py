@@ -1,7 +1,7 @@
-"""Why: which filter keeps whom out, and who came nearest.
+"""Reasons: which filter rejects which hosts, and the host that came nearest.
 
-Worked out when a request is refused or somebody asks, never on the way of a
-request that succeeds.
+Computed when a request is refused or a caller wants an explanation, never for
+a request that succeeds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 
 FilterResults = Sequence[FilterResult]
-# In characters: a reason may quote what a request has, of any length.
+# In characters: a reason may quote texts of a request, of any length.
 _LONGEST_REASON = 2000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """What the reasons are worked out on."""
+    """The table, the request and the settings that reasons refer to."""
 
     table: HostTable
     request: Request
@@ -38,9 +38,9 @@ class Subject:
 def refusal(
     results: FilterResults, subject: Subject, funnel: Funnel, placed: int
 ) -> errors.NoValidHost:
-    """Build the error for a request that finds no host.
+    """Return the error for a request without a valid host.
 
-    :param placed: how many of its instances had found one before
+    :param placed: how many of its instances got a host before
     """
     causes = rejections(results, subject)
     request = subject.request
@@ -61,11 +61,12 @@ def refusal(
 def rejections(
     results: FilterResults, subject: Subject
 ) -> list[dict[str, Any]]:
-    """Say of each filter that keeps hosts out how many, and why.
+    """Return for each filter that rejects hosts how many, and why.
 
-    ``out``: hosts that it keeps out; ``alone``: those that every other
-    filter would let pass; ``closest``: the host that misses least, of those
-    alone where there are any; ``reason``: of the closest or first host.
+    ``out``: number of rejected hosts; ``alone``: number of rejected hosts that
+    every other filter passes; ``closest``: the host that misses least, among
+    the ``alone`` hosts where there are any; ``reason``: that of the closest or
+    first host.
     """
     failing = np.zeros(len(subject.table), np.int32)
     for _, mask in results:
@@ -136,7 +137,7 @@ def summary(facts: dict[str, Any]) -> str:
 
 
 def decisive_filter(facts: Mapping[str, Any]) -> str:
-    """Return the filter that left no host; empty where it was none."""
+    """Return the filter that left no host; empty: no filter did."""
     for step in facts.get('funnel') or ():
         if not step['end']:
             return str(step['filter'])
@@ -155,7 +156,7 @@ def _short_cause(cause: dict[str, Any]) -> str:
 def host_report(
     results: FilterResults, subject: Subject, host: str
 ) -> list[dict[str, Any]]:
-    """Say of each node of a host what every filter makes of it.
+    """Return the result of every filter for each node of a host.
 
     :raises HostNotFound: there is no such host
     """
@@ -176,7 +177,7 @@ def host_report(
 
 
 def _reason(host_filter: HostFilter, subject: Subject, row: int) -> str:
-    """Return why a host fails, no longer than anybody reads."""
+    """Return why a host fails, cut to a readable length."""
     why = host_filter.reason(
         subject.table, row, subject.request, subject.settings
     )

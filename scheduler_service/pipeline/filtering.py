@@ -28,12 +28,12 @@ from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.settings import Settings
 
-# In which form a filter gives its verdict. Plain numbers: a request compares
-# them some sixty times.
+# Forms of a filter's verdict. Plain numbers: a request compares them some
+# sixty times.
 MASK, COMPARISONS, ROWS, ONE_HOST = range(4)
 
-# One filter on its way through a request: the filter, its form, its verdict
-# (None: nothing to say, or not asked yet), and whether it is asked for with
+# A filter in the plan of a request: the filter, its form, its verdict (None:
+# every host passes, or not evaluated yet), and whether it is evaluated for
 # every instance. A plain tuple: a request has some twenty of them.
 Step = tuple[HostFilter, int, Any, bool]
 
@@ -50,7 +50,7 @@ class Passed(NamedTuple):
 
 
 class FilterResult(NamedTuple):
-    """What one filter says of every host, whatever the others say."""
+    """The hosts that a filter passes by itself, bool[n]."""
 
     filter: HostFilter
     mask: Mask
@@ -61,21 +61,21 @@ def in_order(
 ) -> tuple[HostFilter, ...]:
     """Return all filters of a pipeline in the order in which they run.
 
-    Which hosts pass does not depend on the order. What they cost does, and
-    so does the count of hosts that each filter rejects:
+    The order does not change which hosts pass, only the cost, and the count of
+    hosts that each filter rejects:
 
-    1. The mandatory filters. Whoever reads a refusal sees first how many
-       hosts are candidates at all.
-    2. The configured filters that judge all hosts at once, in the order of
-       the configuration, which operators expect in the counts. What they
+    1. The mandatory filters: a refusal shows first how many hosts are
+       candidates at all.
+    2. The configured filters that evaluate all hosts at once, in the order
+       of the configuration, which operators expect in the counts. Their
        cost does not depend on the hosts that are left.
-    3. Room for the claim. The capacity filters come before it, since they
-       word better what is missing.
+    3. The capacity check of the claim. The capacity filters come before
+       it, since their reasons are more precise.
     4. The configured filters that visit hosts one by one, in the order of
        the configuration. Each host that is left costs a call.
 
-    :param filters: the configured ones
-    :param room: the check of room for the claim, or nothing
+    :param filters: the configured filters
+    :param room: the capacity check of the claim, or nothing
     """
     at_once = [each for each in filters if each.vectorised]
     by_host = [each for each in filters if not each.vectorised]
@@ -85,8 +85,8 @@ def in_order(
 class Filtering:
     """The filters of a pipeline, in order.
 
-    :param check_room: whether hosts need room for what a claim takes; off
-        where no claim will follow and the filters alone decide
+    :param check_room: whether hosts need free capacity for all amounts of a
+        claim; false where no claim follows
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Filtering:
     def plan(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.
 
-        What stays the same for all of its instances is worked out.
+        Verdicts that hold for all of its instances are computed here.
 
         :raises FilterFault: a filter failed
         """
@@ -167,10 +167,10 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps of a request like an earlier one.
 
-        Configured filters that name hosts are asked again: what they say may
-        depend on the instances that hosts have.
+        Configured filters that name hosts are evaluated again: their verdict
+        may depend on the instances that hosts have.
 
-        :param steps: of the earlier one, on the same topology
+        :param steps: of the earlier request, on the same topology
         :raises FilterFault: a filter failed
         """
         again = list(steps)
@@ -184,7 +184,7 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps for the next instance of the request.
 
-        Filters that run once for a request are not asked again.
+        Filters that run once for a request are not evaluated again.
         """
         again: list[Step] = []
         for step in steps:
@@ -223,8 +223,8 @@ class Filtering:
                 _and(passed, form, verdict)
                 left = int(np.count_nonzero(passed))
             elif host_filter.name[0].islower():
-                # Those that every request passes are counted where they
-                # have something to say.
+                # Mandatory filters are counted only where they restrict the
+                # request.
                 continue
             counts.append((host_filter.name, before, left))
             if not left:
@@ -241,11 +241,10 @@ class Filtering:
     ) -> Passed:
         """Return the hosts that pass for the next instance of a request.
 
-        Filters that run once for a request are not run again.
+        Filters that run once for a request are not evaluated again.
 
         :param steps: as :meth:`plan_again` returned them
-        :param passed: those that passed for the instance before; it is
-            written to
+        :param passed: hosts that passed for the previous instance; overwritten
         :param changed: rows whose load changed since
         """
         for host_filter, form, verdict, each_time in steps:
@@ -265,10 +264,10 @@ class Filtering:
     def results(
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:
-        """Return what each filter says of every host, bool[n] each.
+        """Return the result of each filter for every host.
 
-        Room for the claim is blamed only where every capacity filter that
-        is configured lets the host pass: they say the same, and better.
+        The capacity check rejects a host only where every configured capacity
+        filter passes it: their reasons are more precise.
         """
         every = np.ones(len(table), np.bool_)
         roomy = every
@@ -296,7 +295,7 @@ class Filtering:
         request: Request,
         among: Mask | None,
     ) -> Any:
-        """Return a filter's verdict now."""
+        """Return a filter's verdict."""
         try:
             if form == ROWS:
                 return host_filter.row_set(table, request, self._settings)
@@ -310,9 +309,9 @@ class Filtering:
 
 
 def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
-    """Return a filter, its form, and what it is asked to plan a request.
+    """Return a filter, its form, and the method that plans a request.
 
-    That is None for a filter that is asked when hosts are left.
+    The method is None for a filter that visits the hosts left.
     """
     if isinstance(host_filter, ComparisonFilter):
         return host_filter, COMPARISONS, host_filter.comparisons
@@ -333,7 +332,7 @@ def _error(host_filter: HostFilter, fault: Exception) -> errors.FilterFault:
 
 
 def _and(passed: Mask, form: int, verdict: Any) -> None:
-    """Take out of *passed* the hosts that do not pass."""
+    """Clear *passed* where a host does not pass."""
     if form == COMPARISONS:
         for column, operator, value in verdict:
             passed &= operator(column, value)
