@@ -42,7 +42,7 @@ def listing(
     project: str | None = None,
     older_than: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return claims with their age, newest first; a move is one of its own.
+    """Return claims with their age, newest first; moves are separate claims.
 
     :param host: only claims on this service host
     :param state: only claims in this state: claimed, confirmed or moving

@@ -4,21 +4,20 @@ Stateless: any thread may build the statements.
 
 Claims do what ``batch.claim_all`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
-take the next revision, append the change record. That is one statement, and
-one before it that locks server groups. Both are one transaction. Under READ
-COMMITTED the second sees everything that was committed before it started, so
-also the members that another daemon added while the first waited for the
-lock.
+take the next revision, append the change record. That is one statement, after
+a first that locks server groups, in one transaction. Under READ COMMITTED the
+second sees everything that was committed before it started, so also the
+members that another daemon added while the first waited for the lock.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
 record the outcomes of the requests. Three statements travel together, each on
 a snapshot of its own: the first records the releases, the second locks the
 instances and keeps their uuids as a setting of the transaction, the third
-gives back what these hold. They assume whose the instances are, since owners
-are checked by code of this process. Where one is another's, or a consumer
-that was not locked holds allocations (it was claimed in between, or its
-instance is not known), the third statement divides by zero: nothing is done,
-and ``lifecycle`` does it in several round trips.
+gives back their allocations. The owners of the instances are assumed, since
+code of this process checks them. Where an instance has another owner, or a
+consumer that was not locked holds allocations (it was claimed in between, or
+its instance is not stored), the third statement divides by zero: nothing is
+done, and ``lifecycle`` does it in several round trips.
 """
 
 from __future__ import annotations
@@ -124,9 +123,9 @@ _SEATS = """
     ),
 """
 
-# Whether every strict policy holds once all are members. A group that came or
-# changed hands since the hosts were read is not joined: nobody checked whose
-# it is.
+# Whether every strict policy holds once all are members. A group that appeared
+# or changed its project since the hosts were read is not joined: its project
+# was not checked.
 _MAY_JOIN = """
     NOT EXISTS (
         SELECT 1 FROM server_groups AS g JOIN unnest(
@@ -174,9 +173,9 @@ def statements(
     policies: Collection[str],
     lineage: str,
 ) -> list[BoundStatement]:
-    """Return the statements that make all claims, or fail with all.
+    """Return the statements that make all claims, or none.
 
-    :param claims: for instances that the store does not know yet
+    :param claims: for instances that the store does not have yet
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
     :param lineage: the token of the change
@@ -540,7 +539,7 @@ _RELEASE = f"""
 
 
 class Released(msgspec.Struct):
-    """What releases gave back.
+    """The allocations and places that releases gave back.
 
     :ivar revision: of their change
     :ivar placed: (instance, service host, node) of each claim
@@ -567,7 +566,7 @@ _decode = msgspec.json.Decoder(Released).decode
 class PendingRelease:
     """Releases of a batch that are under way, in one round trip.
 
-    They are sent when this is made. *conn* must not be used until they are
+    The constructor sends them. *conn* must not be used until they are
     finished.
 
     :param conn: an open connection with no transaction
@@ -577,7 +576,7 @@ class PendingRelease:
     :ivar instances: those that callers released
     :ivar lineage: the token of their change
     :ivar sent_at: monotonic time at which they were sent
-    :raises StoreUnavailable: it is not known whether anything is released
+    :raises StoreUnavailable: the releases may have been made or not
     """
 
     def __init__(
@@ -602,7 +601,7 @@ class PendingRelease:
     def finish(self) -> Released | None:
         """Wait for the database's answer; raises nothing.
 
-        :return: what was released; None: nothing, or it is not known
+        :return: what was released; None: nothing, or the result is uncertain
         """
         try:
             self._released = _decode(self._receive())
@@ -616,9 +615,9 @@ class PendingRelease:
     def wait(self) -> Released | None:
         """Return what was released, once it is finished.
 
-        :return: None: they cannot be done so, and nothing is done
-        :raises StoreTimeout: one waits for a lock; nothing is done
-        :raises StoreUnavailable: it is not known whether anything is released
+        :return: None: not possible in one round trip; nothing is done
+        :raises StoreTimeout: a statement waits for a lock; nothing is done
+        :raises StoreUnavailable: the releases may have been made or not
         """
         if self._fault is not None:
             raise self._fault

@@ -185,16 +185,16 @@ def test_claim_is_lost_when_its_consumer_has_one(store):
     assert found == {first.consumer: {'instance_uuid': 'x'}}
 
 
-@pytest.mark.parametrize('known', [False, True])
+@pytest.mark.parametrize('is_present', [False, True])
 def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
-    store, known
+    store, is_present
 ):
     """Nobody checked then whose group it is."""
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     group = ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
-    how = {'group': group.uuid, 'known': known}
-    if known:
+    how = {'group': group.uuid, 'is_present': is_present}
+    if is_present:
         how['consumer'] = INSTANCE
     # A group that does not exist has no members.
     write_claims(store, new_claim(snapshot, 100, **how, group_owner=None))
