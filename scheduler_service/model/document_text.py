@@ -1,7 +1,7 @@
 """Reads the text of documents, YAML or JSON, and finds keys given twice.
 
-Parsers keep the last value of such a key and say nothing; an operator who
-pasted a host twice into one entry would lose the first. Stateless.
+Parsers silently keep the last value of such a key: an operator who pasted a
+host twice into an entry would lose the first. Stateless.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _twice_in_json(text: bytes) -> list[str]:
                 seen.add(key)
         return built
 
-    # Kept, so that no other object gets the identity of one of them.
+    # Held, so that no other object gets the same identity.
     kept: list[Any] = []
     whole = json.loads(text, object_pairs_hook=build)
     if not twice:
@@ -172,7 +172,7 @@ def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as fault:
         raise ValueError(' '.join(str(fault).split())) from None
     except (KeyError, OverflowError, TypeError) as fault:
-        # Of values with a tag or a form that they do not go with.
+        # Raised for values that do not fit their tag or form.
         raise ValueError(f'a value is not valid: {fault}') from None
     finally:
         loader.dispose()

@@ -415,7 +415,7 @@ class NumaTopology(msgspec.Struct):
 
 
 class MetricValue(msgspec.Struct):
-    """The part of a metric that is calculated with."""
+    """The numeric part of a metric."""
 
     value: (
         Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None

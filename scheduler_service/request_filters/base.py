@@ -41,8 +41,8 @@ class Scope:
     def forbid(self, uuids: frozenset[str]) -> None:
         """Forbid aggregates as well.
 
-        Often one filter alone forbids some, the same for many requests: its
-        set is kept as it is, since to copy and to hash it takes long.
+        Often a single filter forbids aggregates, the same for many requests:
+        its set is not copied, since copying and hashing are slow.
         """
         if self.forbidden_aggregates:
             uuids = self.forbidden_aggregates | uuids

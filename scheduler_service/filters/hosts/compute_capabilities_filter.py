@@ -71,7 +71,7 @@ class ComputeCapabilitiesFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the extra specs, unless one reads what follows the load."""
+        """Return the extra specs, unless a spec reads load."""
         specs = _capability_specs(request)
         if not specs:
             return None
@@ -136,9 +136,9 @@ def _matches(
 
 
 def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
-    """Say whether what a value has under some keys matches.
+    """Say whether the value under a path of keys matches.
 
-    :raises NotComparableError: it is no number, where one is required
+    :raises NotComparableError: the value is not a number as required
     """
     try:
         for key in keys:
@@ -169,7 +169,7 @@ def _why_not_comparable(
 
 
 def _compare_numbers(values: Any, requirement: str) -> Mask | None:
-    """Return bool[n], or None where the operator is not a numeric one."""
+    """Return bool[n], or None where the operator is not numeric."""
     words = requirement.split()
     if len(words) < 2 or words[0] not in _NUMERIC_OPERATORS:
         return None

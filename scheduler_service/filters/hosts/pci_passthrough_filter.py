@@ -47,7 +47,7 @@ class PciPassthroughFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the devices that are wanted."""
+        """Return the requested devices."""
         return requested_devices(request, settings) or None
 
     def reason(
@@ -85,7 +85,7 @@ _ALIAS_KEYS = {
 
 
 class DeviceRequest(NamedTuple):
-    """Devices of one kind that a request wants.
+    """A request for devices of one kind.
 
     :ivar alternatives: a device has to match one of them
     """
@@ -100,7 +100,7 @@ def requested_devices(
 ) -> tuple[DeviceRequest, ...]:
     """Return the devices of a request.
 
-    Those that it lists; or else those of the aliases that its flavor names.
+    ``pci_requests``, or else the devices of the aliases that the flavor names.
 
     :raises InvalidRequest: an alias is not configured, or a count is no
         number
@@ -133,7 +133,7 @@ def requested_devices(
 
 
 def _properties(alias: Mapping[str, Any]) -> Properties:
-    """Return what an alias asks of a device."""
+    """Return the properties that an alias requires of a device."""
     return tuple(
         sorted(
             (name, alias[key])
@@ -194,10 +194,10 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 
 def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
-    """Say whether the devices of a pool have all of some properties.
+    """Say whether the devices of a pool have all properties.
 
-    A pool has its tags as properties, too. One that does not say of which
-    type its devices are may be of any.
+    The tags of a pool are properties, too. A pool without a device type may
+    have devices of any type.
     """
     tags = pool.get('tags') or {}
     required = dict(properties)
