@@ -1,4 +1,4 @@
-"""Make host tables: from documents, and from a table and what changed."""
+"""Builds host tables from documents, or from a table and its changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def build_table(
     ordered = sorted(hosts, key=lambda pair: pair[0])
     index = InstanceIndex.of(instances)
     documents = [host for _, host in ordered]
-    counts = collections.Counter((one.host, one.node) for one in index)
+    counts = collections.Counter(
+        (placed.host, placed.node) for placed in index
+    )
     return assemble(
         np.array([store_id for store_id, _ in ordered], np.int64),
         _numbers(documents, counts),
@@ -70,7 +72,7 @@ def assemble(
     instances: InstanceIndex,
     groups: Iterable[ServerGroup],
 ) -> HostTable:
-    """Return a table of columns that are made already.
+    """Return a table of given columns.
 
     :param ids: int64[n], store ids, ascending
     :param numbers: plain columns by name, each [n]
@@ -139,19 +141,19 @@ def _membership(
 ) -> tuple[npt.NDArray[np.int32], tuple[frozenset[int], ...]]:
     """Return the aggregates of each distinct service host.
 
-    Hosts start with the empty set. Each aggregate gives its members, by the
-    set that they have so far, a set of one more: the work is that of adding
-    up the members, whatever the number of hosts.
+    Hosts start with the empty set. Each aggregate replaces every set that its
+    members have so far by a set that includes it. The cost is the sum of the
+    members, whatever the number of hosts.
 
     :return: int32[distinct hosts], codes of sets; and the sets
     """
     codes = np.zeros(len(hosts.values), np.int32)
     sets = [frozenset[int]()]
     for aggregate in aggregates.values():
-        found = map(
+        codes_of_hosts = map(
             hosts.index.get, set(aggregate.hosts), itertools.repeat(-1)
         )
-        members = np.fromiter(found, np.int64)
+        members = np.fromiter(codes_of_hosts, np.int64)
         members = members[members >= 0]
         before, inverse = np.unique(codes[members], return_inverse=True)
         codes[members] = inverse + len(sets)
@@ -226,7 +228,7 @@ def _coded(hosts: Sequence[Host]) -> dict[str, DictionaryColumn]:
 
 
 def _documents(values: Sequence[Any]) -> DictionaryColumn:
-    """Encode nested values as their JSON text, so that equal ones are one."""
+    """Encode nested values by their JSON text: equal values share a code."""
     encode = msgspec.json.Encoder(order='deterministic').encode
     return DictionaryColumn.of(
         None if v is None else encode(v) for v in values
@@ -236,7 +238,7 @@ def _documents(values: Sequence[Any]) -> DictionaryColumn:
 def _resources(
     hosts: Sequence[Host], classes: Collection[str] | None
 ) -> dict[str, ResourceColumns]:
-    found = {
+    columns = {
         name: _standard(hosts, name, *fields)
         for name, fields in STANDARD_FIELDS.items()
     }
@@ -244,8 +246,8 @@ def _resources(
     if classes is not None:
         offered.intersection_update(classes)
     for name in sorted(offered):
-        found[name] = _custom([h.resources.get(name) for h in hosts])
-    return found
+        columns[name] = _custom([h.resources.get(name) for h in hosts])
+    return columns
 
 
 def _standard(
@@ -307,14 +309,14 @@ def _take(table: HostTable, rows: Any) -> HostTable:
 def _concat(head: HostTable, tail: HostTable) -> HostTable:
     resources = {}
     for name in [*head.resources, *tail.resources]:
-        one = head.resources.get(name) or ResourceColumns.absent(len(head))
-        two = tail.resources.get(name) or ResourceColumns.absent(len(tail))
+        first = head.resources.get(name) or ResourceColumns.absent(len(head))
+        second = tail.resources.get(name) or ResourceColumns.absent(len(tail))
         resources[name] = ResourceColumns(
             **{
                 field.name: np.concatenate(
-                    [getattr(one, field.name), getattr(two, field.name)]
+                    [getattr(first, field.name), getattr(second, field.name)]
                 )
-                for field in dataclasses.fields(one)
+                for field in dataclasses.fields(first)
             }
         )
     return dataclasses.replace(

@@ -1,6 +1,7 @@
 """Dictionary encoding: each distinct value once, hosts by small integers.
 
-Written by whoever builds a table; only read afterwards, by any thread.
+Columns are written while a table is built. Afterwards any thread may read
+them, and none writes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
-# How a mask by distinct value becomes one by row, in the order of cost: so
-# many values are compared, a bit of an integer stands for each of so many,
-# and of more each row is looked up.
+# How a mask by distinct value is expanded to rows, cheapest first: up to _FEW
+# values are compared with the codes, up to _BITS values are bits of one
+# integer, and for more values each row is looked up.
 _FEW = 2
 _BITS = 32
 
@@ -120,8 +121,9 @@ class DictionaryColumn:
     def concat(self, other: DictionaryColumn) -> DictionaryColumn:
         """Return this column with *other*'s rows behind it.
 
-        It has no value that no row has: predicates would run on every value
-        that a host ever reported, and memory would grow with every report.
+        Values that no row has are dropped: otherwise predicates would run on
+        every value that a host ever reported, and memory would grow with every
+        report.
         """
         new = [value for value in other.values if value not in self.index]
         values, index = self.values, self.index
@@ -145,8 +147,8 @@ class DictionaryColumn:
         return DictionaryColumn(renumbered[self.codes], values)
 
 
-# Up to so many possible combinations for each row, those in use are found by
-# counting; where there could be more, by sorting.
+# Up to so many possible combinations per row the combinations in use are
+# counted; beyond that the rows are sorted.
 _DENSE = 8
 _Ints = np.ndarray[Any, Any]
 
@@ -156,7 +158,7 @@ def mask_of_combinations(
 ) -> Mask:
     """Return bool[n]: the rows whose values satisfy *predicate*.
 
-    :param columns: at least one; they have the same rows
+    :param columns: one or more, with the same rows
     :param predicate: takes one value of each column, in order; it is called
         once for each combination that some row has
     """

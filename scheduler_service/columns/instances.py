@@ -9,11 +9,11 @@ _MERGE_AT = 2048
 
 
 class PlacedInstance(NamedTuple):
-    """What filters and weighers may know of an instance on a host.
+    """An instance on a host, as filters and weighers see it.
 
     ``image`` holds the (property, value) pairs of its image as text.
-    ``claimed`` says that the place was promised by a claim of ours;
-    ``bound_for`` is the service host that it moves to, empty if it does not.
+    ``claimed`` is true where a claim of this service holds the place;
+    ``bound_for`` is the service host that the instance moves to, or empty.
     """
 
     uuid: str
@@ -28,7 +28,7 @@ class PlacedInstance(NamedTuple):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Service hosts that have it or will."""
+        """Service hosts that have the instance, or will."""
         if self.bound_for:
             return self.host, self.bound_for
         return (self.host,)
@@ -75,11 +75,11 @@ class InstanceIndex:
             self._base_by_host = self._delta_by_host = None
 
     def is_same(self, other: InstanceIndex) -> bool:
-        """Whether both say the same; they may say it in different ways."""
+        """Whether both have the same instances, whatever is merged."""
         return self._base is other._base and self._delta == other._delta
 
     def get(self, uuid: str) -> PlacedInstance | None:
-        """Return where an instance is, None where it is not known."""
+        """Return the place of an instance; None: it is not in the index."""
         if uuid in self._delta:
             return self._delta[uuid]
         return self._base.get(uuid)
@@ -118,8 +118,8 @@ class InstanceIndex:
         self, placed: Iterable[PlacedInstance], gone: Iterable[str] = ()
     ) -> InstanceIndex:
         """Return an index with some instances put elsewhere or removed."""
-        # The delta before the base: ``put`` may merge them on its own thread
-        # meanwhile, and what is then in both does no harm.
+        # Read the delta before the base: ``put`` may merge them meanwhile on
+        # its own thread, and an instance in both does no harm.
         delta = dict(self._delta)
         delta.update((item.uuid, item) for item in placed)
         delta.update(dict.fromkeys(gone))
@@ -147,7 +147,7 @@ def _by_host(
 ) -> dict[str, set[str]]:
     """Return the uuids of instances by service host."""
     by_host: dict[str, set[str]] = {}
-    for one in placed:
-        if one is not None:
-            by_host.setdefault(one.host, set()).add(one.uuid)
+    for instance in placed:
+        if instance is not None:
+            by_host.setdefault(instance.host, set()).add(instance.uuid)
     return by_host

@@ -22,7 +22,7 @@ Column = npt.NDArray[Any]
 
 
 class LoadColumns:
-    """The load columns of one table, each made when first asked for.
+    """The load columns of one table, each made at its first use.
 
     A column is registered under the source that it is made of: a resource
     class, or the name of a plain column.
@@ -36,14 +36,14 @@ class LoadColumns:
         self.clear()
 
     def clear(self) -> None:
-        """Drop every column; each is made anew when it is asked for."""
+        """Drop every column; each is made again at its next use."""
         self._by_key: dict[Hashable, Column] = {}
         self._by_source: dict[str, list[tuple[Column, Formula]]] = {}
         self._memo: dict[Hashable, Any] = {}
         self.changes = ChangeLog()
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what *work* first returned, which may hold load columns."""
+        """Return the memoized result of *work*; it may hold load columns."""
         try:
             return self._memo[key]
         except KeyError:
@@ -55,8 +55,8 @@ class LoadColumns:
     ) -> Column:
         """Return the column under *key*, [n], kept up to date.
 
-        :param source: the resource class or plain column that it follows,
-            or ``instances``
+        :param source: the resource class or plain column that the values
+            follow, or ``instances``
         :param make: returns the formula, which gives the values of a row or
             of several; it is called once for a key
         """
@@ -82,7 +82,7 @@ class LoadColumns:
             column[rows] = formula(rows)
 
 
-# Changes that are kept; whoever looks later has to look at every host.
+# How many changes are kept; a reader further behind looks at every host.
 _KEPT = 1 << 16
 
 
@@ -124,8 +124,8 @@ class ChangeLog:
     def since(self, position: int) -> Rows | None:
         """Return the rows changed from *position* on, int64[m].
 
-        A row is repeated for each of its changes. None where the changes
-        are not kept any more. Not to be written to.
+        A row is repeated for each of its changes. None: the changes are not
+        kept any more. The array is read-only.
         """
         if position < self._first:
             return None

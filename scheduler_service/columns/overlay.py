@@ -1,9 +1,9 @@
-"""What a batch assumes before it is claimed, written into the table itself.
+"""Assumed placements of a batch, written into the table before the claim.
 
-The engine's thread alone has the newest table. It writes what a batch assumes
-straight into the columns of use, so nothing is copied however many hosts
-there are, and it takes back in the same way what was not claimed. Other
-threads look at copies.
+The engine's thread alone has the newest table. Instances that a batch assumes
+are added to the columns of use in place, so nothing is copied however many
+hosts there are; instances that were not claimed are subtracted again. Other
+threads read copies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scheduler_service.model import ServerGroup
 
 
 class _Assumed(NamedTuple):
-    """One instance that was put on a host, and what it replaced."""
+    """An instance that was put on a host, and its place before."""
 
     row: int
     amounts: Mapping[str, int]
@@ -100,16 +100,16 @@ class Overlay:
     ) -> None:
         """Put several instances on the hosts of *rows*, one on each.
 
-        :param amounts: the same for each of them
+        :param amounts: resource class -> what each instance takes
         """
         table = self.table
-        for row, one in zip(rows, placed, strict=True):
-            joined = self._join(group, one.uuid) if group else None
-            before = table.instances.get(one.uuid)
+        for row, instance in zip(rows, placed, strict=True):
+            joined = self._join(group, instance.uuid) if group else None
+            before = table.instances.get(instance.uuid)
             self._assumed.append(
-                _Assumed(row, amounts, one.uuid, before, joined)
+                _Assumed(row, amounts, instance.uuid, before, joined)
             )
-            table.put_instance(one.uuid, one)
+            table.put_instance(instance.uuid, instance)
         _add_use(table, rows, amounts, 1)
         if self._builds is not None:
             self._builds += rows
@@ -120,11 +120,11 @@ class Overlay:
         del self._assumed[:count]
 
     def forget(self) -> None:
-        """Take back everything that was assumed and not committed."""
+        """Remove every instance that was assumed and not committed."""
         self._forget_from(0)
 
     def forget_last(self, count: int) -> None:
-        """Take back the *count* instances that were assumed last."""
+        """Remove the *count* instances that were assumed last."""
         self._forget_from(len(self._assumed) - count)
 
     def _forget_from(self, start: int) -> None:
@@ -135,7 +135,9 @@ class Overlay:
             table.put_instance(assumed.uuid, assumed.before)
             if assumed.group is not None:
                 table.groups[assumed.group.uuid] = assumed.group
-        for amounts, some in itertools.groupby(gone, lambda one: one.amounts):
+        for amounts, some in itertools.groupby(
+            gone, lambda assumed: assumed.amounts
+        ):
             _add_use(table, [assumed.row for assumed in some], amounts, -1)
         if self._builds:
             builds = self._builds[-len(gone) :]

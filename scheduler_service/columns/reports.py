@@ -1,4 +1,4 @@
-"""Columns made of the documents that hosts report, when first asked for."""
+"""Columns of the documents that hosts report, made at their first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler_service.columns.table import HostTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricColumn:
-    """One metric: who reports it, bool[n], and its value, float64[n].
+    """A metric: which hosts report it, bool[n], and its value, float64[n].
 
     The value is NaN where a host does not report it, or as no number.
     """
@@ -26,16 +26,16 @@ class MetricColumn:
 
 
 def metric(table: HostTable, name: str) -> MetricColumn:
-    """Return the column of a metric; nobody reports an unknown one.
+    """Return the column of a metric; no host reports an unknown metric.
 
     A value that is no number is NaN.
     """
 
     def work() -> MetricColumn:
         reports = decoded(table, 'metrics')
-        found = [_metric_value(report, name) for report in reports.values]
-        there = np.array([value is not None for value in found], np.bool_)
-        values = np.array(found, np.float64)
+        reported = [_metric_value(report, name) for report in reports.values]
+        there = np.array([value is not None for value in reported], np.bool_)
+        values = np.array(reported, np.float64)
         return MetricColumn(reports.expand(there), reports.expand(values))
 
     column: MetricColumn = table.topology.memoize(('metric', name), work)
@@ -45,10 +45,10 @@ def metric(table: HostTable, name: str) -> MetricColumn:
 def _metric_value(report: Any, name: str) -> float | None:
     """Return the value of a metric in one host's report, None without it."""
     value = None
-    for one in report if isinstance(report, list) else ():
-        if isinstance(one, dict) and one.get('name') == name:
+    for entry in report if isinstance(report, list) else ():
+        if isinstance(entry, dict) and entry.get('name') == name:
             try:
-                value = float(one.get('value') or 0.0)
+                value = float(entry.get('value') or 0.0)
             except (TypeError, ValueError, OverflowError):
                 value = math.nan
     return value
@@ -68,5 +68,5 @@ def decoded(table: HostTable, name: str) -> DictionaryColumn:
         )
         return DictionaryColumn(column.codes, values)
 
-    found: DictionaryColumn = table.topology.memoize(('decoded', name), work)
-    return found
+    plain: DictionaryColumn = table.topology.memoize(('decoded', name), work)
+    return plain

@@ -1,4 +1,4 @@
-"""Everything a decision looks at, at one moment."""
+"""The hosts and pools that a decision reads, at one moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Snapshot:
 
     :ivar hosts: the host table
     :ivar pools: pools by id, in the order of their names
-    :ivar revision: the last change of the store that was read for it
+    :ivar revision: number of the last change that is included
     :ivar lineage: the token of that change; None where the store had none
     """
 

@@ -1,7 +1,7 @@
 """The host table: one array per attribute, one row per host.
 
-One thread owns a table and alone writes to it: the engine's the newest one,
-others the copies that they were given.
+One thread owns a table and alone writes to it: the engine's thread owns the
+newest table, other threads their copies.
 """
 
 from __future__ import annotations
@@ -117,14 +117,14 @@ class HostTable:
     def copy(self, topology: Topology) -> HostTable:
         """Return a copy for another thread, while this one is written to.
 
-        :param topology: memoizes what is worked out from the copy
+        :param topology: memoizes results computed from the copy
         """
         return dataclasses.replace(
             self,
             numbers={name: c.copy() for name, c in self.numbers.items()},
             resources={
-                name: dataclasses.replace(one, used=one.used.copy())
-                for name, one in self.resources.items()
+                name: dataclasses.replace(columns, used=columns.used.copy())
+                for name, columns in self.resources.items()
             },
             topology=topology,
             instances=self.instances.changed(()),
@@ -152,11 +152,13 @@ class HostTable:
         self.load.changes.add(rows)
 
     def put_instance(self, uuid: str, placed: PlacedInstance | None) -> None:
-        """Put an instance on its host, or nowhere."""
+        """Put an instance on its host; None: remove the instance."""
         before = self.instances.get(uuid)
         self.instances.put(uuid, placed)
         if self.load.follows('instances'):
-            hosts = {one.host for one in (before, placed) if one is not None}
+            hosts = {
+                item.host for item in (before, placed) if item is not None
+            }
             rows = self.rows_of_hosts(hosts)
             self.load.refresh('instances', rows)
             self.load.changes.add(rows)
@@ -193,14 +195,14 @@ class HostTable:
     def load_column(
         self, key: Hashable, source: str, make: Callable[[], Formula]
     ) -> npt.NDArray[Any]:
-        """Return a column that is kept true as hosts' use changes, [n].
+        """Return a column that follows the hosts' use, [n].
 
-        It is not to be written to. See :meth:`LoadColumns.get`.
+        The column is read-only. See :meth:`LoadColumns.get`.
         """
         return self.load.get(key, source, make)
 
     def count_column(self, name: str) -> Floats:
-        """Return a plain column of counts, float64[n], kept true."""
+        """Return a plain column of counts, float64[n], that follows load."""
 
         def make() -> Formula:
             counts = self.numbers[name]
@@ -235,7 +237,7 @@ class HostTable:
         return limit
 
     def unused(self, name: str) -> Floats:
-        """Return total - used of a class, float64[n], kept true."""
+        """Return total - used of a class, float64[n]; follows load."""
 
         def make() -> Formula:
             columns = self.resources[name]
@@ -247,7 +249,7 @@ class HostTable:
     def free_disk_formula(self) -> Formula:
         """Return the formula of free disk in MB; may be negative.
 
-        Where a host says how much is available at least, that caps it.
+        ``disk_available_least`` is the upper bound where a host reports it.
         """
         disk = self.resources['DISK_GB']
         total, used = disk.total.astype(np.float64), disk.used
@@ -259,7 +261,7 @@ class HostTable:
         )
 
     def free_disk_mb(self) -> Floats:
-        """Return free disk in MB, float64[n], kept true."""
+        """Return free disk in MB, float64[n]; follows load."""
         return self.load_column(
             'free_disk_mb', 'DISK_GB', self.free_disk_formula
         )
@@ -274,20 +276,20 @@ class HostTable:
         return self.load_column('available', 'up', make)
 
     def some_measure_disk(self) -> bool:
-        """Whether any host says how much disk is available at least."""
-        found: bool = self.topology.memoize(
+        """Whether any host reports ``disk_available_least``."""
+        is_measured: bool = self.topology.memoize(
             'measured',
             lambda: not np.isnan(self.numbers['disk_available_least']).all(),
         )
-        return found
+        return is_measured
 
     def values_of(self, aggregate_ids: Iterable[int], key: str) -> set[str]:
         """Return the whole metadata values under *key* of some aggregates."""
-        found = (
+        values = (
             self.topology.aggregates[aggregate_id].metadata.get(key)
             for aggregate_id in aggregate_ids
         )
-        return {value for value in found if value is not None}
+        return {value for value in values if value is not None}
 
     def split_metadata(
         self, aggregate_ids: frozenset[int]
@@ -301,7 +303,7 @@ class HostTable:
                 for name, value in metadata.items():
                     parts = (part.strip() for part in value.split(','))
                     values.setdefault(name, set()).update(parts)
-            return {name: frozenset(found) for name, found in values.items()}
+            return {name: frozenset(parts) for name, parts in values.items()}
 
         split: Mapping[str, frozenset[str]] = self.topology.memoize(
             ('split metadata', aggregate_ids), work
@@ -327,9 +329,9 @@ class HostTable:
     def by_aggregates(
         self, verdict: Callable[[frozenset[int]], Any]
     ) -> npt.NDArray[Any]:
-        """Return what *verdict* says of each host's aggregates, [n].
+        """Return *verdict* of each host's aggregates, [n].
 
-        It runs once per distinct set of aggregates.
+        The predicate runs once per distinct set of aggregates.
         """
         sets = self.coded['aggregate_set']
         return sets.expand(np.array([verdict(v) for v in sets.values]))
@@ -344,8 +346,8 @@ class HostTable:
 
     def rows_of_hosts(self, hosts: Iterable[str]) -> Rows:
         """Return the rows of several service hosts, exact case."""
-        found = [self.rows_of_host(host) for host in hosts]
-        return np.concatenate(found) if found else np.empty(0, np.intp)
+        rows = [self.rows_of_host(host) for host in hosts]
+        return np.concatenate(rows) if rows else np.empty(0, np.intp)
 
     def lower_hosts(self) -> dict[str, list[str]]:
         """Return service hosts by their lower-case name."""
@@ -356,8 +358,8 @@ class HostTable:
                 by_lower.setdefault(name.lower(), []).append(name)
             return by_lower
 
-        found: dict[str, list[str]] = self.topology.memoize('lower', work)
-        return found
+        by_lower: dict[str, list[str]] = self.topology.memoize('lower', work)
+        return by_lower
 
     def row_of_node(self, host: str, node: str) -> int | None:
         """Return the row of one node of one host."""
@@ -382,7 +384,7 @@ class HostTable:
     def zone_at(self, row: int, default: str) -> str:
         """Return the availability zone of a host: its aggregates' or default.
 
-        Of several the first in sorted order, so that it is always the same.
+        Of several zones the first in sorted order.
         """
         sets = self.coded['aggregate_set']
 
@@ -402,8 +404,8 @@ class HostTable:
         def work() -> tuple[Rows, Rows]:
             codes = self.coded['host'].codes
             order = np.argsort(codes, kind='stable')
-            wanted = np.arange(len(self.coded['host'].values) + 1)
-            return order, np.searchsorted(codes[order], wanted)
+            host_codes = np.arange(len(self.coded['host'].values) + 1)
+            return order, np.searchsorted(codes[order], host_codes)
 
-        found: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
-        return found
+        index: tuple[Rows, Rows] = self.topology.memoize('hosts', work)
+        return index

@@ -49,7 +49,7 @@ class TableCopy:
 
     :ivar names: node name of each row, as extenders know it
     :ivar rows: node name -> row
-    :ivar packed_rows: the same, each row as the bytes of an int64
+    :ivar packed_rows: node name -> row as the bytes of an int64
     """
 
     table: HostTable
@@ -58,26 +58,26 @@ class TableCopy:
     packed_rows: Mapping[str, bytes]
 
     def is_same(self, other: TableCopy) -> bool:
-        """Whether nothing is different in another copy of the same table."""
+        """Whether another copy of the same table is equal."""
         ours, theirs = self.table, other.table
         return (
             ours.topology is theirs.topology
             and ours.instances.is_same(theirs.instances)
             and ours.groups == theirs.groups
             and all(
-                _are_same(one, theirs.numbers[name])
-                for name, one in ours.numbers.items()
+                _are_same(column, theirs.numbers[name])
+                for name, column in ours.numbers.items()
             )
             and all(
-                _are_same(one.used, theirs.resources[name].used)
-                for name, one in ours.resources.items()
+                _are_same(columns.used, theirs.resources[name].used)
+                for name, columns in ours.resources.items()
             )
         )
 
 
-def _are_same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+def _are_same(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
     """Whether two columns have the same bytes, so NaN is equal to NaN."""
-    return one.tobytes() == other.tobytes()
+    return first.tobytes() == second.tobytes()
 
 
 class TableCopier:
@@ -103,8 +103,8 @@ class TableCopier:
         """Return a copy of a table.
 
         On the thread that changes the table the copy is exact. On another
-        one it may show a part of what a batch assumes: good enough to
-        evaluate nodes, not to claim.
+        thread it may have some of the instances that a batch assumes: good
+        enough to evaluate nodes, not to claim.
         """
         with self.lock:
             if self._last is None or self._last[0] is not table.topology:

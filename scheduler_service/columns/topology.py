@@ -1,4 +1,4 @@
-"""What moves rarely about hosts, and results that depend on nothing else.
+"""Aggregates, and results that do not depend on the load of hosts.
 
 A topology belongs to the thread that owns the table it is part of.
 """
@@ -13,12 +13,12 @@ from scheduler_service.columns.dictionary import Mask
 from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.model.limits import MAX_NUMBER
 
-# Arrays are dropped, the oldest first, beyond so many and so many bytes of
-# them and of their keys.
+# The oldest arrays are dropped beyond so many, and beyond so many bytes with
+# their keys.
 _MOST_KEPT = 16_384
 _MOST_BYTES = 64 * 2**20
-# What is found by a longer text than this is not kept, and a key takes so
-# many bytes for each character of its text: a set takes most.
+# Arrays under longer keys, as text, are not kept. A key counts so many bytes
+# for each character of its text: sets take most.
 _LONGEST_KEY = 16_384
 _BYTES_A_CHARACTER = 6
 
@@ -26,8 +26,7 @@ _BYTES_A_CHARACTER = 6
 class Topology:
     """Aggregates, and memoized results.
 
-    A change of hosts or aggregates makes a new topology, which starts with
-    nothing memoized.
+    A change of hosts or aggregates makes a new topology with an empty memo.
 
     :ivar aggregates: by id
     """
@@ -37,14 +36,14 @@ class Topology:
     def __init__(self, aggregates: AggregateMap) -> None:
         self.aggregates = aggregates
         self._memo: dict[Hashable, Any] = {}
-        # Arrays, each with how many bytes it counts.
+        # Arrays with the number of bytes that they count.
         self._kept: dict[Hashable, tuple[Any, int]] = {}
         self._kept_bytes = 0
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what *work* returned when first asked for *key*.
+        """Return the memoized result of *work* under *key*.
 
-        For what options and hosts make finite: it is never dropped.
+        Unbounded cache: only for keys derived from options and hosts.
         """
         try:
             return self._memo[key]
@@ -53,7 +52,7 @@ class Topology:
             return value
 
     def forget(self, key: Hashable) -> None:
-        """Drop what is memoized under *key*."""
+        """Drop the memoized result under *key*."""
         self._memo.pop(key, None)
 
     def mask(
@@ -69,9 +68,9 @@ class Topology:
         return kept
 
     def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return the array (or None) that *work* returned for *key*.
+        """Return the kept array (or None) of *work* under *key*.
 
-        For arrays of hosts that requests ask for: the oldest are dropped.
+        Bounded cache, for keys derived from requests: the oldest go.
         """
         try:
             return self._kept[key][0]
@@ -110,7 +109,7 @@ class _EachTime(enum.Enum):
     EACH_TIME = 'each time'
 
 
-#: The default: the plug-in is asked for every request.
+#: The default: the plug-in runs for every request.
 EACH_TIME: Final = _EachTime.EACH_TIME
 Key = Hashable
 
@@ -120,9 +119,8 @@ def least_number(
 ) -> float:
     """Return the least of some metadata values as a number.
 
-    One value that is no number makes the whole thing fall back to the
-    default, whatever the others say. A number too large to calculate with
-    counts as the largest one.
+    The default where any value is not a number. A number too large to
+    calculate with counts as the largest allowed.
     """
     try:
         numbers = [cast(value) for value in values]

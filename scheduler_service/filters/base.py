@@ -1,9 +1,9 @@
-"""What a host filter is, and the four forms that a filter can have.
+"""Base classes of host filters, in the four forms that a filter can have.
 
-A filter answers with a mask over all hosts, or with None where it has
-nothing to say about the request. "No" is a value; a fault is an exception,
-and fails the request with an error that names the filter. Filters hold no
-state of requests: any thread may ask them.
+A filter returns a mask over all hosts, or None where every host passes. A
+rejection is a value; a fault is an exception, and fails the request with an
+error that names the filter. Filters hold no state of requests: any thread may
+call them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def figure(value: float) -> str:
 
 
 class HostFilter:
-    """Base of filters that judge all hosts at once.
+    """Base of filters that evaluate all hosts at once.
 
     Override :meth:`mask` and :meth:`reason`; the rest has sensible defaults.
 
@@ -48,7 +48,7 @@ class HostFilter:
     :cvar once: runs for the first instance of a request only, because what
         it looks at does not change while the request is placed
     :cvar rebuild: runs also when a rebuild in place is checked
-    :cvar policy: of server groups; claims then hold it strictly
+    :cvar policy: policy of server groups that claims enforce with the filter
     :cvar vectorised: false for a filter that visits hosts one by one; such
         filters run last
     """
@@ -75,13 +75,13 @@ class HostFilter:
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return what the mask depends on, beside what hosts are.
+        """Return the key under which the mask is kept.
 
-        ``EACH_TIME``, the default: the mask is asked for with every request.
-        None: the filter has nothing to say about this request. Any other
-        value: all that the mask reads of the request; it looks at nothing
-        of hosts that moves with their load or their instances, so it is
-        asked for once and kept until hosts or aggregates change.
+        ``EACH_TIME``, the default: the mask is computed for every request.
+        None: every host passes for this request. Any other value: everything
+        that the mask reads of the request. The mask must then not read the
+        load or the instances of hosts: it is computed once and kept until
+        hosts or aggregates change.
         """
         return EACH_TIME
 
@@ -131,9 +131,9 @@ class HostFilter:
 class Comparison(NamedTuple):
     """A column compared with a value: hosts pass where it holds.
 
-    :ivar column: [n], a column that is kept true as load changes
+    :ivar column: [n], a column that follows load
     :ivar operator: a NumPy comparison such as ``np.greater_equal``
-    :ivar value: one for all hosts, or [n]
+    :ivar value: a scalar for all hosts, or [n]
     """
 
     column: np.ndarray[Any, Any]
@@ -152,15 +152,14 @@ class Comparison(NamedTuple):
 class ComparisonFilter(HostFilter, abc.ABC):
     """Base of filters that compare columns of load with values.
 
-    Such a filter is judged anew where a host's load changed, and there
-    alone.
+    Such a filter is evaluated again only for hosts whose load changed.
     """
 
     @abc.abstractmethod
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Return what has to hold; nothing: every host passes."""
+        """Return the comparisons; empty: every host passes."""
 
     def mask(
         self, table: HostTable, request: Request, settings: Settings
@@ -179,7 +178,7 @@ class RowSet(NamedTuple):
     """A few hosts that a filter names.
 
     :ivar rows: int64[m]
-    :ivar passes: whether they alone pass, or they alone do not
+    :ivar passes: true: these hosts alone pass; false: all others pass
     """
 
     rows: Rows
@@ -189,7 +188,7 @@ class RowSet(NamedTuple):
 class RowFilter(HostFilter, abc.ABC):
     """Base of filters that name a few hosts, by name or by their instances.
 
-    It is asked with every request, and costs nothing for other hosts.
+    The filter runs with every request, at no cost for other hosts.
     """
 
     @abc.abstractmethod
@@ -241,7 +240,7 @@ class AdaptedHostFilter(OneHostFilter):
         self.name = type(wrapped).__name__  # type: ignore[misc]
 
     def host_passes(self, host_state: HostState, request: Request) -> bool:
-        """Ask the wrapped filter."""
+        """Call the wrapped filter."""
         return bool(self.wrapped.host_passes(host_state, request))
 
 
@@ -294,20 +293,23 @@ class HostState:
     @property
     def traits(self) -> frozenset[str]:
         """Names of the host's traits."""
-        found: frozenset[str] = self._table.coded['trait_set'].at(self._row)
-        return found
+        names: frozenset[str] = self._table.coded['trait_set'].at(self._row)
+        return names
 
     @property
     def aggregates(self) -> list[Any]:
         """Aggregates that the host is in, documents of the inventory."""
         ids = self._table.coded['aggregate_set'].at(self._row)
-        return [self._table.topology.aggregates[one] for one in sorted(ids)]
+        return [
+            self._table.topology.aggregates[aggregate_id]
+            for aggregate_id in sorted(ids)
+        ]
 
     @property
     def instances(self) -> dict[str, Any]:
         """Instances on the service host, by uuid."""
-        found = self._table.instances.on_host(self.host)
-        return {one.uuid: one for one in found}
+        instances = self._table.instances.on_host(self.host)
+        return {instance.uuid: instance for instance in instances}
 
 
 _FIGURES = {

@@ -59,7 +59,7 @@ def is_free_form(name: str) -> bool:
 
 
 def column(table: HostTable, name: str, settings: Settings) -> Column | None:
-    """Return the column of an attribute, None where hosts have no such one.
+    """Return the column of an attribute; None: hosts have no such attribute.
 
     int64[n], float64[n] or a DictionaryColumn of plain values.
     """
@@ -182,7 +182,7 @@ def _encode(values: Any) -> DictionaryColumn:
 
 
 def value_at(value: Any, key: str) -> Any:
-    """Return what a mapping has under *key*; text is first parsed as JSON.
+    """Return the value of a mapping under *key*; text is parsed as JSON.
 
     :raises LookupError: there is nothing under the key
     """

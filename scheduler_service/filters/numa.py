@@ -187,9 +187,9 @@ def _page_size(text: str) -> str:
     return str(int(match[1]) * _KIB[unit])
 
 
-# Topologies that stay read when hosts change, of about 1 KiB each.
+# How many parsed topologies are kept, of about 1 KiB each.
 _KEPT = 32_768
-# So many topologies are read before others may have their turn.
+# So many topologies are read before other requests have a turn.
 _STEP = 16
 # The largest number of which float64 holds each one.
 _LARGEST = 2**53
@@ -235,7 +235,7 @@ class CellColumns(NamedTuple):
 def cell_columns(table: HostTable) -> CellColumns:
     """Return the cells of the values of the column ``numa_topology``.
 
-    :raises TimeSliceOver: others have their turn first; what was read is kept
+    :raises TimeSliceOver: other requests have a turn; read topologies are kept
     """
     topology, texts = table.topology, table.coded['numa_topology'].values
     done: list[_Topology] = topology.memoize('topologies read', list)
@@ -278,13 +278,13 @@ def forget_topologies() -> None:
 
 
 def why_unreadable(text: bytes | None) -> str:
-    """Return the reason where a topology cannot be read, '' where it can."""
+    """Return why a topology cannot be read; empty: it can."""
     return unreadable.why_unreadable(_parse, 'numa_topology', text)
 
 
 @functools.lru_cache(_KEPT)
 def _read(text: bytes | None) -> _Topology:
-    """Read one topology; what cannot be read has no cells."""
+    """Read one topology; an unreadable topology has no cells."""
     try:
         return _parse(text)
     except unreadable.FAULTS:
@@ -299,7 +299,7 @@ def _parse(text: bytes | None) -> _Topology:
     host = msgspec.json.decode(text) if text else None
     cells = (host or {}).get('cells') or []
     rows = [_cell(cell) for cell in cells]
-    pages = [row for at, one in enumerate(cells) for row in _pages(at, one)]
+    pages = [row for at, cell in enumerate(cells) for row in _pages(at, cell)]
     threads = any(
         len(core) > 1 for cell in cells for core in cell.get('siblings') or []
     )

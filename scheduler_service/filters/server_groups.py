@@ -22,9 +22,8 @@ def members_by_host(
 ) -> Counter[str]:
     """Return how many members of a group each service host has.
 
-    An instance that moves counts on both of its hosts. On a host that the
-    request names for the group, and of which nothing else is known, there is
-    one.
+    An instance that moves counts on both of its hosts. A host that the request
+    names for the group, and that has no stored member, counts 1.
     """
     members = (table.instances.get(uuid) for uuid in group.members)
     counts = Counter(
@@ -76,6 +75,6 @@ def instances_of_hint(request: Request, hint: str) -> list[str]:
 
 
 def hosts_of(table: HostTable, uuids: Iterable[str]) -> set[str]:
-    """Return the service hosts of those instances that are known."""
+    """Return the service hosts of the instances that are stored."""
     instances = (table.instances.get(uuid) for uuid in uuids)
     return {instance.host for instance in instances if instance is not None}

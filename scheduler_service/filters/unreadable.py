@@ -1,8 +1,8 @@
-"""What a filter makes of a host whose data it cannot read: the host fails.
+"""Hosts whose data a filter cannot read: they fail, with a reason.
 
 Capabilities, CPU information, statistics and the like are free text of the
-hosts. A filter that cannot make sense of what one host reports keeps that
-host out, with the reason, and judges all other hosts as if it were not there.
+hosts. A filter that cannot read the text of a host rejects that host, with the
+reason; other hosts are not affected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scheduler_service import errors, specops
 from scheduler_service.model import Request
 from scheduler_service.model.problems import shown
 
-#: How the reason begins that such a host gets.
+#: The beginning of such a host's reason.
 UNREADABLE = 'the host cannot be judged: '
-# What reading a value of another form than expected raises.
+# Exceptions of reading a value of an unexpected form.
 FAULTS = (
     ArithmeticError,
     AttributeError,
@@ -31,7 +31,7 @@ FAULTS = (
 def where_readable(predicate: Callable[..., bool]) -> Callable[..., bool]:
     """Return a predicate that is false of values that cannot be read.
 
-    Nothing of the request may be parsed in it: such faults would be hidden.
+    The predicate must not parse the request: such faults would be hidden.
     """
 
     def passes(*values: Any) -> bool:
@@ -46,7 +46,7 @@ def where_readable(predicate: Callable[..., bool]) -> Callable[..., bool]:
 def where_comparable(predicate: Callable[..., bool]) -> Callable[..., bool]:
     """Return a predicate that is false of values that are no numbers.
 
-    Any other fault is one of the request, and fails it.
+    Any other fault is a fault of the request, and fails it.
     """
 
     def passes(*values: Any) -> bool:
@@ -63,7 +63,7 @@ def why_unreadable(
 ) -> str:
     """Return the reason where a predicate cannot be applied, '' where it can.
 
-    :param predicate: or whatever else reads the values
+    :param predicate: any function that reads the values
     :param what: the data that is read, in words
     """
     try:
@@ -98,7 +98,7 @@ def reading(at: str, expected: str, value: Any) -> Iterator[None]:
 
     :param at: its path
     :raises InvalidRequest: with the path and what is expected there
-    :raises NotComparableError: it is something of a host that is no number
+    :raises NotComparableError: a value of a host is not a number
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """Typed documents: inventory, requests and replies.
 
-Plain data without locks: whoever has an object may read it.
+Plain data without locks: any thread may read an object.
 """
 
 from scheduler_service.model.inventory import (

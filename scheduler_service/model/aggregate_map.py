@@ -7,9 +7,9 @@ from typing import Any
 
 from scheduler_service.model.inventory import Aggregate
 
-# What requests ask for is dropped, the oldest first, beyond so many answers.
+# The oldest results of lookups are dropped beyond so many.
 _MOST_KEPT = 512
-# Answers to longer questions, in characters, are not kept: a request may name
+# Results under longer keys, in characters, are not kept: a request may name
 # any number of aggregates.
 _LONGEST_KEPT = 4096
 
@@ -30,8 +30,8 @@ class SharedUuids(frozenset[str]):
 class AggregateMap(dict[int, Aggregate]):
     """Aggregates by id, which do not change.
 
-    Any thread may read it. Where two ask for the same at once it is worked
-    out twice.
+    Any thread may read it. Two threads that miss a key at once both compute
+    the result.
     """
 
     __slots__ = ('_memo',)
@@ -41,7 +41,7 @@ class AggregateMap(dict[int, Aggregate]):
         self._memo: dict[Hashable, Any] = {}
 
     def memoize(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what *work* returned, which is kept for *key*."""
+        """Return the result of *work*, which is kept under *key*."""
         try:
             return self._memo[key]
         except KeyError:

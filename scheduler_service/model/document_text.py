@@ -1,7 +1,7 @@
 """Reads the text of documents, YAML or JSON, and finds keys given twice.
 
-Parsers keep the last value of such a key and say nothing; an operator who
-pasted a host twice into one entry would lose the first. Stateless.
+Parsers silently keep the last value of such a key: an operator who pasted a
+host twice into an entry would lose the first. Stateless.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read(
             f'{source}: cannot be read as YAML or JSON: {error}',
             source=source,
         ) from None
-    return value, [f'{source}: {one}' for one in twice]
+    return value, [f'{source}: {sentence}' for sentence in twice]
 
 
 def parse(text: bytes) -> tuple[Any, list[str]]:
@@ -64,7 +64,7 @@ def parse_json(text: bytes) -> tuple[Any, list[str]]:
 
 
 def _twice_in_json(text: bytes) -> list[str]:
-    found: list[tuple[int, str]] = []
+    twice: list[tuple[int, str]] = []
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
@@ -72,20 +72,20 @@ def _twice_in_json(text: bytes) -> list[str]:
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
-                    found.append((id(built), key))
+                    twice.append((id(built), key))
                     kept.append(built)
                 seen.add(key)
         return built
 
-    # Kept, so that no other object gets the identity of one of them.
+    # Held, so that no other object gets the same identity.
     kept: list[Any] = []
     whole = json.loads(text, object_pairs_hook=build)
-    if not found:
+    if not twice:
         return []
     places = dict(_places(whole, ''))
     return [
-        f'{places.get(one, "")}.{key}'.lstrip('.') + ': is there twice'
-        for one, key in found
+        f'{places.get(identity, "")}.{key}'.lstrip('.') + ': is there twice'
+        for identity, key in twice
     ]
 
 
@@ -151,8 +151,8 @@ def _check_size(node: Any, sizes: dict[Any, int], above: set[Any]) -> int:
     above.add(node)
     size = 1
     if isinstance(node, yaml.CollectionNode):
-        for one in node.value:
-            for part in one if isinstance(one, tuple) else (one,):
+        for item in node.value:
+            for part in item if isinstance(item, tuple) else (item,):
                 size += _check_size(part, sizes, above)
     above.remove(node)
     if size > _MOST_VALUES and size > _MOST_REPEATED * len(sizes):
@@ -172,7 +172,7 @@ def _parse_yaml(text: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as fault:
         raise ValueError(' '.join(str(fault).split())) from None
     except (KeyError, OverflowError, TypeError) as fault:
-        # Of values with a tag or a form that they do not go with.
+        # Raised for values that do not fit their tag or form.
         raise ValueError(f'a value is not valid: {fault}') from None
     finally:
         loader.dispose()

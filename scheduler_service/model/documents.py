@@ -133,12 +133,12 @@ def check_text(
     _refuse_first(problems.unstorable(document, place), fault)
 
 
-def _refuse_first(found: Iterable[Problem], fault: Fault) -> None:
+def _refuse_first(mistakes: Iterable[Problem], fault: Fault) -> None:
     """Refuse a document if there is a problem.
 
     :raises: *fault*, with the first problem and its path
     """
-    for problem in found:
+    for problem in mistakes:
         raise fault(str(problem), at=problem.at) from None
 
 
@@ -206,9 +206,9 @@ def check_depth(document: Any) -> None:
 def prepare() -> None:
     """Have msgspec work out the types of all documents now, on one thread.
 
-    It does so at the first use of each, and crashes the process where two
-    threads are the first at the same time. To be called once more where
-    modules with documents of their own are imported later.
+    Otherwise msgspec does so at the first use of a type, and crashes the
+    process where two threads are first at the same time. Call again after the
+    import of modules with documents of their own.
     """
     for kind in (*NESTED_TYPES.values(), *_kinds(msgspec.Struct)):
         # Some structs, such as jobs, are never parsed and cannot be.

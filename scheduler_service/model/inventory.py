@@ -221,7 +221,11 @@ HOST_ATTRIBUTES = tuple(
 
 
 def _names(column: HostColumn) -> tuple[str, ...]:
-    return tuple(one.name for one in HOST_ATTRIBUTES if one.column is column)
+    return tuple(
+        attribute.name
+        for attribute in HOST_ATTRIBUTES
+        if attribute.column is column
+    )
 
 
 ENCODED_FIELDS = _names(HostColumn.ENCODED)
@@ -229,9 +233,9 @@ COUNT_FIELDS = _names(HostColumn.COUNT)
 NESTED_FIELDS = _names(HostColumn.JSON)
 # Field -> the word that makes the flag true, which is the flag's name, too.
 FLAG_FIELDS: dict[str, str] = {
-    one.name: one.default
-    for one in HOST_ATTRIBUTES
-    if one.column is HostColumn.FLAG
+    attribute.name: attribute.default
+    for attribute in HOST_ATTRIBUTES
+    if attribute.column is HostColumn.FLAG
 }
 
 
@@ -411,7 +415,7 @@ class NumaTopology(msgspec.Struct):
 
 
 class MetricValue(msgspec.Struct):
-    """The part of a metric that is calculated with."""
+    """The numeric part of a metric."""
 
     value: (
         Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None

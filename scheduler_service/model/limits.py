@@ -1,8 +1,8 @@
 """How long texts may be, and how large numbers in metadata and settings.
 
-The doors check lengths before anything is stored, and the store's columns are
-made as long as this: SQLite keeps any length, so that a text that PostgreSQL
-and MariaDB refuse would otherwise be found out too late.
+Lengths are checked before anything is stored, and the store's columns have the
+same lengths: SQLite keeps any length, so a text that PostgreSQL and MariaDB
+refuse would otherwise be refused too late.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def metadata_limit(key: str) -> float | None:
 def exceeds(text: str, limit: float) -> bool:
     """Say whether a text is a number, but not one within a limit.
 
-    Infinity and NaN are not. A text that is no number at all is left to
-    those who read it, who take it for absent.
+    Infinity and NaN are not within a limit. A text that is not a number is
+    left to its readers, which treat it as absent.
     """
     try:
         return not abs(float(text)) <= limit
@@ -94,7 +94,7 @@ def _check_cells(key: str, value: Any) -> None:
     try:
         count = int(value)
     except (OverflowError, TypeError, ValueError):
-        # What is no number at all is left to the filter that reads it, but
+        # Text that is not a number is left to the filter that reads it, but
         # for infinity.
         count = MAX_NUMA_CELLS + 1 if value == float('inf') else 0
     if count > MAX_NUMA_CELLS:

@@ -1,9 +1,8 @@
 """Finds what is wrong with documents: the place, and what was expected there.
 
 The parser of types stops at the first error and names types of Python. The
-checks here yield every problem with its path in the document, one after the
-other: whoever only refuses takes the first. Stateless; any thread may call
-any function.
+checks here yield every problem with its path in the document; a caller that
+only refuses takes the first. Stateless; any thread may call any function.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def of_inventory(
     :param stored: service hosts that aggregates may name beside those of the
         document; None: they may name any
     """
-    found = [*unstorable(document), *mistyped(document, Inventory)]
+    problems = [*unstorable(document), *mistyped(document, Inventory)]
     if isinstance(document, dict):
         parsed: dict[str, list[Any]] = {}
         for part, kind in _fields(Inventory).items():
@@ -106,15 +105,15 @@ def of_inventory(
             if isinstance(entries, list):
                 (item,) = typing.get_args(kind)
                 parsed[part] = [_parsed(entry, item) for entry in entries]
-        found += in_entities(parsed)
-    sentences = [str(problem) for problem in found]
+        problems += in_entities(parsed)
+    sentences = [str(problem) for problem in problems]
     if isinstance(document, dict) and stored is not None:
         sentences += missing_hosts(document, stored)
     return list(dict.fromkeys(sentences))
 
 
 def _parsed(entry: Any, kind: Any) -> Any:
-    """Return an entry as what it should be; None if it is not."""
+    """Return an entry as an object of its type; None: it is not valid."""
     try:
         return msgspec.convert(entry, kind)
     except (msgspec.ValidationError, ValueError, OverflowError):
@@ -122,7 +121,7 @@ def _parsed(entry: Any, kind: Any) -> Any:
 
 
 def missing_hosts(inventory: Any, stored: Collection[str] = ()) -> list[str]:
-    """Return a sentence for each host that aggregates name and is nowhere.
+    """Return a sentence for each missing host that aggregates name.
 
     :param inventory: as an object or as plain values, which may be wrong
     :param stored: service hosts that are there beside those of the document
@@ -269,9 +268,9 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _narrowed(kind: Any, value: Any) -> Any:
-    """Return a type without annotations, and of several the one that may be.
+    """Return a type without annotations, and of a union the value's type.
 
-    :param value: says which one: an object or a list
+    :param value: an object or a list
     """
     origin = typing.get_origin(kind)
     if origin is Annotated:
@@ -327,15 +326,15 @@ def _expected(text: str, least: int | None) -> str:
 
 
 def _not_accepted(value: Any, info: inspect.Type) -> str:
-    """Return that a value is not one of those that its type lists."""
+    """Return that a value is not among the values of its type."""
     if isinstance(info, inspect.DictType):
         info = info.key_type
     if not isinstance(info, inspect.LiteralType):
         return f'not an accepted value, got {shown(value)}'
-    listed = ', '.join(str(each) for each in info.values)
+    accepted = ', '.join(str(each) for each in info.values)
     if isinstance(value, dict):
-        return f'expected the keys {listed} only, got {shown(value)}'
-    return f'{shown(value)} is not one of {listed}'
+        return f'expected the keys {accepted} only, got {shown(value)}'
+    return f'{shown(value)} is not one of {accepted}'
 
 
 def left_open(entity: Any, place: str = '') -> Iterable[Problem]:
@@ -419,7 +418,7 @@ def _unique(entity: Any, key: str) -> Any:
 def duplicates(
     part: str, key: str, values: Sequence[Any]
 ) -> Iterator[tuple[int, Problem]]:
-    """Yield (index, problem) of values that came before; None is no value."""
+    """Yield (index, problem) of repeated values; None does not count."""
     seen: dict[Any, int] = {}
     for index, value in enumerate(values):
         if value is None:

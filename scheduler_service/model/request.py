@@ -41,10 +41,10 @@ MAX_CPUS = 4096
 MAX_PAGE_KB = 10**15 - 1
 _PAGE_SIZE = r'^(|small|large|any|[0-9]{1,15})\Z'
 _NO_TRAITS: frozenset[str] = frozenset()
-# Stands for all amounts of a resource class that no host has.
+# Stands for all amounts that are larger than any host has.
 _TOO_MUCH = 10**15
 _PLACING = 'placing now'
-# What a random digit becomes that says of which kind a uuid is.
+# Random digit -> the digit in its place, which marks the variant of a uuid.
 _VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
 _MESSAGES = uuid.UUID('6f0d7e1b-5a83-5d0f-9c52-2f6f3ad1c7e4')
 _ZONES = uuid.UUID('0bb45a0c-28a5-5c3d-8d26-64b0f1cf3a10')
@@ -269,8 +269,8 @@ class Request(Document, dict=True):
     ) -> Request:
         """Return the request with a uuid for each instance and an id.
 
-        Ids that are absent become random ones. A caller whose retry is to find
-        the claim of its first attempt has to send its own.
+        Absent ids become random ids. A caller whose retry has to find the
+        claim of its first attempt sends its own ids.
 
         :param key: absent ids are derived from it, so that the same message
             has the same ids whenever it is delivered
@@ -292,8 +292,7 @@ class Request(Document, dict=True):
         """All but the ids, as JSON: requests with one shape are alike.
 
         None where the request has hints, a group, an earlier attempt or
-        several instances, or forces a host: what it says of instances and
-        hosts by name is hardly ever said twice.
+        several instances, or forces a host: such requests hardly ever repeat.
         """
         if (
             self.num_instances > 1
@@ -308,7 +307,7 @@ class Request(Document, dict=True):
 
     @property
     def placing(self) -> str | None:
-        """The instance that a place is sought for: the first, if not set.
+        """The instance that is being placed; the first by default.
 
         The pipeline sets it for one instance after the other.
         """
@@ -390,11 +389,11 @@ class Request(Document, dict=True):
             self.flavor.extra_specs, 'forbidden'
         ) | self._own_traits('forbidden')
 
-    def _own_traits(self, wanted: str) -> frozenset[str]:
+    def _own_traits(self, requirement: str) -> frozenset[str]:
         if not self.traits:
             return _NO_TRAITS
         return frozenset(
-            name for name, value in self.traits.items() if value == wanted
+            name for name, value in self.traits.items() if value == requirement
         )
 
     @worked_out_once
@@ -485,13 +484,13 @@ class Candidates(Document):
 
 
 class SelectEntry(NamedTuple):
-    """An entry of schedule_many that wants hosts, which are claimed."""
+    """An entry of schedule_many for hosts, which are claimed."""
 
     request: Request
 
 
 class ZoneEntry(NamedTuple):
-    """An entry of schedule_many that wants a pool, which is stored."""
+    """An entry of schedule_many for a pool, which is stored."""
 
     zone: ZoneRequest
 
@@ -506,24 +505,24 @@ def _is_amount(value: str) -> bool:
 
 
 def _amount(digits: str) -> int:
-    """Return an integer; for one of more than 15 digits what no host has."""
+    """Return an integer; beyond 15 digits an amount that no host has."""
     significant = digits.lstrip('0')
     return int(significant or '0') if len(significant) <= 15 else _TOO_MUCH
 
 
-def _traits(specs: dict[str, Any], wanted: str) -> frozenset[str]:
+def _traits(specs: dict[str, Any], requirement: str) -> frozenset[str]:
     """Return X of every key ``trait:X`` with a value."""
     if not specs:
         return _NO_TRAITS
     return frozenset(
         key[6:]
         for key, value in specs.items()
-        if key.startswith('trait:') and value == wanted and len(key) > 6
+        if key.startswith('trait:') and value == requirement and len(key) > 6
     )
 
 
 def _new_uuid(key: str | None, name: object) -> str:
-    """Return a random uuid, or the one of a name within a message."""
+    """Return a random uuid, or the uuid of a name within a message."""
     if key is None:
         return str(uuid.uuid4())
     return _uuid5(_of_message(key), name)
@@ -532,7 +531,7 @@ def _new_uuid(key: str | None, name: object) -> str:
 def _new_uuids(key: str | None, count: int) -> list[str]:
     """Return uuids as :func:`_new_uuid` does, named by number.
 
-    Where there are many, one by one takes several times as long.
+    Many single calls take several times as long.
     """
     if key is not None:
         message = _of_message(key)
@@ -552,7 +551,7 @@ def _of_message(key: str) -> Any:
 
 
 def _uuid5(start: Any, name: object) -> str:
-    """Return what ``uuid.uuid5`` does, of a hash that is begun already."""
+    """Return the result of ``uuid.uuid5`` for a hash that has begun."""
     whole = start.copy()
     whole.update(str(name).encode())
     return _dashed(whole.hexdigest(), 5)

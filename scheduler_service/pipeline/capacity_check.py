@@ -1,6 +1,6 @@
-"""The filter that every request passes: room for all that a claim will take.
+"""The mandatory filter on free capacity, for all amounts of a claim.
 
-The claim itself checks the room again, and not the unit bounds.
+The claim checks the capacity again, but not the unit bounds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from scheduler_service.settings import Settings
 
 
 class CapacityCheck(ComparisonFilter):
-    """Leaves hosts with room for every resource class of the claim.
+    """Leaves hosts with free capacity for every resource class of the claim.
 
     ``capacity - used >= asked`` with the class's unit bounds, see
     :meth:`ResourceColumns.capacity`. A host that reports no vCPUs at all
     counts as not collected.
 
-    :param filters: those that are configured; a class that one of them
-        judges completely is left to it
+    :param filters: the configured filters; a resource class that a filter
+        checks completely is left to that filter
     """
 
     name = 'resources'
@@ -49,7 +49,7 @@ class CapacityCheck(ComparisonFilter):
     def comparisons(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Sequence[Comparison]:
-        """Compare the room for each class that no filter judges."""
+        """Compare the free capacity of each class that no filter checks."""
         comparisons: list[Comparison] = []
         # Filters do not run where hosts are forced.
         filters = {} if request.forced else self._capacity
@@ -65,7 +65,7 @@ class CapacityCheck(ComparisonFilter):
     def _class(
         self, table: HostTable, name: str, amount: int, settings: Settings
     ) -> list[Comparison]:
-        """Return what has to hold for one class."""
+        """Return the comparisons for one class."""
         if name not in table.resources:
             nobody = table.topology.memoize(
                 'no host', lambda: np.zeros(len(table), np.bool_)
@@ -82,7 +82,7 @@ class CapacityCheck(ComparisonFilter):
     def _room(
         self, table: HostTable, name: str, settings: Settings
     ) -> Formula:
-        """Return the formula of the room for a class.
+        """Return the formula of the free capacity of a class.
 
         Infinite for hosts without figures, minus infinity for those that do
         not offer the class.
@@ -104,7 +104,7 @@ class CapacityCheck(ComparisonFilter):
     def miss(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[np.ndarray[Any, Any], str] | None:
-        """Return the miss of the class that keeps most hosts out."""
+        """Return the miss of the class that rejects most hosts."""
         worst: tuple[int, np.ndarray[Any, Any], str] | None = None
         for name, amount in request.resources.items():
             if name not in table.resources:
@@ -118,13 +118,13 @@ class CapacityCheck(ComparisonFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the classes without room, with the figures."""
+        """Name the classes without enough free capacity, with the figures."""
         reasons = []
         for name, amount in request.resources.items():
             at = np.array([row])
             if all(
-                one.at(at)[0]
-                for one in self._class(table, name, amount, settings)
+                comparison.at(at)[0]
+                for comparison in self._class(table, name, amount, settings)
             ):
                 continue
             offered = name in table.resources and (
@@ -179,7 +179,7 @@ class CapacityCheck(ComparisonFilter):
 def _in_units(
     table: HostTable, name: str, amount: int
 ) -> Sequence[Comparison]:
-    """Return what has to hold where hosts bound a single allocation."""
+    """Return the comparisons for hosts that bound a single allocation."""
     units = table.topology.mask(
         ('units', name, amount), lambda: _units(table, name, amount)
     )

@@ -23,8 +23,8 @@ from scheduler_service.pipeline.weighing import Term, Weighing
 class Evaluation:
     """One request on one table, which must not change meanwhile.
 
-    What follows from request and table alone is worked out once. Plug-ins
-    that have to be asked for every request are asked for every call.
+    Results that depend on request and table alone are computed once. Plug-ins
+    with ``EACH_TIME`` run at every call.
 
     :ivar reasons: (name of a filter, row) -> why it rejects the host; for the
         caller to fill
@@ -45,7 +45,7 @@ class Evaluation:
         self._steps: list[Step] | None = None
         self._terms: list[Term] | None = None
         self._mask: Mask | None = None
-        # Whether every host of the table passes; only where that is known.
+        # Whether every host of the table passes, once ``_mask`` is set.
         self._all_pass = False
         self._results: list[FilterResult] | None = None
         self._rejecting: tuple[Ints, list[HostFilter]] | None = None
@@ -67,7 +67,7 @@ class Evaluation:
         mask = self._filtering.run(
             self._table, self._request, steps, funnel
         ).mask
-        if not _asked_each_time(steps):
+        if not _any_each_time(steps):
             self._mask = mask
             self._all_pass = bool(mask.all())
         return mask
@@ -82,21 +82,21 @@ class Evaluation:
         return self._all_pass or bool(np.logical_and.reduce(mask.take(rows)))
 
     def results(self) -> list[FilterResult]:
-        """Return what each filter says of every host.
+        """Return the result of each filter for every host.
 
         :raises FilterFault: a filter failed
         """
         if self._results is not None:
             return self._results
         results = self._filtering.results(self._table, self._request)
-        if not _asked_each_time(self._planned()):
+        if not _any_each_time(self._planned()):
             self._results = results
         return results
 
     def first_rejecting(self) -> tuple[Ints, list[HostFilter]]:
         """Return the first filter that rejects each host, int64[n].
 
-        It is the number of one in the list; -1 where none rejects the host.
+        The index of a filter in the list; -1: no filter rejects the host.
 
         :raises FilterFault: a filter failed
         """
@@ -114,7 +114,7 @@ class Evaluation:
     def totals(self, rows: Rows) -> Floats | None:
         """Return the weights of some hosts, relative to each other.
 
-        None if no weigher has anything to say about the request.
+        None: no weigher has an opinion on the request.
 
         :param rows: int64[m], in any order; the result is in the same
         :raises FilterFault: a weigher failed
@@ -133,5 +133,5 @@ class Evaluation:
         return self._steps
 
 
-def _asked_each_time(steps: list[Step]) -> bool:
+def _any_each_time(steps: list[Step]) -> bool:
     return any(each_time for *_, each_time in steps)

@@ -1,7 +1,7 @@
-"""Why: which filter keeps whom out, and who came nearest.
+"""Reasons: which filter rejects which hosts, and the host that came nearest.
 
-Worked out when a request is refused or somebody asks, never on the way of a
-request that succeeds.
+Computed when a request is refused or a caller wants an explanation, never for
+a request that succeeds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 
 FilterResults = Sequence[FilterResult]
-# In characters: a reason may quote what a request has, of any length.
+# In characters: a reason may quote texts of a request, of any length.
 _LONGEST_REASON = 2000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """What the reasons are worked out on."""
+    """The table, the request and the settings that reasons refer to."""
 
     table: HostTable
     request: Request
@@ -38,9 +38,9 @@ class Subject:
 def refusal(
     results: FilterResults, subject: Subject, funnel: Funnel, placed: int
 ) -> errors.NoValidHost:
-    """Build the error for a request that finds no host.
+    """Return the error for a request without a valid host.
 
-    :param placed: how many of its instances had found one before
+    :param placed: how many of its instances got a host before
     """
     causes = rejections(results, subject)
     request = subject.request
@@ -61,36 +61,37 @@ def refusal(
 def rejections(
     results: FilterResults, subject: Subject
 ) -> list[dict[str, Any]]:
-    """Say of each filter that keeps hosts out how many, and why.
+    """Return for each filter that rejects hosts how many, and why.
 
-    ``out``: hosts that it keeps out; ``alone``: those that every other
-    filter would let pass; ``closest``: the host that misses least, of those
-    alone where there are any; ``reason``: of the closest or first host.
+    ``out``: number of rejected hosts; ``alone``: number of rejected hosts that
+    every other filter passes; ``closest``: the host that misses least, among
+    the ``alone`` hosts where there are any; ``reason``: that of the closest or
+    first host.
     """
     failing = np.zeros(len(subject.table), np.int32)
     for _, mask in results:
         failing += ~mask
     causes = []
-    for one, mask in results:
+    for host_filter, mask in results:
         out = ~mask
         if out.any():
             alone = out & (failing == 1)
-            causes.append(_rejection(one, subject, out, alone))
+            causes.append(_rejection(host_filter, subject, out, alone))
     return causes
 
 
 def _rejection(
-    one: HostFilter, subject: Subject, out: Mask, alone: Mask
+    host_filter: HostFilter, subject: Subject, out: Mask, alone: Mask
 ) -> dict[str, Any]:
     table, request, settings = subject.table, subject.request, subject.settings
     among = np.flatnonzero(alone if alone.any() else out)
     entry: dict[str, Any] = {
-        'filter': one.name,
+        'filter': host_filter.name,
         'out': int(np.count_nonzero(out)),
         'alone': int(np.count_nonzero(alone)),
     }
     row = int(among[0])
-    missed = one.miss(table, request, settings)
+    missed = host_filter.miss(table, request, settings)
     if missed is not None:
         lacking, unit = missed
         near = np.where(lacking[among] > 0, lacking[among], np.inf)
@@ -103,9 +104,10 @@ def _rejection(
                 'lacks': miss.lacks,
                 'unit': unit,
             }
-    entry['reason'] = _reason(one, subject, row)
+    entry['reason'] = _reason(host_filter, subject, row)
     entry['sentence'] = (
-        f'{one.name}: {entry["out"]:,} of {len(table):,}: {entry["reason"]}'
+        f'{host_filter.name}: {entry["out"]:,} of {len(table):,}: '
+        f'{entry["reason"]}'
     )
     return entry
 
@@ -135,7 +137,7 @@ def summary(facts: dict[str, Any]) -> str:
 
 
 def decisive_filter(facts: Mapping[str, Any]) -> str:
-    """Return the filter that left no host; empty where it was none."""
+    """Return the filter that left no host; empty: no filter did."""
     for step in facts.get('funnel') or ():
         if not step['end']:
             return str(step['filter'])
@@ -154,7 +156,7 @@ def _short_cause(cause: dict[str, Any]) -> str:
 def host_report(
     results: FilterResults, subject: Subject, host: str
 ) -> list[dict[str, Any]]:
-    """Say of each node of a host what every filter makes of it.
+    """Return the result of every filter for each node of a host.
 
     :raises HostNotFound: there is no such host
     """
@@ -166,17 +168,19 @@ def host_report(
             'host': host,
             'node': subject.table.node_at(int(row)),
             'filters': [
-                _host_result(one, mask, subject, int(row))
-                for one, mask in results
+                _host_result(host_filter, mask, subject, int(row))
+                for host_filter, mask in results
             ],
         }
         for row in rows
     ]
 
 
-def _reason(one: HostFilter, subject: Subject, row: int) -> str:
-    """Return why a host fails, no longer than anybody reads."""
-    why = one.reason(subject.table, row, subject.request, subject.settings)
+def _reason(host_filter: HostFilter, subject: Subject, row: int) -> str:
+    """Return why a host fails, cut to a readable length."""
+    why = host_filter.reason(
+        subject.table, row, subject.request, subject.settings
+    )
     more = len(why) - _LONGEST_REASON
     if more > 0:
         return f'{why[:_LONGEST_REASON]}... ({more:,} more characters)'
@@ -184,8 +188,8 @@ def _reason(one: HostFilter, subject: Subject, row: int) -> str:
 
 
 def _host_result(
-    one: HostFilter, mask: Mask, subject: Subject, row: int
+    host_filter: HostFilter, mask: Mask, subject: Subject, row: int
 ) -> dict[str, Any]:
     passes = bool(mask[row])
-    why = '' if passes else _reason(one, subject, row)
-    return {'filter': one.name, 'passes': passes, 'reason': why}
+    why = '' if passes else _reason(host_filter, subject, row)
+    return {'filter': host_filter.name, 'passes': passes, 'reason': why}

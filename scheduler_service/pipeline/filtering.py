@@ -28,12 +28,12 @@ from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
 from scheduler_service.settings import Settings
 
-# In which form a filter gives its verdict. Plain numbers: a request compares
-# them some sixty times.
+# Forms of a filter's verdict. Plain numbers: a request compares them some
+# sixty times.
 MASK, COMPARISONS, ROWS, ONE_HOST = range(4)
 
-# One filter on its way through a request: the filter, its form, its verdict
-# (None: nothing to say, or not asked yet), and whether it is asked for with
+# A filter in the plan of a request: the filter, its form, its verdict (None:
+# every host passes, or not evaluated yet), and whether it is evaluated for
 # every instance. A plain tuple: a request has some twenty of them.
 Step = tuple[HostFilter, int, Any, bool]
 
@@ -50,7 +50,7 @@ class Passed(NamedTuple):
 
 
 class FilterResult(NamedTuple):
-    """What one filter says of every host, whatever the others say."""
+    """The hosts that a filter passes by itself, bool[n]."""
 
     filter: HostFilter
     mask: Mask
@@ -61,32 +61,32 @@ def in_order(
 ) -> tuple[HostFilter, ...]:
     """Return all filters of a pipeline in the order in which they run.
 
-    Which hosts pass does not depend on the order. What they cost does, and
-    so does the count of hosts that each filter rejects:
+    The order does not change which hosts pass, only the cost, and the count of
+    hosts that each filter rejects:
 
-    1. The mandatory filters. Whoever reads a refusal sees first how many
-       hosts are candidates at all.
-    2. The configured filters that judge all hosts at once, in the order of
-       the configuration, which operators expect in the counts. What they
+    1. The mandatory filters: a refusal shows first how many hosts are
+       candidates at all.
+    2. The configured filters that evaluate all hosts at once, in the order
+       of the configuration, which operators expect in the counts. Their
        cost does not depend on the hosts that are left.
-    3. Room for the claim. The capacity filters come before it, since they
-       word better what is missing.
+    3. The capacity check of the claim. The capacity filters come before
+       it, since their reasons are more precise.
     4. The configured filters that visit hosts one by one, in the order of
        the configuration. Each host that is left costs a call.
 
-    :param filters: the configured ones
-    :param room: the check of room for the claim, or nothing
+    :param filters: the configured filters
+    :param room: the capacity check of the claim, or nothing
     """
     at_once = [each for each in filters if each.vectorised]
-    one_by_one = [each for each in filters if not each.vectorised]
-    return (*MANDATORY_FILTERS, *at_once, *room, *one_by_one)
+    by_host = [each for each in filters if not each.vectorised]
+    return (*MANDATORY_FILTERS, *at_once, *room, *by_host)
 
 
 class Filtering:
     """The filters of a pipeline, in order.
 
-    :param check_room: whether hosts need room for what a claim takes; off
-        where no claim will follow and the filters alone decide
+    :param check_room: whether hosts need free capacity for all amounts of a
+        claim; false where no claim follows
     """
 
     def __init__(
@@ -98,10 +98,12 @@ class Filtering:
         self.resources = CapacityCheck(filters)
         self._settings = settings
         room = (self.resources,) if check_room else ()
-        self._all = [_question(each) for each in in_order(filters, room)]
+        self._all = [
+            _with_preparation(each) for each in in_order(filters, room)
+        ]
         # Forcing a host overrides the configured filters.
-        self._forced = [_question(each) for each in in_order((), room)]
-        self._asked_by_row = [
+        self._forced = [_with_preparation(each) for each in in_order((), room)]
+        self._row_filters = [
             (at, each)
             for at, (each, form, _) in enumerate(self._all)
             if form == ROWS and each not in MANDATORY_FILTERS
@@ -111,44 +113,53 @@ class Filtering:
     def plan(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.
 
-        What stays the same for all of its instances is worked out.
+        Verdicts that hold for all of its instances are computed here.
 
         :raises FilterFault: a filter failed
         """
-        questions = self._all
+        filters = self._all
         if request.forced and not request.hint('_nova_check_type'):
-            questions = self._forced
+            filters = self._forced
         elif request.is_rebuild:
-            questions = self._rebuild
+            filters = self._rebuild
         settings = self._settings
         steps: list[Step] = []
         try:
-            for one, form, ask in questions:
+            for host_filter, form, prepare in filters:
                 verdict = (
-                    None if ask is None else ask(table, request, settings)
+                    None
+                    if prepare is None
+                    else prepare(table, request, settings)
                 )
-                each_time = ask is None
+                each_time = prepare is None
                 if form == MASK and verdict is not None:
                     each_time = verdict is EACH_TIME
-                    verdict = self._kept_mask(one, verdict, table, request)
+                    verdict = self._kept_mask(
+                        host_filter, verdict, table, request
+                    )
                 elif form == COMPARISONS and not verdict:
                     verdict = None
-                steps.append((one, form, verdict, each_time))
+                steps.append((host_filter, form, verdict, each_time))
         except errors.SchedulerError:
             raise
         except Exception as fault:
-            raise _error(one, fault) from fault
+            raise _error(host_filter, fault) from fault
         return steps
 
     def _kept_mask(
-        self, one: HostFilter, key: Any, table: HostTable, request: Request
+        self,
+        host_filter: HostFilter,
+        key: Any,
+        table: HostTable,
+        request: Request,
     ) -> Mask | None:
         """Return the mask under a filter's key; None: every host passes."""
         if key is EACH_TIME:
             return None
         settings = self._settings
         return table.topology.mask(
-            (one.name, key), lambda: one.mask(table, request, settings)
+            (host_filter.name, key),
+            lambda: host_filter.mask(table, request, settings),
         )
 
     def plan_rows(
@@ -156,16 +167,16 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps of a request like an earlier one.
 
-        Configured filters that name hosts are asked again: what they say may
-        depend on the instances that hosts have.
+        Configured filters that name hosts are evaluated again: their verdict
+        may depend on the instances that hosts have.
 
-        :param steps: of the earlier one, on the same topology
+        :param steps: of the earlier request, on the same topology
         :raises FilterFault: a filter failed
         """
         again = list(steps)
-        for at, one in self._asked_by_row:
-            verdict = self._ask(one, ROWS, table, request, None)
-            again[at] = one, ROWS, verdict, False
+        for at, host_filter in self._row_filters:
+            verdict = self._evaluate(host_filter, ROWS, table, request, None)
+            again[at] = host_filter, ROWS, verdict, False
         return again
 
     def plan_again(
@@ -173,14 +184,16 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps for the next instance of the request.
 
-        Filters that run once for a request are not asked again.
+        Filters that run once for a request are not evaluated again.
         """
         again: list[Step] = []
         for step in steps:
-            one, form, _, each_time = step
-            if form == ROWS and not one.once:
-                verdict = self._ask(one, form, table, request, None)
-                step = one, form, verdict, each_time
+            host_filter, form, _, each_time = step
+            if form == ROWS and not host_filter.once:
+                verdict = self._evaluate(
+                    host_filter, form, table, request, None
+                )
+                step = host_filter, form, verdict, each_time
             again.append(step)
         return again
 
@@ -200,18 +213,20 @@ class Filtering:
         left = len(table)
         passed = np.ones(left, np.bool_)
         counts = funnel.counts
-        for one, form, verdict, each_time in steps:
+        for host_filter, form, verdict, each_time in steps:
             before = left
             if each_time:
-                verdict = self._ask(one, form, table, request, passed)
+                verdict = self._evaluate(
+                    host_filter, form, table, request, passed
+                )
             if verdict is not None:
                 _and(passed, form, verdict)
                 left = int(np.count_nonzero(passed))
-            elif one.name[0].islower():
-                # Those that every request passes are counted where they
-                # have something to say.
+            elif host_filter.name[0].islower():
+                # Mandatory filters are counted only where they restrict the
+                # request.
                 continue
-            counts.append((one.name, before, left))
+            counts.append((host_filter.name, before, left))
             if not left:
                 break
         return Passed(passed, left)
@@ -226,16 +241,17 @@ class Filtering:
     ) -> Passed:
         """Return the hosts that pass for the next instance of a request.
 
-        Filters that run once for a request are not run again.
+        Filters that run once for a request are not evaluated again.
 
         :param steps: as :meth:`plan_again` returned them
-        :param passed: those that passed for the instance before; it is
-            written to
+        :param passed: hosts that passed for the previous instance; overwritten
         :param changed: rows whose load changed since
         """
-        for one, form, verdict, each_time in steps:
-            if each_time and not one.once:
-                verdict = self._ask(one, form, table, request, passed)
+        for host_filter, form, verdict, each_time in steps:
+            if each_time and not host_filter.once:
+                verdict = self._evaluate(
+                    host_filter, form, table, request, passed
+                )
             if verdict is None or (form == MASK and not each_time):
                 continue
             if form == COMPARISONS:
@@ -248,73 +264,75 @@ class Filtering:
     def results(
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:
-        """Return what each filter says of every host, bool[n] each.
+        """Return the result of each filter for every host.
 
-        Room for the claim is blamed only where every capacity filter that
-        is configured lets the host pass: they say the same, and better.
+        The capacity check rejects a host only where every configured capacity
+        filter passes it: their reasons are more precise.
         """
         every = np.ones(len(table), np.bool_)
         roomy = every
         results = []
-        for one, form, verdict, each_time in self.plan(table, request):
+        for host_filter, form, verdict, each_time in self.plan(table, request):
             mask = every.copy()
             if each_time:
-                verdict = self._ask(one, form, table, request, every)
+                verdict = self._evaluate(
+                    host_filter, form, table, request, every
+                )
             if verdict is not None:
                 _and(mask, form, verdict)
-            if isinstance(one, CapacityFilter):
+            if isinstance(host_filter, CapacityFilter):
                 roomy = roomy & mask
-            elif one is self.resources:
+            elif host_filter is self.resources:
                 mask |= ~roomy
-            results.append(FilterResult(one, mask))
+            results.append(FilterResult(host_filter, mask))
         return results
 
-    def _ask(
+    def _evaluate(
         self,
-        one: Any,
+        host_filter: Any,
         form: int,
         table: HostTable,
         request: Request,
         among: Mask | None,
     ) -> Any:
-        """Return a filter's verdict now."""
+        """Return a filter's verdict."""
         try:
             if form == ROWS:
-                return one.row_set(table, request, self._settings)
+                return host_filter.row_set(table, request, self._settings)
             if form == ONE_HOST:
-                return one.passing(table, request, among)
-            return one.mask(table, request, self._settings)
+                return host_filter.passing(table, request, among)
+            return host_filter.mask(table, request, self._settings)
         except errors.SchedulerError:
             raise
         except Exception as fault:
-            raise _error(one, fault) from fault
+            raise _error(host_filter, fault) from fault
 
 
-def _question(one: HostFilter) -> tuple[HostFilter, int, Any]:
-    """Return a filter, its form, and what it is asked to plan a request.
+def _with_preparation(host_filter: HostFilter) -> tuple[HostFilter, int, Any]:
+    """Return a filter, its form, and the method that plans a request.
 
-    That is None for a filter that is asked when hosts are left.
+    The method is None for a filter that visits the hosts left.
     """
-    if isinstance(one, ComparisonFilter):
-        return one, COMPARISONS, one.comparisons
-    if isinstance(one, RowFilter):
-        return one, ROWS, one.row_set
-    if isinstance(one, OneHostFilter):
-        return one, ONE_HOST, None
-    return one, MASK, one.mask_key
+    if isinstance(host_filter, ComparisonFilter):
+        return host_filter, COMPARISONS, host_filter.comparisons
+    if isinstance(host_filter, RowFilter):
+        return host_filter, ROWS, host_filter.row_set
+    if isinstance(host_filter, OneHostFilter):
+        return host_filter, ONE_HOST, None
+    return host_filter, MASK, host_filter.mask_key
 
 
-def _error(one: HostFilter, fault: Exception) -> errors.FilterFault:
+def _error(host_filter: HostFilter, fault: Exception) -> errors.FilterFault:
     """Return a fault of a filter as an error that names the filter."""
     return errors.FilterFault(
-        f'{one.name} failed: {type(fault).__name__}: {fault}',
-        filter=one.name,
+        f'{host_filter.name} failed: {type(fault).__name__}: {fault}',
+        filter=host_filter.name,
         fault=type(fault).__name__,
     )
 
 
 def _and(passed: Mask, form: int, verdict: Any) -> None:
-    """Take out of *passed* the hosts that do not pass."""
+    """Clear *passed* where a host does not pass."""
     if form == COMPARISONS:
         for column, operator, value in verdict:
             passed &= operator(column, value)

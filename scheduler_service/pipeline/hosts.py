@@ -44,8 +44,8 @@ from scheduler_service.weighers.base import Weigher
 class HostPipeline:
     """The configured filters and weighers, in order.
 
-    :param check_room: whether hosts need room for what a claim takes; off
-        where no claim will follow and the filters alone decide
+    :param check_room: whether hosts need free capacity for all amounts of a
+        claim; false where no claim follows
     :param cache: keeps what requests have in common; None: nothing is kept
     :ivar cache: the same
     """
@@ -86,14 +86,14 @@ class HostPipeline:
     ) -> ScheduleResult:
         """Choose a host for every instance of the request, or none at all.
 
-        What is chosen is assumed in *overlay*; nothing is where it raises.
+        Chosen places are assumed in *overlay*, none where the call raises.
 
         :param spread: choose at random among at least so many of the best
         :param bonuses: for each instance the hosts that it may be on, and
             what is added to their weights
         :param placed: gets the place of each instance; where it has some
             from an earlier turn, they are kept if they are still free
-        :raises TimeSliceOver: others have their turn first
+        :raises TimeSliceOver: other requests have their turn first
         :raises NoValidHost: with the reasons, as :mod:`explain` words them
         :raises FilterFault: a filter or weigher failed
         """
@@ -180,7 +180,7 @@ class HostPipeline:
         return HostSearch(plan, bonuses)
 
     def _query(self, table: HostTable, request: Request) -> str:
-        """Return what the request filters ask of hosts."""
+        """Return the restrictions of the request filters."""
         aggregates = table.topology.aggregates
         return short_query(request, aggregates, self.settings)
 
@@ -213,13 +213,13 @@ class HostPipeline:
     def filter_results(
         self, table: HostTable, request: Request
     ) -> list[FilterResult]:
-        """Return what each filter says of every host."""
+        """Return the result of each filter for every host."""
         return self._filtering.results(table, request)
 
     def evaluate(self, table: HostTable, request: Request) -> Evaluation:
-        """Return what can be asked about a request as often as necessary.
+        """Return the evaluation of a request on a table.
 
-        :param table: does not change as long as it is asked
+        :param table: must not change while the evaluation is used
         """
         return Evaluation(self._filtering, self._weighing, table, request)
 
@@ -242,13 +242,13 @@ def resume(
 ) -> None:
     """Assume again the instances that earlier turns placed.
 
-    Between two turns of a request nothing is assumed for it: others may have
-    taken what it was given, and hosts may have changed. What does not fit any
-    more is dropped. A host is filtered with all that the request puts there
-    but one instance: where the last one fits, those before it did, too.
+    Between two turns of a request none of its instances is assumed: other
+    requests may have taken the capacity, and hosts may have changed. Instances
+    that do not fit any more are dropped. A host is filtered with all but the
+    last of its instances: where the last fits, the others did, too.
 
     :param overlay: in a transaction, with nothing assumed for the request
-    :param placed: instance -> its place; loses those that do not fit
+    :param placed: instance -> its place; instances that do not fit are removed
     """
     by_row = _by_row(overlay.table, request, placed)
     while by_row:
@@ -265,31 +265,31 @@ def resume(
             return
         overlay.forget_last(len(earlier))
         for row in full:
-            for one in by_row.pop(row):
-                del placed[one.uuid]
+            for assignment in by_row.pop(row):
+                del placed[assignment.uuid]
 
 
 def _by_row(
     table: HostTable, request: Request, placed: dict[str, Assignment]
 ) -> dict[int, list[Assignment]]:
-    """Return what was placed by the row that its host has now.
+    """Return earlier assignments by the present row of their host.
 
-    What is not asked for any more, or is on a host that is gone, is dropped;
-    so is one instance where none would be left to place.
+    Instances that the request does not have any more, or whose host is gone,
+    are dropped; so is the last where no instance would be left to place.
     """
-    wanted = set(request.instance_uuids)
+    uuids = set(request.instance_uuids)
     ids = np.array(
         [assignment.host_id for assignment in placed.values()], np.int64
     )
     rows = np.searchsorted(table.ids, ids)
     there = np.isin(ids, table.ids).tolist()
-    for (uuid, one), row, known in zip(
+    for (uuid, assignment), row, is_present in zip(
         list(placed.items()), rows.tolist(), there, strict=True
     ):
-        one.row = row
-        if not known or uuid not in wanted:
+        assignment.row = row
+        if not is_present or uuid not in uuids:
             del placed[uuid]
-    if len(placed) == len(wanted):
+    if len(placed) == len(uuids):
         placed.popitem()
     by_row: dict[int, list[Assignment]] = {}
     for assignment in placed.values():

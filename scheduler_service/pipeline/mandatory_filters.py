@@ -1,7 +1,7 @@
-"""The filters that every request passes: who is a candidate at all.
+"""The filters that always run: which hosts are candidates at all.
 
-They have lower-case names and always run: what the caller insists on, and the
-traits asked for; and room, see ``capacity_check``.
+They have lower-case names, and check the destination, ignored and forced
+hosts, aggregates and traits; for capacity see ``capacity_check``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduler_service.settings import Settings
 
 
 class RequestedDestination(RowFilter):
-    """Leaves the host, node or cell that the caller insists on."""
+    """Leaves the host, node or cell that the caller requires."""
 
     name = 'requested_destination'
     once = True
@@ -53,7 +53,7 @@ class RequestedDestination(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that another one is asked for."""
+        """Say that another host, node or cell is requested."""
         return 'another host, node or cell is requested'
 
 
@@ -70,7 +70,7 @@ class IgnoreHosts(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look the few names up."""
+        """Look up the few names."""
         if not request.ignore_hosts and not request.ignore_nodes:
             return None
         rows = rows_in_any_case(table, request.ignored)
@@ -82,7 +82,7 @@ class IgnoreHosts(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that the caller ignores it."""
+        """Say that the caller ignores the host."""
         return 'the request ignores this host'
 
 
@@ -96,7 +96,7 @@ class ForceHosts(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look the few names up; where both are given, both must hold."""
+        """Look up the few names; where both are given, both must hold."""
         if not request.forced:
             return None
         forced: list[Rows] = []
@@ -116,7 +116,7 @@ class ForceHosts(RowFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Say that another one is forced."""
+        """Say that other hosts or nodes are forced."""
         return 'other hosts or nodes are forced'
 
 
@@ -133,12 +133,12 @@ class Aggregates(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of aggregates once."""
+        """Evaluate each distinct set of aggregates once."""
         scope = _scope(table, request, settings)
         every = table.topology.aggregates
 
         def verdict(ids: frozenset[int]) -> bool:
-            own = {every[one].uuid for one in ids}
+            own = {every[aggregate_id].uuid for aggregate_id in ids}
             return not own & scope.forbidden_aggregates and all(
                 own & aggregate for aggregate in scope.required_aggregates
             )
@@ -161,10 +161,13 @@ class Aggregates(HostFilter):
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
-        """Name the aggregate that it must not be in, or those it needs."""
+        """Name the forbidden aggregate, or the required ones that it lacks."""
         scope = _scope(table, request, settings)
         every = table.topology.aggregates
-        own = [every[one] for one in table.coded['aggregate_set'].at(row)]
+        own = [
+            every[aggregate_id]
+            for aggregate_id in table.coded['aggregate_set'].at(row)
+        ]
         for aggregate in own:
             if aggregate.uuid in scope.forbidden_aggregates:
                 return (
@@ -177,14 +180,14 @@ class Aggregates(HostFilter):
             for aggregate in scope.required_aggregates
             if not aggregate & uuids
         ]
-        wanted = Scope(required_aggregates=missed).query(_MOST_NAMED)
-        return f'the host is not in {wanted}'
+        query = Scope(required_aggregates=missed).query(_MOST_NAMED)
+        return f'the host is not in {query}'
 
 
 class Traits(HostFilter):
-    """Leaves hosts with every required trait and no forbidden one.
+    """Leaves hosts with every required and no forbidden trait.
 
-    Those of flavor and image, and those that request filters add.
+    The traits of flavor and image, and those that request filters add.
     """
 
     name = 'traits'
@@ -193,7 +196,7 @@ class Traits(HostFilter):
     def mask(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
-        """Judge each distinct set of traits once."""
+        """Evaluate each distinct set of traits once."""
         required, forbidden = self.mask_key(table, request, settings)
 
         def verdict(have: frozenset[str]) -> bool:
@@ -204,7 +207,7 @@ class Traits(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the traits that are required and those forbidden."""
+        """Return the required and the forbidden traits."""
         scope = _scope(table, request, settings)
         return (
             request.required_traits | scope.required_traits,
@@ -236,19 +239,19 @@ def rows_with(table: HostTable, column: str, value: str) -> Rows:
 
 def rows_of_nodes(table: HostTable, nodes: Iterable[tuple[str, str]]) -> Rows:
     """Return the rows of nodes, given as (service host, node) pairs."""
-    found = (table.row_of_node(host, node) for host, node in nodes)
-    return np.array([row for row in found if row is not None], np.intp)
+    rows = (table.row_of_node(host, node) for host, node in nodes)
+    return np.array([row for row in rows if row is not None], np.intp)
 
 
 def rows_in_any_case(table: HostTable, lower: Collection[str]) -> Rows:
     """Return the rows of service hosts whose names are given in lower case."""
     by_lower = table.lower_hosts()
-    names = [name for one in lower for name in by_lower.get(one, ())]
+    names = [host for name in lower for host in by_lower.get(name, ())]
     return table.rows_of_hosts(names)
 
 
 def has_node(table: HostTable, host: str | None, node: str | None) -> bool:
-    """Say whether there is a node of a service host, or either of them.
+    """Say whether a service host, a node, or a node of a host exists.
 
     :param host: in any case; None: of any service host
     :param node: exact; None: any node

@@ -67,7 +67,7 @@ class PoolChoice:
     pools: int
 
     def explanation(self) -> dict[str, Any]:
-        """Return what each filter left, as JSON can hold it."""
+        """Return the pools that each filter left, as plain values."""
         return {'pools': self.pools, 'funnel': _funnel(self.steps)}
 
 
@@ -96,9 +96,9 @@ class PoolPipeline:
     ) -> PoolChoice:
         """Run all filters and return the one pool that is left.
 
-        :raises NoValidPoolFound: none is left
-        :raises MultiplePoolsFound: several are
-        :raises PoolNotFound, Forbidden: the pool asked for by id
+        :raises NoValidPoolFound: no pool is left
+        :raises MultiplePoolsFound: several pools are left
+        :raises PoolNotFound, Forbidden: about the pool that the zone names
         :raises FilterFault: a filter failed
         """
         steps = self.run_filters(context, pools, zone, rng)
@@ -137,8 +137,8 @@ class PoolPipeline:
         A filter gets the pools that the one before it returned. It may also
         return a pool that it did not get, such as the default pool.
 
-        :param pools: all that filters may look up
-        :param candidates: what the first filter gets; None: all pools
+        :param pools: all pools that filters may look up
+        :param candidates: the pools that the first filter gets; None: all
         """
         storage = PoolStorage(pools, self.settings, rng)
         current = list(pools.values() if candidates is None else candidates)

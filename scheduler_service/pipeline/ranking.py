@@ -17,7 +17,7 @@ from scheduler_service.settings import Settings
 
 # How many of the best an explanation names.
 FINALISTS = 5
-# Up to so many are found one by one, more by sorting.
+# Up to so many of the best are searched in turn, more by sorting.
 _FEW = 16
 # From so many hosts on, they are searched in blocks.
 _LARGE = 50_000
@@ -25,12 +25,11 @@ _BLOCK = 256
 
 
 class Finalists(NamedTuple):
-    """The best hosts, best first, and why they are.
+    """The best hosts, best first, with the parts of their weights.
 
-    What is written about them takes longer than to note them, and a reply
-    does not wait for it.
+    Formatting takes longer than noting them, and a reply does not wait for it.
 
-    :ivar parts: (weigher, parts of the weights) of those with an opinion
+    :ivar parts: (weigher, parts of the weights) of weighers with an opinion
     """
 
     table: HostTable
@@ -39,9 +38,9 @@ class Finalists(NamedTuple):
     parts: list[tuple[str, list[float]]]
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return each as JSON can hold it.
+        """Return the hosts as plain values.
 
-        With host, node, weight, and the parts of the weight by weigher.
+        Each has host, node, weight, and the parts of the weight by weigher.
         """
         return [
             {
@@ -63,7 +62,7 @@ class Ranking:
     :ivar rows: int64[m], rows of the table, ascending
     :ivar totals: float64[m], sums of multiplier x normalised weight; minus
         infinity for hosts that did not pass
-    :ivar parts: (weigher, float64[m]) of those that had an opinion
+    :ivar parts: (weigher, float64[m]) of weighers with an opinion
     :ivar count: how many hosts passed
     """
 
@@ -120,7 +119,7 @@ class Ranking:
 def best_of(totals: Floats, count: int) -> list[int]:
     """Return the indexes of the *count* largest, largest first.
 
-    Of equal totals the one with the lower index comes first.
+    Ties are broken by index, lowest first.
     """
     if len(totals) >= _LARGE and count < len(totals) // _BLOCK:
         return _best_of_blocks(totals, count)
@@ -139,7 +138,7 @@ def best_of(totals: Floats, count: int) -> list[int]:
 
 
 def _best_of_blocks(totals: Floats, count: int) -> list[int]:
-    """Find the largest by the maxima of blocks, which are read over again."""
+    """Search the largest through the maxima of blocks."""
     maxima = np.maximum.reduceat(totals, np.arange(0, len(totals), _BLOCK))
     blocks: dict[int, Floats] = {}
     best: list[int] = []

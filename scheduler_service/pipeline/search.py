@@ -1,4 +1,4 @@
-"""Search hosts for the instances of one request, one after the other.
+"""Searches hosts for the instances of one request in turn.
 
 A search belongs to the thread of its pipeline.
 """
@@ -22,7 +22,7 @@ _PLANS_KEPT = 512
 
 
 class SearchPlan:
-    """What filters and weighers have to say about one request.
+    """The filters' steps and the weighers' terms for one request.
 
     :ivar steps: of the filters, in order; those of the next instance once
         there is one
@@ -49,10 +49,10 @@ class SearchPlan:
             self._plan_as_before(shape)
 
     def _plan_as_before(self, shape: bytes) -> None:
-        """Take the plan of requests with the same shape, if there is one.
+        """Reuse the plan of an earlier request with the same shape.
 
-        Its columns and masks stay true until hosts or aggregates change.
-        What filters say of hosts by name is asked for each time.
+        Its columns and masks hold until hosts or aggregates change. Filters
+        that name hosts are evaluated again.
         """
         table, request = self.table, self.request
         plans = table.load.memoize((SearchPlan, self.filtering), dict)
@@ -70,7 +70,7 @@ class SearchPlan:
     def advance(self, index: int) -> None:
         """Plan for the next instance.
 
-        :param index: of the instance; past the last one for alternates
+        :param index: of the instance; past the last for alternates
         :raises FilterFault: a filter failed
         """
         request = self.request
@@ -82,7 +82,7 @@ class SearchPlan:
 class HostSearch:
     """Filters and weighs all hosts, for each instance of a request in turn.
 
-    :param bonuses: what extenders said, None where they were not asked
+    :param bonuses: weights from extenders; None: no extender was called
     :ivar funnel: counts of the pass for the first instance
     """
 
@@ -99,7 +99,7 @@ class HostSearch:
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
 
-        :param index: of the instance; past the last one for alternates
+        :param index: of the instance; past the last for alternates
         :raises FilterFault: a weigher failed
         """
         mask, left = self._passed
@@ -114,8 +114,8 @@ class HostSearch:
     def next(self, row: int, index: int) -> Ranking | None:
         """Return the ranking for the next instance.
 
-        :param row: where the one before was put
-        :param index: of the next; past the last one for alternates
+        :param row: host of the previous instance
+        :param index: of the next instance; past the last for alternates
         :raises FilterFault: a filter or weigher failed
         """
         plan = self._plan
@@ -132,7 +132,7 @@ class HostSearch:
     def _ranking_with(
         self, mask: Mask, bonus: Mapping[int, float]
     ) -> Ranking | None:
-        """Rank the hosts that extenders left, with what they added."""
+        """Rank the hosts that extenders left, with the weights they added."""
         plan = self._plan
         ids = plan.table.ids
         left = np.isin(ids, np.array(sorted(bonus), np.int64))

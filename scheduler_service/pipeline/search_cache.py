@@ -1,7 +1,7 @@
-"""What requests leave for later ones, so that these look at fewer hosts.
+"""A cache across requests, so that searches look at fewer hosts.
 
-A search with this cache has the same result as one without it, to the last
-bit. It is kept true by the log of changes of the table that it belongs to.
+A search with this cache has the same result as a search without it, to the
+last bit. The table's log of changes keeps the cache up to date.
 
 * Which filter rejects each host: requests whose filters say the same about
   every host share one :class:`FirstRejections`.
@@ -37,7 +37,7 @@ from scheduler_service.pipeline.search import SearchPlan
 from scheduler_service.pipeline.weighing import Term, added, normalised
 
 _MIN_HOSTS = 20_000
-# A request that wants more of the best than this looks at all hosts.
+# A request for more of the best than this looks at all hosts.
 _MOST_WANTED = 64
 _MOST_STEPS = 255
 # So many passing hosts are weighed as they are.
@@ -46,7 +46,7 @@ _MOST_LEADERS = 16
 
 
 class _Kept:
-    """What is kept for one table: it goes when the table goes."""
+    """The cache of one table."""
 
     def __init__(self) -> None:
         self.rejections = RejectionCache()
@@ -74,10 +74,10 @@ class _Kept:
 
 
 class SearchCache:
-    """Makes searches that use what earlier ones left.
+    """Makes searches that use the results of earlier searches.
 
-    :param min_hosts: smaller tables are searched without it, which takes no
-        longer
+    :param min_hosts: smaller tables are searched without the cache, which
+        takes no longer
     :ivar hits: rankings made of leaders or of few hosts
     :ivar misses: rankings for which all hosts were weighed
     """
@@ -88,10 +88,9 @@ class SearchCache:
         self._min_hosts = min_hosts
 
     def search(self, plan: SearchPlan, best: int) -> CachedSearch | None:
-        """Return a search; None where all hosts have to be looked at.
+        """Return a search; None: all hosts have to be looked at.
 
-        That is where a filter is asked each time, and where many of the best
-        hosts are wanted.
+        None where a filter runs each time, or many of the best are needed.
 
         :param best: how many of the best hosts are looked at
         """
@@ -119,8 +118,8 @@ class CachedSearch:
         self._kept = kept
         self._plan = plan
         self._best = best
-        # What steps of earlier instances named: rows that are out, and the
-        # only ones that are in.
+        # Rows that steps of earlier instances named: rejected rows, and the
+        # only rows that may pass.
         self._out: set[int] = set()
         self._only: Rows | None = None
         self._rejections = kept.rejections.get(plan.table, plan.steps)
@@ -130,7 +129,7 @@ class CachedSearch:
     def ranking(self, index: int = 0) -> Ranking | None:
         """Return the ranking for an instance; None: no host passes.
 
-        :param index: of the instance; past the last one for alternates
+        :param index: of the instance; past the last for alternates
         :raises FilterFault: a weigher failed
         """
         if not self._left:
@@ -146,8 +145,8 @@ class CachedSearch:
     def next(self, row: int, index: int) -> Ranking | None:
         """Return the ranking for the next instance.
 
-        :param row: where the one before was put
-        :param index: of the next; past the last one for alternates
+        :param row: host of the previous instance
+        :param index: of the next instance; past the last for alternates
         :raises FilterFault: a filter or weigher failed
         """
         self._plan.advance(index)
@@ -239,13 +238,13 @@ class CachedSearch:
         """Return the counts as a pass over all hosts makes them."""
         left = len(self._plan.table)
         funnel = Funnel(left)
-        for (one, _, verdict, _), rejected in zip(
+        for (host_filter, _, verdict, _), rejected in zip(
             self._plan.steps, self._counts, strict=False
         ):
-            if verdict is None and one.name[0].islower():
+            if verdict is None and host_filter.name[0].islower():
                 continue
             before, left = left, left - rejected
-            funnel.counts.append((one.name, before, left))
+            funnel.counts.append((host_filter.name, before, left))
             if not left:
                 break
         return funnel
@@ -285,8 +284,8 @@ class FirstRejections:
         self, table: HostTable, steps: Sequence[Step], by_masks: Indexes
     ) -> None:
         self.passing = len(steps)
-        # The arrays of a key have to stay as long as what is kept under it:
-        # another array would get the identity of one that went.
+        # The arrays of a key have to stay as long as its entry: otherwise a
+        # new array could get the identity of a freed array.
         self._steps = steps
         self._by_masks = by_masks
         # The last step first, so that earlier ones overwrite it.
@@ -339,7 +338,7 @@ class FirstRejections:
         self.counts = counts.tolist()
 
     def _evaluated(self, rows: Rows) -> Indexes:
-        """Return what ``first`` is for some rows now."""
+        """Return ``first`` of some rows as of now."""
         first = np.full(len(rows), self.passing, np.uint8)
         for index, comparison in self._comparisons:
             first[~comparison.at(rows)] = index
@@ -351,8 +350,8 @@ class RejectionCache:
 
     def __init__(self) -> None:
         self._kept: dict[Any, FirstRejections] = {}
-        # By what masks, in their places: and the masks themselves, so that
-        # no other array gets the identity of one of them.
+        # Keyed by masks in their places; the masks are held, so that no other
+        # array gets the same identity.
         self._by_masks: dict[Any, tuple[Indexes, list[Any]]] = {}
 
     def get(self, table: HostTable, steps: Sequence[Step]) -> FirstRejections:
@@ -394,7 +393,7 @@ def _make_room(kept: dict[Any, Any], hosts: int) -> None:
 
 
 def _identity(form: int, verdict: Any) -> Any:
-    """Return what tells a step's answer apart from others."""
+    """Return the identity of a step's verdict."""
     if verdict is None or form not in (MASK, COMPARISONS):
         return None
     if form == MASK:
@@ -414,9 +413,9 @@ def _identity(form: int, verdict: Any) -> Any:
 _LEADERS = 768
 # Hosts at each end of a weigher's range.
 _EXTREMES = 48
-# Leaders are chosen anew after so many changes, if they do not do any more.
+# After so many changes leaders that do not suffice are chosen anew.
 _AGED = 256
-# They are chosen anew as well when so many have come by changes.
+# Leaders are chosen anew as well when changes made them so many.
 _MOST_CHOSEN = 4 * _LEADERS
 _MOST_BOUNDS = 1024
 # Rounding in a sum of weights, relative to the largest of them.
@@ -442,7 +441,7 @@ class Leaders:
     Every host that is not a leader weighs less than ``cut`` under the ranges
     of all hosts, or exactly ``cut`` and comes after ``cut_row``.
 
-    :param terms: each with raw weights that are kept true
+    :param terms: with raw weights that are kept up to date
     """
 
     def __init__(self, table: HostTable, terms: Sequence[Term]) -> None:
@@ -483,10 +482,10 @@ class Leaders:
     def rank(self, passed: Any, count: int, best: int) -> Ranking | None:
         """Return the ranking of the leaders that passed.
 
-        :param passed: tells of rows, int64[m], whether they passed, bool[m]
+        :param passed: predicate of rows, int64[m] -> bool[m]
         :param count: how many hosts passed, at least one
         :param best: how many of the best have to be certain
-        :return: None where another host may be among them
+        :return: None where another host may be among the best
         """
         leads = np.flatnonzero(passed(self._rows))
         if len(leads) < min(best, count) or not self._finite:
@@ -518,9 +517,9 @@ class Leaders:
         leads = np.zeros(count, np.bool_)
         totals = np.zeros(count)
         for term in self._terms:
-            one = _extremes(term, leads)
-            self._ranges.append(one)
-            part = normalised(term.raw, one.low, one.high, term.factor)
+            span = _extremes(term, leads)
+            self._ranges.append(span)
+            part = normalised(term.raw, span.low, span.high, term.factor)
             if part is not None:
                 totals += part
         self._cut = float(np.partition(totals, -_LEADERS)[-_LEADERS])
@@ -546,17 +545,17 @@ class Leaders:
         self._finite = bool(np.isfinite(self._raw).all())
 
     def _leads(self, row: int, raw: Sequence[float]) -> bool:
-        """Whether a host that was no leader has to become one."""
+        """Whether a host has to become a leader."""
         total = 0.0
-        for term, value, one in zip(
+        for term, value, span in zip(
             self._terms, raw, self._ranges, strict=True
         ):
-            if value < one.others_low or value > one.others_high:
+            if value < span.others_low or value > span.others_high:
                 return True
             factor = term.factor
             if not isinstance(factor, float):
                 factor = factor.item(row)
-            part = normalised(value, one.low, one.high, factor)
+            part = normalised(value, span.low, span.high, factor)
             total += part or 0.0
         return bool(total >= self._cut)
 
@@ -615,8 +614,8 @@ class Leaders:
         at = ranking.best_at(best)[-1]
         total, row = ranking.totals.item(at), ranking.rows.item(at)
         if all(
-            (one.low, one.high) == pair
-            for one, pair in zip(
+            (span.low, span.high) == pair
+            for span, pair in zip(
                 self._ranges, zip(*ends, strict=True), strict=True
             )
         ):
@@ -639,19 +638,19 @@ class Leaders:
         the two ranges, and moves it by a constant.
         """
         stretched, constant, scale = [], 0.0, abs(self._cut)
-        for term, one, low, high in zip(
+        for term, span, low, high in zip(
             self._terms, self._ranges, *ends, strict=True
         ):
             factors = _least_and_most(term.factor)
-            size, own = one.high - one.low, high - low
+            size, own = span.high - span.low, high - low
             if own:
-                moved = (one.low - low) / own
+                moved = (span.low - low) / own
                 constant += max(factor * moved for factor in factors)
                 scale += max(map(abs, factors)) * (1 + abs(moved))
             if size:
                 # The least and the most that p is for hosts that passed.
-                least = max(low, one.others_low) - one.low
-                most = min(high, one.others_high) - one.low
+                least = max(low, span.others_low) - span.low
+                most = min(high, span.others_high) - span.low
                 products = [
                     factor * end / size
                     for factor in factors

@@ -23,17 +23,16 @@ from scheduler_service.settings import Settings
 # About 400 bytes each.
 _KEPT = 65_536
 
-# For each instance: store id of a host that it may be on -> what is added
-# to the host's weight.
+# For each instance: store id of an allowed host -> addition to its weight.
 Bonuses = Sequence[Mapping[int, float]]
 
 
 class Assignment(msgspec.Struct):
     """One instance's place.
 
-    :ivar amounts: resource class -> what it takes
-    :ivar ratios: resource class -> the ratio that a filter wants the claim
-        to be checked under
+    :ivar amounts: resource class -> amount
+    :ivar ratios: resource class -> allocation ratio of the claim, where a
+        filter sets it
     """
 
     uuid: str
@@ -50,7 +49,7 @@ class ScheduleResult(msgspec.Struct):
 
     :ivar passed: how many hosts passed the filters
     :ivar finalists: the best of them, with their weights
-    :ivar query: what the request filters asked of hosts
+    :ivar query: restrictions of the request filters
     """
 
     assignments: list[Assignment]
@@ -72,8 +71,7 @@ class ScheduleResult(msgspec.Struct):
 class SelectionBuilder:
     """Makes assignments and alternates of rows.
 
-    What is answered for a host stays the same until hosts or aggregates
-    change, and is kept.
+    Selections of hosts are cached until hosts or aggregates change.
     """
 
     def __init__(
@@ -104,7 +102,7 @@ class SelectionBuilder:
     def assignment(
         self, table: HostTable, row: int, uuid: str, request: Request
     ) -> Assignment:
-        """Return what an instance gets on the host of a row."""
+        """Return the assignment of an instance to the host of a row."""
         selection = self._selection(table, row, request)
         return Assignment(
             uuid=uuid,
@@ -134,13 +132,13 @@ class SelectionBuilder:
         assignments: Sequence[Assignment],
     ) -> None:
         """Offer the next best hosts of the same cell; none is claimed."""
-        wanted = self._settings.max_attempts - 1
-        if wanted < 1:
+        count = self._settings.max_attempts - 1
+        if count < 1:
             return
         taken = {assignment.row for assignment in assignments}
         offers = [
             self._selection(table, row, request)
-            for row in ranking.best(wanted + len(taken))
+            for row in ranking.best(count + len(taken))
             if row not in taken
         ]
         by_cell: dict[str | None, list[Selection]] = {}
@@ -148,12 +146,12 @@ class SelectionBuilder:
             by_cell.setdefault(offer.cell, []).append(offer)
         for assignment in assignments:
             cell = assignment.placement.selected.cell
-            assignment.placement.alternates = by_cell.get(cell, [])[:wanted]
+            assignment.placement.alternates = by_cell.get(cell, [])[:count]
 
     def _selection(
         self, table: HostTable, row: int, request: Request
     ) -> Selection:
-        """Return what is answered for a host, all but NUMA made once."""
+        """Return the selection of a host; all but NUMA is cached."""
         selection = self._plain(table, row, request.forced)
         for host_filter in () if request.forced else self._numa:
             limits = host_filter.numa_limits(
@@ -191,7 +189,7 @@ class SelectionBuilder:
 def _as_placed(
     uuid: str, selection: Selection, request: Request
 ) -> PlacedInstance:
-    """Return what the index of instances keeps of one that is placed."""
+    """Return the index entry of an instance that is placed."""
     return PlacedInstance(
         uuid,
         selection.host,

@@ -25,8 +25,8 @@ class ActiveWeigher(NamedTuple):
 
     :ivar factor: sign x multiplier, a float or float64[n] where it differs
         by host
-    :ivar column: raw weights of all hosts, kept true under load, [n]; None
-        where they depend on the request
+    :ivar column: raw weights of all hosts, which follow load, [n]; None where
+        they depend on the request
     """
 
     weigher: Weigher
@@ -38,7 +38,7 @@ class Term(NamedTuple):
     """One weigher's part in the weights of a request.
 
     :ivar raw: raw weights of all hosts, inside the weigher's bounds, [n];
-        None: they are asked for each time
+        None: they are computed each time
     """
 
     weigher: Weigher
@@ -57,9 +57,9 @@ class Weighing:
         self._key = ('active weighers', id(self))
 
     def plan(self, table: HostTable, request: Request) -> list[Term]:
-        """Return the weighers that have an opinion on the request.
+        """Return the terms of the weighers with an opinion on the request.
 
-        What stays the same for all of its instances is worked out.
+        Raw weights that hold for all of its instances are computed here.
 
         :raises FilterFault: a weigher failed
         """
@@ -132,8 +132,8 @@ class Weighing:
     ) -> Ranking | None:
         """Rank over whole columns, which costs less than to gather most.
 
-        :return: None where that is not possible: a weigher has to be asked,
-            or a host that did not pass is at the end of a range
+        :return: None: a weigher has to run, or a host that did not pass is at
+            the end of a range
         """
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
@@ -163,7 +163,7 @@ class Weighing:
         request: Request,
         terms: Sequence[Term],
     ) -> Ranking:
-        """Add what each weigher says; one host alone is not weighed."""
+        """Add the weighers' parts; a single host is not weighed."""
         totals: Floats | None = None
         parts: list[tuple[str, Floats]] = []
         for weigher, factor, raw in terms if len(rows) > 1 else ():
@@ -234,8 +234,8 @@ def weighted(weigher: Weigher, factor: Any, raw: Any) -> Floats | None:
 def normalised(raw: Any, low: float, high: float, factor: Any) -> Any:
     """Return factor x normalised weight, float64[m].
 
-    None where nobody differs. In this order of operations the best weighs
-    exactly its multiplier.
+    None where all hosts are equal. In this order of operations the best host
+    weighs exactly its multiplier.
     """
     if high == low:
         return None
@@ -289,16 +289,16 @@ def raw_weights(
 
 
 def _with_worst(raw: Floats, multiplier: float) -> Floats:
-    """Return raw weights with the worst one for hosts that have none."""
-    known = np.isfinite(raw)
-    if not known.any():
+    """Return raw weights, with the worst for hosts without a number."""
+    finite = np.isfinite(raw)
+    if not finite.any():
         return np.zeros(len(raw))
-    worst = raw[known].min() if multiplier >= 0.0 else raw[known].max()
-    return np.where(known, raw, worst)
+    worst = raw[finite].min() if multiplier >= 0.0 else raw[finite].max()
+    return np.where(finite, raw, worst)
 
 
 def _error(weigher: Weigher, fault: Exception) -> errors.FilterFault:
-    """Return a fault of a weigher as an error that names it."""
+    """Return a fault of a weigher as an error that names the weigher."""
     return errors.FilterFault(
         f'{weigher.name} failed: {type(fault).__name__}: {fault}',
         filter=weigher.name,

@@ -41,8 +41,8 @@ class Scope:
     def forbid(self, uuids: frozenset[str]) -> None:
         """Forbid aggregates as well.
 
-        Often one filter alone forbids some, the same for many requests: its
-        set is kept as it is, since to copy and to hash it takes long.
+        Often a single filter forbids aggregates, the same for many requests:
+        its set is not copied, since copying and hashing are slow.
         """
         if self.forbidden_aggregates:
             uuids = self.forbidden_aggregates | uuids
@@ -60,22 +60,22 @@ class Scope:
         """
         sets = self.required_aggregates
         parameters = [
-            f'member_of=in:{_listed(sorted(uuids), most)}'
+            f'member_of=in:{_joined(sorted(uuids), most)}'
             for uuids in sets[:most]
         ]
         if len(sets) > most:
             parameters.append(f'... ({len(sets) - most:,} more)')
         if self.forbidden_aggregates:
-            listed = _listed(sorted(self.forbidden_aggregates), most)
-            parameters.append(f'member_of=!in:{listed}')
+            uuids = _joined(sorted(self.forbidden_aggregates), most)
+            parameters.append(f'member_of=!in:{uuids}')
         traits = sorted(self.required_traits)
         traits += [f'!{name}' for name in sorted(self.forbidden_traits)]
         if traits:
-            parameters.append(f'required={_listed(traits, most)}')
+            parameters.append(f'required={_joined(traits, most)}')
         return '&'.join(parameters)
 
 
-def _listed(named: list[str], most: int) -> str:
+def _joined(named: list[str], most: int) -> str:
     if len(named) > most:
         named[most:] = [f'... ({len(named) - most:,} more)']
     return ','.join(named)
@@ -120,11 +120,11 @@ def uuids_by(
     """
 
     def work() -> dict[Any, frozenset[str]]:
-        found: dict[Any, set[str]] = {}
+        by_key: dict[Any, set[str]] = {}
         for aggregate in aggregates.values():
             for key in keys(aggregate):
-                found.setdefault(key, set()).add(aggregate.uuid)
-        return {key: SharedUuids(uuids) for key, uuids in found.items()}
+                by_key.setdefault(key, set()).add(aggregate.uuid)
+        return {key: SharedUuids(uuids) for key, uuids in by_key.items()}
 
     index: dict[Any, frozenset[str]] = aggregates.memoize(name, work)
     return index

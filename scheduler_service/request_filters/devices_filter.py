@@ -34,7 +34,7 @@ class DevicesFilter(RequestFilter):
         settings: Settings,
         scope: Scope,
     ) -> None:
-        """Require one trait for each."""
+        """Require the trait of each device and feature."""
         required = scope.required_traits
         if request.flavor.extra_specs.get('accel:device_profile'):
             required.add('COMPUTE_ACCELERATORS')

@@ -57,7 +57,7 @@ class IsolateAggregates(RequestFilter):
 def _reserving_traits(aggregate: Aggregate) -> list[frozenset[str]]:
     """Return the traits that a request needs to use an aggregate, together.
 
-    That is none where everybody may use it.
+    Empty: every request may use the aggregate.
     """
     traits = frozenset(
         key.removeprefix(_TRAIT_PREFIX)

@@ -1,6 +1,6 @@
-"""What a weigher is: raw weights of hosts; the pipeline does the rest.
+"""Base classes of weighers, which return raw weights of hosts.
 
-Weighers hold no state of requests: any thread may ask them.
+Weighers hold no state of requests: any thread may call them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Weigher:
     :cvar sign: -1 where the multiplier counts against a host
     :cvar refuses: whether it may refuse a request, and so has to run even
         where its multiplier is 0
-    :cvar minval: raw weights below are this, and it is the low end of
-        normalising; None: the lowest raw weight is
+    :cvar minval: least raw weight, and low end of the normalised range; None:
+        the lowest raw weight is the low end
     :cvar maxval: likewise at the high end
     """
 
@@ -64,13 +64,13 @@ class Weigher:
     def weight_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return what the raw weights depend on, beside what hosts are.
+        """Return the key under which the raw weights are kept.
 
-        ``EACH_TIME``, the default: they are asked for with every request.
-        None: the weigher has no opinion on this request. Any other value:
-        all that they read of the request; they look at nothing of hosts
-        that moves with their load or their instances, so they are asked for
-        once and kept until hosts or aggregates change.
+        ``EACH_TIME``, the default: they are computed for every request. None:
+        the weigher has no opinion on this request. Any other value: everything
+        that they read of the request. They must then not read the load or the
+        instances of hosts: they are computed once and kept until hosts or
+        aggregates change.
         """
         return EACH_TIME
 
@@ -87,7 +87,7 @@ class ColumnWeigher(Weigher, abc.ABC):
 
     @abc.abstractmethod
     def column(self, table: HostTable, settings: Settings) -> Floats:
-        """Return raw weights of all hosts, [n], kept true under load.
+        """Return raw weights of all hosts, [n]; they follow load.
 
         Already inside ``minval`` and ``maxval``.
         """

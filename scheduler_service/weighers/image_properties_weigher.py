@@ -43,13 +43,13 @@ class ImagePropertiesWeigher(Weigher):
         }
         if not requested:
             return None
-        listed = dict(ratios(settings.image_props_weight_setting))
+        factors = dict(ratios(settings.image_props_weight_setting))
         sums: dict[str, float] = {}
         for instance in table.instances:
             common = instance.image & requested
             if common:
                 sums[instance.host] = sums.get(instance.host, 0.0) + sum(
-                    listed.get(key, 0.0) if listed else 1.0
+                    factors.get(key, 0.0) if factors else 1.0
                     for key, _ in common
                 )
         weights = np.zeros(len(table))

@@ -50,7 +50,7 @@ class MetricsWeigher(Weigher):
             column = metric(table, name)
             missing = weighed & ~column.there
             if missing.any() and settings.metrics_required:
-                raise _not_found(table, int(missing.argmax()), name)
+                raise _not_reported(table, int(missing.argmax()), name)
             # A product that is too large is infinite, like a host without
             # a number it then has no weight.
             with np.errstate(over='ignore', invalid='ignore'):
@@ -68,7 +68,7 @@ class MetricsWeigher(Weigher):
         return EACH_TIME if settings.metrics_weight_setting else None
 
 
-def _not_found(
+def _not_reported(
     table: HostTable, row: int, name: str
 ) -> errors.ComputeHostMetricNotFound:
     """Return the error for a host that does not report a metric."""

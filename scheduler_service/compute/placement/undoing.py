@@ -1,9 +1,9 @@
-"""Undoes allocations in the placement service that a record says are ours.
+"""Undoes allocations that claims have in the placement service.
 
-Nothing is called inside a transaction: that they are being undone is in the
-record before, and what it came to afterwards. Meanwhile nobody claims for the
-instance. Any thread may use a :class:`PlacementUndoer`; a :class:`LeftClaims`
-belongs to the thread that follows the providers.
+Calls are made outside transactions: the record is marked before a call and
+gets the result afterwards; meanwhile no claim is made for the instance. Any
+thread may use a :class:`PlacementUndoer`; a :class:`LeftClaims` belongs to the
+thread that follows the providers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from scheduler_service.store.connection import Store, Writer
 LOG = logging.getLogger(__name__)
 _SWEEP_S = 10.0
 _SWEPT_AT_ONCE = 50
-# So many are undone at a time.
+# How many records are undone at a time.
 _THREADS = 4
-# After so many calls in a row without an answer the service is away.
+# After so many unanswered calls in a row the service counts as away.
 _UNANSWERED = 3
-# A claim without a confirmation is looked at after this time, in seconds.
+# A claim without a confirmation is checked after this time, in seconds.
 _UNCONFIRMED_S = 60.0
 # Likewise if its allocations may not be made: longer than any call takes.
 _UNMARKED_S = 300.0
@@ -50,11 +50,11 @@ class PlacementUndoer:
         self._health = health
 
     def undo(self, record: Record, held: bool = False) -> Undone | None:
-        """Undo what a record says, if it is there.
+        """Undo the allocations of a record, if they are there.
 
         :param held: whether the claim may be held: the caller gives it up
-        :return: None: the claim is held, or others undo it just now
-        :raises PlacementUnavailable: it may still be there
+        :return: None: the claim is held, or another daemon undoes it now
+        :raises PlacementUnavailable: the allocations may still be there
         :raises StoreUnavailable: our database does not answer
         """
         taken = self._store.write(
@@ -74,11 +74,11 @@ class PlacementUndoer:
     def undo_all(
         self, records: Sequence[Record]
     ) -> dict[str, Undone | Exception]:
-        """Undo what records of different instances say, as far as it is there.
+        """Undo the allocations of records of different instances.
 
-        :return: what it came to, or why nothing is known, for each instance
-            that nobody else claims for or undoes just now
-        :raises PlacementUnavailable: all may still be there
+        :return: instance -> result or fault, without instances that another
+            daemon claims for or undoes just now
+        :raises PlacementUnavailable: all allocations may still be there
         :raises StoreUnavailable: our database does not answer
         """
 
@@ -87,13 +87,15 @@ class PlacementUndoer:
             return [taken for taken in each if taken is not None]
 
         taken = self._store.write(take)
-        remnants = [_remnant(one.record) for one in taken]
+        remnants = [_remnant(attempt.record) for attempt in taken]
         unsure: set[str] = set()
         try:
             results = claims.undo_all(self._client, remnants, unsure)
         except Exception as fault:
             self._give_back(
-                taken, {one.consumer: fault for one in remnants}, unsure
+                taken,
+                {remnant.consumer: fault for remnant in remnants},
+                unsure,
             )
             raise
         self._give_back(taken, results, unsure)
@@ -105,9 +107,9 @@ class PlacementUndoer:
         results: Mapping[str, Undone | Exception],
         unsure: Set[str],
     ) -> None:
-        """Record what undoing came to, or that it is done later.
+        """Record the results of undoing, or that a later attempt is needed.
 
-        :param unsure: instances of which a call may be carried out yet
+        :param unsure: instances for which a call may still take effect
         """
 
         def give_back(writer: Writer) -> None:
@@ -125,21 +127,21 @@ class PlacementUndoer:
             self._health.count('placement_claims_undone', by=done)
 
     def undo_left(self, instance: str) -> bool:
-        """Undo what claims of an instance left that are held no more.
+        """Undo the allocations of an instance's released claims.
 
         :return: whether there was any such claim
-        :raises PlacementUnavailable: something may still be there
+        :raises PlacementUnavailable: allocations may still be there
         :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
-            found = placement_records.left(conn, instance)
-        for record in found:
+            records = placement_records.left(conn, instance)
+        for record in records:
             self.undo(record)
-        return bool(found)
+        return bool(records)
 
 
 class LeftClaims:
-    """Looks for claims and allocations of which the other half is gone."""
+    """Finds allocations without a claim, and claims without allocations."""
 
     def __init__(
         self, store: Store, client: PlacementClient, health: Health
@@ -153,7 +155,7 @@ class LeftClaims:
     def sweep(self) -> bool:
         """Undo allocations without a claim; now and then the reverse.
 
-        :return: whether more are to be undone now
+        :return: whether more records are to be undone now
         :raises PlacementUnavailable: the service does not answer
         :raises StoreUnavailable: our database does not answer
         """
@@ -167,11 +169,11 @@ class LeftClaims:
         return len(records) == _SWEPT_AT_ONCE
 
     def _undo(self, records: Sequence[Record]) -> None:
-        """Undo what records say; one that is odd stops no other.
+        """Undo the allocations of records; a failure does not stop others.
 
         :raises PlacementUnavailable: the service does not answer
         """
-        # Of an instance with several, one after the other.
+        # Of several records of an instance, one in each sweep.
         alone = {record.instance_uuid: record for record in records}
         results = self._undoer.undo_all(list(alone.values()))
         faults = {
@@ -190,10 +192,9 @@ class LeftClaims:
     def _each(
         self, records: Iterable[Record], work: Callable[[Record], object]
     ) -> None:
-        """Do something with records; one that is odd stops no other.
+        """Call *work* with each record; a failure does not stop others.
 
-        :raises PlacementUnavailable: the service does not answer, for one
-            after the other; they are looked at later
+        :raises PlacementUnavailable: several calls in a row got no answer
         """
         unanswered = 0
         with futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -210,7 +211,7 @@ class LeftClaims:
     def _try(
         self, work: Callable[[Record], object], record: Record
     ) -> Exception | None:
-        """Do something with a record; return why it is looked at later."""
+        """Call *work* with a record; return the fault, if any."""
         try:
             work(record)
         except errors.StoreUnavailable:
@@ -229,20 +230,20 @@ class LeftClaims:
     def release_forgotten(self) -> None:
         """Release claims whose allocations the compute service deleted.
 
-        It does so for an instance that could not be built. Their records
-        stay until it is sure that nothing is left.
+        The compute service does so for an instance that could not be built.
+        Records stay until certainly no allocation is left.
 
         :raises PlacementUnavailable: the service does not answer
         :raises StoreUnavailable: our database does not answer
         """
         with self._store.reading() as conn:
-            found = placement_records.unconfirmed(
+            unconfirmed = placement_records.unconfirmed(
                 conn, _UNCONFIRMED_S, _SWEPT_AT_ONCE
             )
             unmarked = placement_records.unmarked(
                 conn, _UNMARKED_S, _SWEPT_AT_ONCE
             )
-        self._each(found, self._look)
+        self._each(unconfirmed, self._look)
         self._each(unmarked, self._mark)
 
     def _look(self, record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Host filters: one in a module, found by looking at the modules here."""
+"""Host filters, one per module, collected from the modules here."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def failing_key(
         if colon and scope == specops.AGGREGATE_SCOPE:
             key = name
         elif colon and (forced or _ANY not in _alternatives(requirement)):
-            # An extra spec of another scope is for somebody else, unless
-            # it says itself that the key has to be present.
+            # Extra specs of other scopes are optional, unless they require the
+            # key to be present.
             optional.add(key)
         required.setdefault(key, set()).add(requirement)
     if forced:

@@ -17,5 +17,5 @@ class AllHostsFilter(HostFilter):
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return None: it never has anything to say."""
+        """Return None: every host passes."""
         return None

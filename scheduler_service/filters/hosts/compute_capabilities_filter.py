@@ -61,15 +61,17 @@ class ComputeCapabilitiesFilter(HostFilter):
             with reading(spec_path(key), REQUIREMENT, requirement):
                 matches = _matches(table, path, requirement, settings)
             if not scoped:
-                known = host_attributes.has_attribute(table, path[0], settings)
-                matches = matches | ~known
+                present = host_attributes.has_attribute(
+                    table, path[0], settings
+                )
+                matches = matches | ~present
             passed = matches if passed is None else passed & matches
         return passed
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the extra specs, unless one reads what follows the load."""
+        """Return the extra specs, unless a spec reads load."""
         specs = _capability_specs(request)
         if not specs:
             return None
@@ -84,8 +86,8 @@ class ComputeCapabilitiesFilter(HostFilter):
         failing = []
         for path, requirement, scoped in _capability_specs(request):
             matches = _matches(table, path, requirement, settings)
-            known = host_attributes.has_attribute(table, path[0], settings)
-            if not matches[row] and (scoped or known[row]):
+            present = host_attributes.has_attribute(table, path[0], settings)
+            if not matches[row] and (scoped or present[row]):
                 failing.append(f'{":".join(path)} {requirement}')
                 why = _why_not_comparable(
                     table, row, path, requirement, settings
@@ -134,9 +136,9 @@ def _matches(
 
 
 def _value_matches(value: Any, keys: Path, requirement: str) -> bool:
-    """Say whether what a value has under some keys matches.
+    """Say whether the value under a path of keys matches.
 
-    :raises NotComparableError: it is no number, where one is required
+    :raises NotComparableError: the value is not a number as required
     """
     try:
         for key in keys:
@@ -167,7 +169,7 @@ def _why_not_comparable(
 
 
 def _compare_numbers(values: Any, requirement: str) -> Mask | None:
-    """Return bool[n], or None where the operator is not a numeric one."""
+    """Return bool[n], or None where the operator is not numeric."""
     words = requirement.split()
     if len(words) < 2 or words[0] not in _NUMERIC_OPERATORS:
         return None

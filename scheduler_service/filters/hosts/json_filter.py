@@ -222,8 +222,8 @@ class ColumnEvaluator:
                 return False
 
         def fails(*values: Any) -> bool:
-            found = dict(zip(columns, values, strict=True))
-            return bool(why_unreadable(query.matches, 'query', found))
+            attributes = dict(zip(columns, values, strict=True))
+            return bool(why_unreadable(query.matches, 'query', attributes))
 
         mask = _mask_of(every, matches)
         if faulty:

@@ -36,7 +36,7 @@ class NUMATopologyFilter(HostFilter):
     ) -> Mask | None:
         """Evaluate each distinct topology with its ratios once.
 
-        :raises TimeSliceOver: others have their turn first
+        :raises TimeSliceOver: other requests have their turn first
         """
         guest = numa.guest_topology(request)
         if guest is None:

@@ -37,33 +37,35 @@ class PciPassthroughFilter(HostFilter):
         self, table: HostTable, request: Request, settings: Settings
     ) -> Mask | None:
         """Evaluate each distinct list of device pools once."""
-        wanted = wanted_devices(request, settings)
-        if not wanted:
+        devices = requested_devices(request, settings)
+        if not devices:
             return None
         return decoded(table, 'pci_device_pools').mask_where(
-            where_readable(lambda pools: has_devices(pools or [], wanted))
+            where_readable(lambda pools: has_devices(pools or [], devices))
         )
 
     def mask_key(
         self, table: HostTable, request: Request, settings: Settings
     ) -> Key | None:
-        """Return the devices that are wanted."""
-        return wanted_devices(request, settings) or None
+        """Return the requested devices."""
+        return requested_devices(request, settings) or None
 
     def reason(
         self, table: HostTable, row: int, request: Request, settings: Settings
     ) -> str:
         """Give the requested devices, and how many of any kind are free."""
         pools = decoded(table, 'pci_device_pools').at(row) or []
-        wanted = wanted_devices(request, settings)
+        devices = requested_devices(request, settings)
         why = why_unreadable(
-            lambda found: has_devices(found, wanted),
+            lambda free: has_devices(free, devices),
             'pci_device_pools',
             pools,
         )
         if why:
             return why
-        requested = ', '.join(f'{one.name}:{one.needed}' for one in wanted)
+        requested = ', '.join(
+            f'{device.name}:{device.needed}' for device in devices
+        )
         return (
             f'PCI devices {requested} requested, the host has '
             f'{free_devices(pools)} of any kind free'
@@ -82,8 +84,8 @@ _ALIAS_KEYS = {
 }
 
 
-class Wanted(NamedTuple):
-    """Devices of one kind that a request wants.
+class DeviceRequest(NamedTuple):
+    """A request for devices of one kind.
 
     :ivar alternatives: a device has to match one of them
     """
@@ -93,25 +95,27 @@ class Wanted(NamedTuple):
     alternatives: tuple[Properties, ...]
 
 
-def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
+def requested_devices(
+    request: Request, settings: Settings
+) -> tuple[DeviceRequest, ...]:
     """Return the devices of a request.
 
-    Those that it lists; or else those of the aliases that its flavor names.
+    ``pci_requests``, or else the devices of the aliases that the flavor names.
 
     :raises InvalidRequest: an alias is not configured, or a count is no
         number
     """
     if request.pci_requests:
         return tuple(
-            Wanted(
-                one.name or 'devices',
-                one.count,
+            DeviceRequest(
+                device.name or 'devices',
+                device.count,
                 tuple(
                     tuple(sorted(each.items(), key=lambda pair: pair[0]))
-                    for each in one.alternatives
+                    for each in device.alternatives
                 ),
             )
-            for one in request.pci_requests
+            for device in request.pci_requests
         )
     named = _named_devices(request)
     if not named:
@@ -123,13 +127,13 @@ def wanted_devices(request: Request, settings: Settings) -> tuple[Wanted, ...]:
             spec_path(ALIAS_SPEC), 'names of [pci] alias', ', '.join(unknown)
         )
     return tuple(
-        Wanted(name, count, (_properties(aliases[name]),))
+        DeviceRequest(name, count, (_properties(aliases[name]),))
         for name, count in named
     )
 
 
 def _properties(alias: Mapping[str, Any]) -> Properties:
-    """Return what an alias asks of a device."""
+    """Return the properties that an alias requires of a device."""
     return tuple(
         sorted(
             (name, alias[key])
@@ -162,11 +166,11 @@ def configured_aliases(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def has_devices(
-    pools: Sequence[Mapping[str, Any]], wanted: Sequence[Wanted]
+    pools: Sequence[Mapping[str, Any]], devices: Sequence[DeviceRequest]
 ) -> bool:
     """Say whether a host's pools have all requested devices at once."""
     free = [_count(pool) for pool in pools]
-    for _, count, alternatives in wanted:
+    for _, count, alternatives in devices:
         needed = count
         for index, pool in enumerate(pools):
             if needed and any(
@@ -190,25 +194,25 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 
 def _matches(pool: Mapping[str, Any], properties: Properties) -> bool:
-    """Say whether the devices of a pool have all of some properties.
+    """Say whether the devices of a pool have all properties.
 
-    A pool has its tags as properties, too. One that does not say of which
-    type its devices are may be of any.
+    The tags of a pool are properties, too. A pool without a device type may
+    have devices of any type.
     """
     tags = pool.get('tags') or {}
-    asked = dict(properties)
+    required = dict(properties)
     device_type = pool.get('dev_type', tags.get('dev_type'))
-    required_type = asked.pop('dev_type', None)
+    required_type = required.pop('dev_type', None)
     if device_type in _ON_DEMAND and required_type != device_type:
         return False
     if required_type and device_type not in (None, required_type):
         return False
     remote = pool.get('remote_managed', tags.get('remote_managed'))
-    if _is_true(remote) != _is_true(asked.pop('remote_managed', None)):
+    if _is_true(remote) != _is_true(required.pop('remote_managed', None)):
         return False
     return all(
         _folded(pool.get(key, tags.get(key))) == _folded(value)
-        for key, value in asked.items()
+        for key, value in required.items()
     )
 
 

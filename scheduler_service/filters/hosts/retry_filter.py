@@ -20,7 +20,7 @@ class RetryFilter(RowFilter):
     def row_set(
         self, table: HostTable, request: Request, settings: Settings
     ) -> RowSet | None:
-        """Look up the rows of the listed pairs."""
+        """Look up the rows of the pairs."""
         if request.retry is None or not request.retry.hosts:
             return None
         nodes = (

@@ -26,7 +26,7 @@ class AttributeFilter(PoolFilter):
         self, context: Caller, pools: Sequence[Pool], zone: ZoneRequest
     ) -> Sequence[Pool]:
         """Drop pools without an attribute, or with another value of it."""
-        wanted = {
+        required = {
             key: _normalized(value)
             for key, value in zone.attributes.items()
             if key != 'pool_id'
@@ -35,7 +35,7 @@ class AttributeFilter(PoolFilter):
         return [
             pool
             for pool in pools
-            if (keeps and is_bare(pool)) or _has_all(pool.attributes, wanted)
+            if (keeps and is_bare(pool)) or _has_all(pool.attributes, required)
         ]
 
 
@@ -45,11 +45,11 @@ def is_bare(pool: Pool) -> bool:
 
 
 def _has_all(
-    attributes: Mapping[str, str], wanted: Mapping[str, object]
+    attributes: Mapping[str, str], required: Mapping[str, object]
 ) -> bool:
     return all(
         key in attributes and _normalized(attributes[key]) == value
-        for key, value in wanted.items()
+        for key, value in required.items()
     )
 
 

@@ -76,7 +76,7 @@ class PendingClaim:
         """Wait for the database's answer; return the claims' revision.
 
         :raises ClaimLost: nothing is claimed
-        :raises StoreUnavailable: it is not known whether anything is claimed
+        :raises StoreUnavailable: the claims may have been made or not
         """
         self.finish()
         if self._fault is not None:
@@ -97,7 +97,7 @@ def prepare(
     """
     batch = ClaimBatch(claims, fallback, policies, new_lineage())
     stepwise = any(
-        claim.known or claim.move or claim.redelivered for claim in claims
+        claim.is_present or claim.move or claim.redelivered for claim in claims
     )
     if stepwise or store.dialect != 'postgresql':
         return batch
@@ -123,11 +123,10 @@ def send(
     sent, and *conn* must not be used until the claim is finished.
 
     :param conn: an open connection in autocommit mode
-    :param on_done: called once with the error or None, when the result is
-        known
+    :param on_done: called once, at the end, with the error or None
     :param writing: an open connection for claims that are made statement by
-        statement; None: one of the pool
-    :raises StoreUnavailable: it is not known whether anything is claimed
+        statement; None: a connection of the pool
+    :raises StoreUnavailable: the claims may have been made or not
     """
     if batch.statements:
         from scheduler_service.store.claims import pg_claims
@@ -157,9 +156,10 @@ def claim_all(
 
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
-    :raises ClaimLost: one does not fit any more, breaks a policy, names a
-        group that came or changed hands since the hosts were read, or its
-        consumer holds a claim already; the transaction has to be rolled back
+    :raises ClaimLost: a claim does not fit any more, breaks a policy, names a
+        group that appeared or changed its project since the hosts were read,
+        or its consumer holds a claim already; the transaction has to be rolled
+        back
     """
     conn = writer.conn
     dialect = rows.dialect_of(conn)
@@ -176,7 +176,7 @@ def claim_all(
         )
         if taken.rowcount != len(amounts):
             raise ClaimLost
-    reported = [c.consumer for c in claims if c.known and not c.move]
+    reported = [c.consumer for c in claims if c.is_present and not c.move]
     if reported:
         _remove_reported(writer, reported)
     keys = {claim.key for claim in claims if claim.redelivered and claim.key}
@@ -196,7 +196,7 @@ def claim_all(
 def _check_releases(conn: Connection, claims: Sequence[Claim]) -> None:
     """Check that no instance of a redelivered request was released meanwhile.
 
-    :raises ClaimLost: one was; whether that cancels the request is not known
+    :raises ClaimLost: an instance was, which may or may not cancel the request
     """
     redelivered = [claim for claim in claims if claim.redelivered]
     if not redelivered:
@@ -248,10 +248,10 @@ def _remove_reported(writer: Writer, uuids: Sequence[str]) -> None:
 
 
 def _insert_moves(conn: Connection, claims: Sequence[Claim]) -> None:
-    """Insert where instances move to; they stay where they are for now.
+    """Insert the moves of instances, which stay on their hosts for now.
 
-    :raises ClaimLost: one is gone, or is on its new host already
-    :raises DBDuplicateEntry: one moves already
+    :raises ClaimLost: an instance is gone, or is on its new host already
+    :raises DBDuplicateEntry: an instance moves already
     """
     table = schema.instances
     locked = conn.execute(
@@ -291,10 +291,10 @@ def join_groups(
     """Add instances to their groups, unless that breaks a strict policy.
 
     Groups are locked in the order of their uuids, and places of members are
-    read then. Of two daemons that place members of one group, the second
-    therefore sees what the first wrote. Members leave, move and are released
-    without that lock: a claim may still see one that has gone, and is then
-    lost where it could have been made, never the reverse.
+    read then. Of two daemons that place members of a group, the second
+    therefore sees the members of the first. Members leave, move and are
+    released without that lock: a claim may still see a member that has gone,
+    and is then lost although it could have been made, never the reverse.
 
     :param joining: instance -> (group, service host); a group that does not
         exist has no policy and gets no members
@@ -341,7 +341,7 @@ def _members(
 ) -> dict[str, dict[str, set[str]]]:
     """Return the hosts of each member, by group and instance.
 
-    A member that is not placed has none, one that moves has two.
+    A member that is not placed has no host, a member that moves has two.
     """
     members, instances = schema.server_group_members, schema.instances
     moves = schema.moves

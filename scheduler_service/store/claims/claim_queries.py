@@ -42,7 +42,7 @@ def listing(
     project: str | None = None,
     older_than: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return claims with their age, newest first; a move is one of its own.
+    """Return claims with their age, newest first; moves are separate claims.
 
     :param host: only claims on this service host
     :param state: only claims in this state: claimed, confirmed or moving
@@ -52,7 +52,7 @@ def listing(
     :param limit: how many at most; None: all
     """
     inst, moves = schema.instances, schema.moves
-    listed = sa.union_all(
+    claims = sa.union_all(
         sa.select(
             inst.c.uuid,
             inst.c.host,
@@ -75,16 +75,16 @@ def listing(
         ),
     ).subquery()
     now = clock.read(conn)
-    query = sa.select(listed)
+    query = sa.select(claims)
     if host is not None:
-        query = query.where(listed.c.host == host)
+        query = query.where(claims.c.host == host)
     if state is not None:
-        query = query.where(listed.c.state == state)
+        query = query.where(claims.c.state == state)
     if project is not None:
-        query = query.where(listed.c.project_id == project)
+        query = query.where(claims.c.project_id == project)
     if older_than is not None:
-        query = query.where(listed.c.created_at < now - older_than)
-    ordered = query.order_by(listed.c.created_at.desc(), listed.c.uuid)
+        query = query.where(claims.c.created_at < now - older_than)
+    ordered = query.order_by(claims.c.created_at.desc(), claims.c.uuid)
     return [
         {**row._mapping, 'age_s': round(max(now - row.created_at, 0.0))}
         for row in conn.execute(ordered.limit(limit))

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from scheduler_service.store import rows
 
-# What is asked of one inventory. The claim is checked under ``ratio`` instead
+# The demand on one inventory. The claim is checked under ``ratio`` instead
 # of the host's own, and under ``fallback`` where the host has none or 0.
 ASK = {
     'host_id': 'int',
@@ -48,8 +48,8 @@ TAKE = (
     'used = i.used + a.amount, available_least = i.available_least - a.amount'
 )
 # In this form PostgreSQL can join neither by hashing nor by sorting, whatever
-# it estimates: it looks up each row that is asked for by its key, in order.
-# So rows are locked in the order in which they are asked for.
+# it estimates: it looks up each row by its key, in the order of the demand. So
+# rows are locked in that order.
 PG_SAME_ROW_IN_ORDER = (
     'i.host_id = ANY(ARRAY[a.host_id]) '
     'AND i.resource_class = ANY(ARRAY[a.resource_class])'
@@ -71,22 +71,23 @@ FITS = f"""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What one consumer takes of one host.
+    """The amounts that a consumer takes of a host.
 
     :ivar amounts: resource class -> amount
     :ivar ratios: resource class -> allocation ratio to check under instead
         of the host's own
     :ivar document: JSON, the instance's document without its place
     :ivar placement: JSON, the placement that its caller gets
-    :ivar known: whether the store has the instance already, without a claim
+    :ivar is_present: whether the store has the instance already, without a
+        claim
     :ivar group: uuid of the server group that the instance is to be in
     :ivar group_owner: project of the group when the hosts were read, which
         was checked; empty: it had none; None: there was no such group
     :ivar move: whether this is a second claim, beside the instance's present
         place
     :ivar key: idempotency key of the request; None: it has none
-    :ivar redelivered: whether the request may be processed elsewhere, too:
-        its outcome is then recorded under its key, which only one can do
+    :ivar redelivered: whether another daemon may process the request, too: the
+        outcome is then recorded under its key, which only one daemon can do
     :ivar releases_seen: with *redelivered*: time of the last release of the
         request's instances that concerns its project and does not cancel it,
         by the database's clock
@@ -102,7 +103,7 @@ class Claim(msgspec.Struct, frozen=True):
     request_id: str | None
     document: str
     placement: str
-    known: bool = False
+    is_present: bool = False
     group: str | None = None
     group_owner: str | None = ''
     move: bool = False

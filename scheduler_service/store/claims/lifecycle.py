@@ -80,10 +80,10 @@ def cancel(
     requests: Mapping[str, outcomes.ReleaseRequest],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Release claims as callers asked; return the consumers that had some.
+    """Release claims for callers; return the consumers that had claims.
 
-    Requests for these consumers that were sent before claim nothing more, if
-    they are of the project that asked, or it asked for all.
+    Requests for these consumers that were sent before claim nothing any more,
+    if they are of the releasing project, or the release is for all projects.
 
     :param requests: by consumer
     :raises Forbidden: *check* does; the transaction has to be rolled back
@@ -126,7 +126,7 @@ def _release(
         # belong to no project.
         more = lock(conn, late)
         _check_owners({**dict.fromkeys(late), **more}, check)
-        # One that moves may have got more until its row was locked.
+        # An instance that moves may have got more until its row was locked.
         held |= release_allocations(writer, late)
         locked |= more
     gone = sorted(u for u, row in locked.items() if row.state != 'reported')
@@ -176,7 +176,7 @@ def confirm(
     on the old host are released.
 
     :param reported: instance -> service host that has it; None: the host that
-        it is expected on, which for an instance that moves is the new one
+        it is expected on, the new host of an instance that moves
     :return: the instances whose claim this confirmed
     :raises Forbidden: *check* does; the transaction has to be rolled back
     """
@@ -207,7 +207,7 @@ def cancel_moves(
     requests: Mapping[str, outcomes.ReleaseRequest],
     check: OwnerCheck | None = None,
 ) -> list[str]:
-    """Drop moves as callers asked; return the instances that had one.
+    """Drop moves for callers; return the instances that had a move.
 
     Requests to move these instances that were sent before claim nothing more,
     as for :func:`cancel`.
@@ -263,8 +263,8 @@ def remove_from_host(
     The move of an instance that was to move here is dropped. An instance
     that moves away gets its new place. Any other is removed.
 
-    :param starting_stay: whether one that is claimed and not confirmed stays,
-        since it may be starting
+    :param starting_stay: whether an instance that is claimed and not confirmed
+        stays, since it may be starting
     :return: the instances that this changed
     """
     conn = writer.conn
@@ -339,7 +339,7 @@ def lock(conn: Connection, uuids: Iterable[str]) -> dict[str, Any]:
 def _check_owners(locked: Mapping[str, Any], check: OwnerCheck | None) -> None:
     """Check the owners of instances.
 
-    :param locked: their rows; None of one that has no row, so no project
+    :param locked: instance -> its row; None: no row, so no project
     """
     if check is not None:
         check({uuid: row and row.project_id for uuid, row in locked.items()})

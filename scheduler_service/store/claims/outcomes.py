@@ -1,4 +1,4 @@
-"""What became of each request, so that none is processed twice.
+"""Outcomes of requests, so that no request is processed twice.
 
 A request that reaches the daemons once more has the same idempotency key: the
 id of its message and the index of its entry. A claim is its own outcome: its
@@ -8,8 +8,9 @@ Everything else is recorded here from the start.
 
 ``releases`` is kept per instance and project: requests that were sent before a
 release must not claim afterwards, even those that no daemon has processed yet.
-Nobody can tell yet whose instance it will be, so a release concerns requests
-of the project that released alone, or all if its caller acts for all.
+The project of such an instance is not decided yet, so a release concerns only
+requests of the releasing project, or all requests if its caller acts for all
+projects.
 
 Stateless: any thread may call it with a connection of its own.
 """
@@ -41,7 +42,7 @@ PLACEMENT = 'placement'
 EXPIRED = 'expired'
 # Kinds of releases: of everything, and of the second claim of a move alone.
 ALL, MOVE = 'all', 'move'
-# For so many times the retention it stays known that there was an outcome.
+# The record without its document is kept for so many times the retention.
 _EXPIRED_KEPT = 7
 _OUTCOME = {
     'idempotency_key': 'text',
@@ -62,7 +63,7 @@ _UPSERT = {
 
 
 class RecordedOutcome(NamedTuple):
-    """What became of a request, or of one instance of it.
+    """The outcome of a request, or of one of its instances.
 
     :ivar instance: of a placement; empty: the whole request
     :ivar document: JSON
@@ -151,7 +152,7 @@ def _adding(dialect: str) -> Any:
 
 
 def find(conn: Connection, key: str) -> list[RecordedOutcome]:
-    """Return what is recorded of a request."""
+    """Return the recorded outcomes of a request."""
     table = schema.outcomes
     query = sa.select(
         table.c.idempotency_key,
@@ -163,7 +164,7 @@ def find(conn: Connection, key: str) -> list[RecordedOutcome]:
 
 
 def withdraw(conn: Connection, key: str) -> None:
-    """Record no more that a request claimed: it gave its claims up."""
+    """Delete the record that a request claimed: it gave up its claims."""
     table = schema.outcomes
     conn.execute(
         sa.delete(table).where(
@@ -326,7 +327,7 @@ def lock_releases(
         )
         query = sa.select(sa.func.max(table.c.released_at)).where(mine)
         last = max(last, conn.execute(query).scalar() or 0.0)
-        # Those that were added for their locks alone.
+        # Rows that were added for their locks alone.
         conn.execute(sa.delete(table).where(mine, table.c.released_at == 0))
     return last
 
@@ -378,9 +379,9 @@ def releases(
 
 
 def prune(writer: Writer, retention: float) -> None:
-    """Delete what is older than the retention, by the database's clock.
+    """Delete documents older than the retention, by the database's clock.
 
-    That a request had an outcome stays known for longer, without it.
+    The record that a request had an outcome is kept longer.
 
     :param retention: in seconds
     """

@@ -4,21 +4,20 @@ Stateless: any thread may build the statements.
 
 Claims do what ``batch.claim_all`` does and what ends a writing transaction:
 take capacity, check and join server groups, insert instances and allocations,
-take the next revision, append the change record. That is one statement, and
-one before it that locks server groups. Both are one transaction. Under READ
-COMMITTED the second sees everything that was committed before it started, so
-also the members that another daemon added while the first waited for the
-lock.
+take the next revision, append the change record. That is one statement, after
+a first that locks server groups, in one transaction. Under READ COMMITTED the
+second sees everything that was committed before it started, so also the
+members that another daemon added while the first waited for the lock.
 
 Releases do what ``lifecycle.cancel`` does, end the transaction likewise, and
 record the outcomes of the requests. Three statements travel together, each on
 a snapshot of its own: the first records the releases, the second locks the
 instances and keeps their uuids as a setting of the transaction, the third
-gives back what these hold. They assume whose the instances are, since owners
-are checked by code of this process. Where one is another's, or a consumer
-that was not locked holds allocations (it was claimed in between, or its
-instance is not known), the third statement divides by zero: nothing is done,
-and ``lifecycle`` does it in several round trips.
+gives back their allocations. The owners of the instances are assumed, since
+code of this process checks them. Where an instance has another owner, or a
+consumer that was not locked holds allocations (it was claimed in between, or
+its instance is not stored), the third statement divides by zero: nothing is
+done, and ``lifecycle`` does it in several round trips.
 """
 
 from __future__ import annotations
@@ -124,9 +123,9 @@ _SEATS = """
     ),
 """
 
-# Whether every strict policy holds once all are members. A group that came or
-# changed hands since the hosts were read is not joined: nobody checked whose
-# it is.
+# Whether every strict policy holds once all are members. A group that appeared
+# or changed its project since the hosts were read is not joined: its project
+# was not checked.
 _MAY_JOIN = """
     NOT EXISTS (
         SELECT 1 FROM server_groups AS g JOIN unnest(
@@ -174,9 +173,9 @@ def statements(
     policies: Collection[str],
     lineage: str,
 ) -> list[BoundStatement]:
-    """Return the statements that make all claims, or fail with all.
+    """Return the statements that make all claims, or none.
 
-    :param claims: for instances that the store does not know yet
+    :param claims: for instances that the store does not have yet
     :param fallback: resource class -> allocation ratio of hosts without one
     :param policies: server group policies that a claim must not break
     :param lineage: the token of the change
@@ -207,7 +206,7 @@ def statements(
         values['expected'] = len(amounts)
         for at, row in enumerate(amounts):
             values.update(zip(_names_in_row(at), row, strict=True))
-        return [BoundStatement.of(_claim_one(len(amounts)), values)]
+        return [BoundStatement.of(_claim_single(len(amounts)), values)]
     values.update(_values_of_many(claims, fallback, _PLACE))
     return [BoundStatement.of(_claim_many(grouped=False), values)]
 
@@ -274,7 +273,7 @@ def _values_of_many(
 
 
 @functools.cache
-def _claim_one(classes: int) -> str:
+def _claim_single(classes: int) -> str:
     """Return the statement for one instance, with scalar parameters.
 
     :param classes: how many resource classes it takes
@@ -282,7 +281,7 @@ def _claim_one(classes: int) -> str:
     instance = ', '.join(claim_sql.INSTANCE)
     allocation = ', '.join(claim_sql.ALLOCATION)
     return _claim(
-        asked=_values(classes, claim_sql.ASK, _name_in_row),
+        demand=_values(classes, claim_sql.ASK, _name_in_row),
         instances=f'SELECT {instance}, {_NOW} FROM '  # noqa: S608
         + _values(1, claim_sql.INSTANCE, lambda name, _: name),
         allocations=f'SELECT {allocation} FROM '  # noqa: S608
@@ -306,7 +305,7 @@ def _claim_many(grouped: bool) -> str:
             'touched': _TOUCHED,
         }
     return _claim(
-        asked='asked',
+        demand='demand',
         instances=f"""
             SELECT uuid, host, node, 'claimed', project_id, request_id,
                 document, placement, idempotency_key, {_NOW}
@@ -316,7 +315,7 @@ def _claim_many(grouped: bool) -> str:
             SELECT uuid, host_id, resource_class, amount
             FROM places JOIN kinds USING (kind)
         """,
-        count='(SELECT count(*) FROM asked)',
+        count='(SELECT count(*) FROM demand)',
         **parts,
     )
 
@@ -324,7 +323,7 @@ def _claim_many(grouped: bool) -> str:
 def _unpacked(columns: Mapping[str, str]) -> str:
     """Return common table expressions for array parameters.
 
-    ``asked`` adds up what the instances take of each host, in the order in
+    ``demand`` adds up what the instances take of each host, in the order in
     which every transaction takes inventory rows.
 
     :param columns: of ``places``
@@ -334,7 +333,7 @@ def _unpacked(columns: Mapping[str, str]) -> str:
             SELECT * FROM {rows.source('postgresql', columns, 'places')}
         ), kinds AS MATERIALIZED (
             SELECT * FROM {rows.source('postgresql', _KIND, 'kinds')}
-        ), asked AS MATERIALIZED (
+        ), demand AS MATERIALIZED (
             SELECT host_id, resource_class,
                 CAST(sum(amount) AS bigint) AS amount,
                 min(ratio) AS ratio, min(fallback) AS fallback
@@ -346,7 +345,7 @@ def _unpacked(columns: Mapping[str, str]) -> str:
 
 
 def _claim(
-    asked: str,
+    demand: str,
     instances: str,
     allocations: str,
     count: str,
@@ -361,10 +360,10 @@ def _claim(
     not every row could be taken the division by zero fails, and with it the
     whole statement.
 
-    :param asked: SQL for rows of ``claim_sql.ASK``
+    :param demand: SQL for rows of ``claim_sql.ASK``
     :param instances: a query for rows of ``claim_sql.INSTANCE`` and the time
     :param allocations: a query for rows of ``claim_sql.ALLOCATION``
-    :param count: SQL for the number of rows that are asked for
+    :param count: SQL for the number of rows of the demand
     :param unpacked: common table expressions that the others use
     :param allowed: a condition on which all claims depend
     :param joined: a common table expression that joins server groups
@@ -373,7 +372,7 @@ def _claim(
     return f"""
         WITH {unpacked} took AS (
             UPDATE inventories AS i SET {claim_sql.TAKE}
-            FROM {claim_sql.pg_limited(asked)}
+            FROM {claim_sql.pg_limited(demand)}
             WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} AND {claim_sql.FITS}
             RETURNING 1
         ), enough AS MATERIALIZED (
@@ -422,7 +421,7 @@ def _values(
     :param count: how many rows
     :param parameter: returns the parameter of a column in a row
     """
-    listed = ', '.join(
+    tuples = ', '.join(
         '('
         + ', '.join(
             f'CAST(:{parameter(name, at)} AS {rows.POSTGRESQL[kind]})'
@@ -431,7 +430,7 @@ def _values(
         + ')'
         for at in range(count)
     )
-    return f'(VALUES {listed}) AS a({", ".join(columns)})'
+    return f'(VALUES {tuples}) AS a({", ".join(columns)})'
 
 
 _SETTING = 'scheduler_service.locked'
@@ -480,14 +479,14 @@ _RELEASE = f"""
         SELECT * FROM placed UNION ALL SELECT * FROM moved
     ), released AS (
         SELECT uuid FROM placed UNION SELECT consumer_uuid FROM held
-    ), asked AS MATERIALIZED (
+    ), demand AS MATERIALIZED (
         SELECT host_id, resource_class,
             CAST(-sum(amount) AS bigint) AS amount
         FROM held GROUP BY host_id, resource_class
         ORDER BY host_id, resource_class COLLATE "C"
     ), given AS (
         UPDATE inventories AS i SET {claim_sql.TAKE}
-        FROM (SELECT * FROM asked LIMIT {_MOST}) AS a
+        FROM (SELECT * FROM demand LIMIT {_MOST}) AS a
         WHERE {claim_sql.PG_SAME_ROW_IN_ORDER} RETURNING 1
     ), kept AS (
         INSERT INTO outcomes
@@ -540,7 +539,7 @@ _RELEASE = f"""
 
 
 class Released(msgspec.Struct):
-    """What releases gave back.
+    """The allocations and places that releases gave back.
 
     :ivar revision: of their change
     :ivar placed: (instance, service host, node) of each claim
@@ -567,7 +566,7 @@ _decode = msgspec.json.Decoder(Released).decode
 class PendingRelease:
     """Releases of a batch that are under way, in one round trip.
 
-    They are sent when this is made. *conn* must not be used until they are
+    The constructor sends them. *conn* must not be used until they are
     finished.
 
     :param conn: an open connection with no transaction
@@ -577,7 +576,7 @@ class PendingRelease:
     :ivar instances: those that callers released
     :ivar lineage: the token of their change
     :ivar sent_at: monotonic time at which they were sent
-    :raises StoreUnavailable: it is not known whether anything is released
+    :raises StoreUnavailable: the releases may have been made or not
     """
 
     def __init__(
@@ -602,7 +601,7 @@ class PendingRelease:
     def finish(self) -> Released | None:
         """Wait for the database's answer; raises nothing.
 
-        :return: what was released; None: nothing, or it is not known
+        :return: what was released; None: nothing, or the result is uncertain
         """
         try:
             self._released = _decode(self._receive())
@@ -616,9 +615,9 @@ class PendingRelease:
     def wait(self) -> Released | None:
         """Return what was released, once it is finished.
 
-        :return: None: they cannot be done so, and nothing is done
-        :raises StoreTimeout: one waits for a lock; nothing is done
-        :raises StoreUnavailable: it is not known whether anything is released
+        :return: None: not possible in one round trip; nothing is done
+        :raises StoreTimeout: a statement waits for a lock; nothing is done
+        :raises StoreUnavailable: the releases may have been made or not
         """
         if self._fault is not None:
             raise self._fault

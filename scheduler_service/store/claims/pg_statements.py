@@ -106,16 +106,16 @@ class BoundStatement(NamedTuple):
 class PendingStatements:
     """Statements that the database executes as one transaction.
 
-    They are sent when this is made. Nothing else may be sent on the
-    connection until :meth:`receive` returned. Several statements travel in
-    one round trip in libpq's pipeline mode; the server runs all up to the
-    pipeline's end in one transaction, each on a snapshot of its own, and
-    none after one that failed.
+    The constructor sends them. Nothing else may be sent on the connection
+    until :meth:`receive` returned. Several statements travel in one round trip
+    in libpq's pipeline mode; the server runs all up to the pipeline's end in
+    one transaction, each on a snapshot of its own, and none after a failed
+    statement.
 
     :param conn: in autocommit mode, of SQLAlchemy's psycopg dialect
     :param statements: in the order to execute them in; each returns rows
-    :raises StatementError: one cannot be prepared
-    :raises StoreUnavailable: it is not known whether anything will be done
+    :raises StatementError: a statement cannot be prepared
+    :raises StoreUnavailable: the transaction may be committed or not
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class PendingStatements:
     def receive(self) -> Any:
         """Wait for the first value that the last statement returns.
 
-        :raises StatementError: the database refused one; nothing was done
+        :raises StatementError: a statement was refused; nothing was done
         :raises DBDeadlock: a deadlock; nothing was done, try again
         :raises DBError: a serialization failure; likewise
-        :raises StoreUnavailable: it is not known whether anything was done
+        :raises StoreUnavailable: the transaction may be committed or not
         """
         try:
             result = self._receive()
@@ -159,15 +159,15 @@ class PendingStatements:
         for bound in self._statements:
             self._prepare(bound.statement)
         if len(self._statements) == 1:
-            self._send_one(self._statements[0])
+            self._send_query(self._statements[0])
         else:
             self._pg.enter_pipeline_mode()
             for bound in self._statements:
-                self._send_one(bound)
+                self._send_query(bound)
             self._pg.pipeline_sync()
         self._flush()
 
-    def _send_one(self, bound: BoundStatement) -> None:
+    def _send_query(self, bound: BoundStatement) -> None:
         self._pg.send_query_prepared(
             bound.statement.name, bound.values, bound.formats
         )
@@ -184,7 +184,7 @@ class PendingStatements:
         self._prepared.add(statement.name)
 
     def _receive(self) -> pq.abc.PGresult:
-        """Return the last statement's result, or that of one that failed."""
+        """Return the result of the failed statement, else of the last."""
         if len(self._statements) == 1:
             return self._last_result()
         results = [self._last_result() for _ in self._statements]
@@ -213,7 +213,7 @@ class PendingStatements:
         return last
 
     def _next_result(self) -> pq.abc.PGresult | None:
-        """Wait for a result; None: the end of those of one statement."""
+        """Wait for a result; None: the statement has no more results."""
         while self._pg.is_busy():
             self._poll(select.POLLIN)
             self._pg.consume_input()

@@ -1,16 +1,16 @@
-"""Which claims have allocations in the placement service that are ours.
+"""Records of the allocations that claims have in the placement service.
 
 Stateless: runs on the thread that owns the writing transaction. A record is
-written before the allocations are made, so that none is forgotten where a
-daemon dies, and deleted once the host has the instance: from then on they are
-the compute service's.
+written before the allocations are made, so that no allocation is forgotten
+when a daemon dies, and deleted once the host has the instance: from then on
+the allocations are the compute service's.
 
-The record of a claim that is held no more is looked at until its calls have
-ended and nothing is left: what a call without an answer does, it may do later.
-A call has ended when it was answered, or :data:`CALL_ENDS_S` after its
-connection was closed. Whoever undoes allocations says so in the record first
-(:func:`take`), and what it found afterwards (:func:`give_back`); meanwhile
-nobody claims for the instance.
+The record of a released claim is checked until its calls have ended and no
+allocation is left: a call without an answer may take effect later. A call has
+ended when it was answered, or :data:`CALL_ENDS_S` after its connection was
+closed. A daemon that undoes allocations marks the record first (:func:`take`)
+and records the result afterwards (:func:`give_back`); meanwhile no claim is
+made for the instance.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sqlalchemy.engine import Connection
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import in_chunks
 
-# For so long after its connection was closed a call may be carried out, and
-# so long is it under way at most, in seconds.
+# Seconds in which a call may take effect after its connection was closed; also
+# how long a call is under way at most.
 CALL_ENDS_S = 300.0
 _CHUNK = 500
-# The longest time between two looks at a record, in seconds.
+# The longest time between two checks of a record, in seconds.
 _LONGEST_PAUSE_S = 60.0
 _INTENT = {'instance_uuid': 'text', 'host_uuid': 'text', 'resources': 'text'}
 _TABLE, _HOSTS = schema.placement_claims, schema.hosts
 
 
 class BeingUndone(Exception):
-    """What an earlier claim of an instance left is not undone yet."""
+    """Allocations of an earlier claim of an instance are not undone yet."""
 
 
 class Record(NamedTuple):
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
     :ivar resources: JSON of the amounts, or of the allocations of several
         providers and their mappings
-    :ivar looks: how often it was looked whether there is something to undo
+    :ivar looks: how often the record was checked
     """
 
     instance_uuid: str
@@ -63,12 +63,12 @@ class Record(NamedTuple):
     @property
     def allocations(self) -> dict[str, dict[str, int]]:
         """Uuid of a provider -> resource class -> amount."""
-        found = self.document
-        if 'allocations' not in found:
-            return {self.host_uuid: found}
+        document = self.document
+        if 'allocations' not in document:
+            return {self.host_uuid: document}
         return {
-            uuid: one['resources']
-            for uuid, one in found['allocations'].items()
+            uuid: provider['resources']
+            for uuid, provider in document['allocations'].items()
         }
 
 
@@ -77,7 +77,7 @@ class Taken(NamedTuple):
 
     :ivar token: of this attempt
     :ivar until: time until which a call of an earlier attempt may yet undo
-        them; None: there is none
+        them; None: there is no such call
     """
 
     record: Record
@@ -93,8 +93,8 @@ Intent = tuple[str, str, Mapping[str, Any]]
 def intend_new(conn: Connection, claims: Sequence[Intent]) -> None:
     """Record that allocations are about to be made, in one statement.
 
-    :raises DBDuplicateEntry: one has a record: see :func:`intend`
-    :raises BeingUndone: an earlier claim of one is being undone
+    :raises DBDuplicateEntry: an instance has a record: see :func:`intend`
+    :raises BeingUndone: an earlier claim of an instance is being undone
     """
     dialect = rows.dialect_of(conn)
     for part in in_chunks(claims, _CHUNK):
@@ -124,7 +124,7 @@ def _inserting(dialect: str) -> sa.TextClause:
 
 
 def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
-    """Return the records of instances: whoever takes one does so later."""
+    """Lock the records of instances; return them."""
     query = sa.select(
         _TABLE.c.instance_uuid,
         _TABLE.c.host_id,
@@ -134,8 +134,8 @@ def _lock(conn: Connection, instances: Iterable[str]) -> list[Any]:
     return list(conn.execute(query.with_for_update()))
 
 
-def _check_undone(found: Iterable[Any]) -> None:
-    for row in found:
+def _check_undone(locked: Iterable[Any]) -> None:
+    for row in locked:
         if row.undone:
             _refuse(row.instance_uuid)
 
@@ -151,17 +151,17 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
     """Record that allocations are about to be made, or may be there already.
 
     :raises DBDuplicateEntry: another daemon records the same just now
-    :raises BeingUndone: an earlier claim of one is being undone, or has other
-        allocations on its host and was not undone yet
+    :raises BeingUndone: an earlier claim of an instance is being undone, or
+        has other allocations on its host and was not undone yet
     """
     for part in in_chunks(claims, _CHUNK):
         ids = sa.select(_HOSTS.c.uuid, _HOSTS.c.id).where(
             _HOSTS.c.uuid.in_({host for _, host, _ in part})
         )
         of_host = dict(tuple(row) for row in conn.execute(ids))
-        found = _lock(conn, [uuid for uuid, _, _ in part])
-        _check_undone(found)
-        there = {(row.instance_uuid, row.host_id): row for row in found}
+        locked = _lock(conn, [uuid for uuid, _, _ in part])
+        _check_undone(locked)
+        there = {(row.instance_uuid, row.host_id): row for row in locked}
         new = []
         for uuid, host, amounts in part:
             document = rows.document(amounts)
@@ -185,7 +185,7 @@ def intend(conn: Connection, claims: Iterable[Intent]) -> None:
 def _ask_again(conn: Connection, row: Any) -> None:
     """Record that a call is about to be made for a record that is there.
 
-    An earlier one that was not answered may be carried out as well.
+    An earlier call without an answer may take effect as well.
     """
     conn.execute(
         sa.update(_TABLE)
@@ -231,12 +231,12 @@ def answered(
 ) -> None:
     """Record that the calls for claims have ended.
 
-    A record that is gone, since nobody waited for the end of its call, is
-    written again where something was made: it is undone then.
+    A record that was deleted before its call ended is written again where
+    allocations were made, so that they are undone.
 
     :param made: whether the allocations are made
-    :param sure: whether each call was answered; if not, one may be carried
-        out yet
+    :param sure: whether each call was answered; false: a call may still take
+        effect
     :param age: how long ago that was, in seconds
     """
     for part in in_chunks(claims, _CHUNK):
@@ -259,7 +259,7 @@ def answered(
             sa.update(_TABLE)
             .where(
                 _among(keys),
-                # Or another call for it began since.
+                # Not where another call for the record began since.
                 sa.func.coalesce(_TABLE.c.asked_at, 0.0) <= clock.NOW - age,
             )
             .values(values)
@@ -282,12 +282,12 @@ def _record_again(
     keys: Mapping[tuple[str, int], Mapping[str, Any]],
     values: Mapping[str, Any],
 ) -> None:
-    """Record what was made for claims whose records are gone.
+    """Record allocations that were made for claims without a record.
 
-    Unless their instances are on the hosts: then it is the compute service's.
+    Not where the host has the instance: then they are the compute service's.
     """
     uuid, host_id = _TABLE.c.instance_uuid, _TABLE.c.host_id
-    known = sa.select(uuid, host_id).where(_among(keys))
+    present = sa.select(uuid, host_id).where(_among(keys))
     placed = schema.instances
     arrived = (
         sa.select(placed.c.uuid, _HOSTS.c.id)
@@ -297,12 +297,14 @@ def _record_again(
             & (_HOSTS.c.node == placed.c.node),
         )
         .where(
-            placed.c.uuid.in_({one for one, _ in keys}),
+            placed.c.uuid.in_({instance for instance, _ in keys}),
             placed.c.state != 'claimed',
         )
     )
     there = {
-        tuple(row) for query in (known, arrived) for row in conn.execute(query)
+        tuple(row)
+        for query in (present, arrived)
+        for row in conn.execute(query)
     }
     for key in keys.keys() - there:
         conn.execute(
@@ -323,11 +325,12 @@ def replace(
 
     :param host: uuid of the host
     """
-    table, known = schema.placement_claims, schema.hosts
-    on = sa.select(known.c.id).where(known.c.uuid == host)
+    host_id = sa.select(_HOSTS.c.id).where(_HOSTS.c.uuid == host)
     conn.execute(
-        sa.update(table)
-        .where(table.c.instance_uuid == instance, table.c.host_id.in_(on))
+        sa.update(_TABLE)
+        .where(
+            _TABLE.c.instance_uuid == instance, _TABLE.c.host_id.in_(host_id)
+        )
         .values(resources=rows.document(document))
     )
 
@@ -360,9 +363,9 @@ def forget(
 
 
 def orphans(conn: Connection, limit: int) -> list[Record]:
-    """Return records of claims that are held no more, and due for a look.
+    """Return records of released claims that are due for a check.
 
-    Those that nobody has looked at come first, then those due the longest.
+    Unchecked records come first, then those due the longest.
     """
     query = (
         _records()
@@ -377,7 +380,7 @@ def orphans(conn: Connection, limit: int) -> list[Record]:
 
 
 def left(conn: Connection, instance: str) -> list[Record]:
-    """Return the records of an instance's claims that are held no more."""
+    """Return the records of an instance's released claims."""
     query = _records().where(
         _TABLE.c.instance_uuid == instance,
         ~sa.exists().where(*_held(_TABLE.c)),
@@ -397,10 +400,10 @@ def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
     """Record that the allocations of a claim are about to be undone.
 
     :param held: whether the claim may be held
-    :return: None: somebody claimed, undid or undoes it in the meantime
+    :return: None: another daemon claimed, undid or undoes it meanwhile
     """
     table = _TABLE.c
-    # Whoever claims the same again waits for this row.
+    # Another claim for the same instance and host waits for this row.
     row = conn.execute(
         sa.select(
             table.undone_until,
@@ -437,12 +440,12 @@ def take(conn: Connection, record: Record, held: bool = False) -> Taken | None:
 def give_back(
     conn: Connection, taken: Taken, there: bool | None, sure: bool = True
 ) -> None:
-    """Record what undoing allocations came to; forget the record at its end.
+    """Record the result of undoing allocations; delete a finished record.
 
     :param there: whether they were there, and are not any more; None: they
         may still be there
-    :param sure: whether each call that undoes them was answered; if not, one
-        may be carried out yet
+    :param sure: whether each call that undoes them was answered; false: a call
+        may still take effect
     """
     table = _TABLE.c
     mine = sa.and_(_is(taken.record), table.undone_by == taken.token)
@@ -472,7 +475,7 @@ def unconfirmed(
 ) -> list[Record]:
     """Return records whose allocations were made long ago, oldest first.
 
-    Those that are due for a look: see :func:`postpone`.
+    Only records that are due for a check: see :func:`postpone`.
 
     :param older_than: seconds, by the database's clock
     """
@@ -491,10 +494,10 @@ def unconfirmed(
 
 
 def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
-    """Return records of old claims of which it is not known how they ended.
+    """Return records of old claims whose calls have no recorded end.
 
-    A daemon died before it recorded that their allocations were made. Those
-    that are due for a look: see :func:`postpone`.
+    A daemon died before it recorded that their allocations were made. Only
+    records that are due for a check: see :func:`postpone`.
 
     :param older_than: seconds since the claim, by the database's clock
     """
@@ -521,7 +524,7 @@ def unmarked(conn: Connection, older_than: float, limit: int) -> list[Record]:
 
 
 def postpone(conn: Connection, record: Record) -> None:
-    """Have a record looked at later, and later still the next time."""
+    """Postpone the check of a record, longer each time."""
     conn.execute(
         sa.update(_TABLE)
         .where(_is(record))
@@ -558,12 +561,11 @@ def counted(
 
     :param before: time by the database's clock
     """
-    table = schema.placement_claims
-    found: dict[int, list[str]] = {}
+    by_host: dict[int, list[str]] = {}
     for part in in_chunks(host_ids, _CHUNK):
-        query = sa.select(table.c.host_id, table.c.instance_uuid).where(
-            table.c.host_id.in_(part), table.c.made_at <= before
+        query = sa.select(_TABLE.c.host_id, _TABLE.c.instance_uuid).where(
+            _TABLE.c.host_id.in_(part), _TABLE.c.made_at <= before
         )
         for host_id, uuid in conn.execute(query):
-            found.setdefault(host_id, []).append(uuid)
-    return found
+            by_host.setdefault(host_id, []).append(uuid)
+    return by_host

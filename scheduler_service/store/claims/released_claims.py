@@ -65,9 +65,9 @@ def give_up(
     key: str | None = None,
     final: bool = False,
 ) -> list[str]:
-    """Release claims that come to nothing.
+    """Release claims that are given up.
 
-    What another request claimed elsewhere for an instance since then stays.
+    Claims that another request made elsewhere for an instance since stay.
 
     :param places: instance -> the service host and the node of its claim
     :param moves: whether they are the second claims of instances
@@ -93,9 +93,9 @@ def give_up(
 
 
 def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
-    """Release what a request claimed, and what its caller never knew of.
+    """Release the claims of a request whose caller did not get them.
 
-    What a host has confirmed stays, and what another request got as its
+    Confirmed claims stay, and so do claims that another request got as its
     answer.
 
     :param key: idempotency key of the request
@@ -109,20 +109,20 @@ def undo(writer: Writer, instances: Sequence[str], key: str) -> list[str]:
         for uuid, row in locked.items()
         if row.state == 'claimed'
         and row.idempotency_key == key
-        and not _is_known(conn, uuid, row.created_at, key)
+        and not _was_returned(conn, uuid, row.created_at, key)
     ]
     moving = {
         uuid: move
         for uuid, move in moves.items()
         if uuid not in unknown
         and move.idempotency_key == key
-        and not _is_known(conn, uuid, move.created_at, key)
+        and not _was_returned(conn, uuid, move.created_at, key)
     }
     released = lifecycle.release(writer, unknown, final=False)
     return sorted({*released, *lifecycle.release_moves(writer, moving)})
 
 
-def _is_known(
+def _was_returned(
     conn: Connection, uuid: str, claimed_at: float, key: str
 ) -> bool:
     """Whether another request got an instance's claim as its answer.

@@ -172,7 +172,7 @@ def _claim(job: HostJob, assignment: Assignment) -> claims.Claim:
         request.request_id,
         document=_document(request),
         placement=_stored(assignment),
-        known=is_present,
+        is_present=is_present,
         group=request.instance_group,
         group_owner=_group_owner(job),
         move=is_present and job.move,

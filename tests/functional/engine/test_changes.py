@@ -103,7 +103,9 @@ def test_releases_share_one_transaction_and_keep_their_own_results(
 
 def test_different_changes_share_one_transaction(store, changer, held):
     snapshot = load_snapshot(store)
-    moving = claim_on(snapshot, 1, consumer=held[2], known=True, move=True)
+    moving = claim_on(
+        snapshot, 1, consumer=held[2], is_present=True, move=True
+    )
     write_claims(store, moving)
     before = revision(store)
     drop = ClaimsJob(

@@ -88,7 +88,7 @@ class Verbs(RuleBasedStateMachine):
         for consumer in consumers:
             known = snapshot.hosts.instances.get(consumer) is not None
             wanted.append(
-                claim_on(snapshot, row, consumer=consumer, known=known,
+                claim_on(snapshot, row, consumer=consumer, is_present=known,
                    amounts={'MEMORY_MB': amount, 'VCPU': 1},
                    move=move and known, group=GROUP if grouped else None)
             )  # fmt: skip

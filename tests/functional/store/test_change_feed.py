@@ -66,7 +66,9 @@ def test_refresh_sees_each_change_of_claims_by_itself(store):
     """No other change of the same hosts tells of it."""
     snapshot = import_two_hosts(store)
     one = claim_on(snapshot, 0)
-    move = claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True)
+    move = claim_on(
+        snapshot, 1, consumer=one.consumer, is_present=True, move=True
+    )
     seen = {one.consumer: 'compute-1'}
     arrived = {one.consumer: move.host}
     for change in (

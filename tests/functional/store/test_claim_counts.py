@@ -41,7 +41,7 @@ def test_claims_are_counted_by_state_and_age(store):
     for one, seconds in zip(claims, (0, 300, 7200, 10**6), strict=True):
         make_older(store, one, seconds)
     moving = claim_on(
-        snapshot, 1, consumer=claims[0].consumer, known=True, move=True
+        snapshot, 1, consumer=claims[0].consumer, is_present=True, move=True
     )
     write_claims(store, moving)
     seen = {claims[3].consumer: 'compute-1'}

@@ -185,16 +185,16 @@ def test_claim_is_lost_when_its_consumer_has_one(store):
     assert found == {first.consumer: {'instance_uuid': 'x'}}
 
 
-@pytest.mark.parametrize('known', [False, True])
+@pytest.mark.parametrize('is_present', [False, True])
 def test_claim_is_lost_when_its_group_came_after_the_hosts_were_read(
-    store, known
+    store, is_present
 ):
     """Nobody checked then whose group it is."""
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     group = ServerGroup(uuid=str(uuid.uuid4()), project_id='p')
-    how = {'group': group.uuid, 'known': known}
-    if known:
+    how = {'group': group.uuid, 'is_present': is_present}
+    if is_present:
         how['consumer'] = INSTANCE
     # A group that does not exist has no members.
     write_claims(store, new_claim(snapshot, 100, **how, group_owner=None))
@@ -225,9 +225,11 @@ def test_claim_is_lost_when_a_known_instance_was_claimed_meanwhile(store):
     import_inventory(store, FULL_INVENTORY)
     snapshot = load_snapshot(store)
     # Two daemons know the instance as reported, and both claim for it.
-    write_claims(store, new_claim(snapshot, 1, consumer=INSTANCE, known=True))
+    write_claims(
+        store, new_claim(snapshot, 1, consumer=INSTANCE, is_present=True)
+    )
     second = new_claim(
-        snapshot, 0, consumer=INSTANCE, known=True, placement='{}',
+        snapshot, 0, consumer=INSTANCE, is_present=True, placement='{}',
         host_id=int(snapshot.hosts.ids[1]), host='Compute-1',
         amounts={'VCPU': 1},
     )  # fmt: skip
@@ -250,7 +252,7 @@ def test_both_hosts_are_read_again_when_a_known_instance_is_claimed(store):
     }
     assert len(rows) == 2
     claim = new_claim(
-        snapshot, 1, consumer=INSTANCE, known=True,
+        snapshot, 1, consumer=INSTANCE, is_present=True,
         host_id=rows['Compute-1'], host='Compute-1', amounts={'VCPU': 1},
     )  # fmt: skip
 
@@ -265,7 +267,7 @@ def test_claim_replaces_the_row_when_the_instance_is_known(store):
     import_inventory(store, FULL_INVENTORY)
     write_claims(
         store,
-        new_claim(load_snapshot(store), 1, consumer=INSTANCE, known=True),
+        new_claim(load_snapshot(store), 1, consumer=INSTANCE, is_present=True),
     )
     placed = load_snapshot(store).hosts.instances.get(INSTANCE)
     assert placed is not None
@@ -355,7 +357,7 @@ def test_anti_affinity_counts_a_member_that_moves_on_both_its_hosts(
     member = claim_on(snapshot, 0, group=group)
     write_claims(store, member, policies=policies)
     move = claim_on(
-        snapshot, 1, group=group, consumer=member.consumer, known=True,
+        snapshot, 1, group=group, consumer=member.consumer, is_present=True,
         move=True,
     )  # fmt: skip
     if row == 0:
@@ -419,7 +421,7 @@ def test_a_move_is_shown_and_read_again_when_it_is_dropped(store):
     other = new_claim(snapshot, 100)
     to = int(snapshot.hosts.ids[snapshot.hosts.rows_of_host('Compute-1')[0]])
     move = new_claim(
-        snapshot, 1, consumer=INSTANCE, known=True, move=True,
+        snapshot, 1, consumer=INSTANCE, is_present=True, move=True,
         host_id=to, host='Compute-1', amounts={'VCPU': 1},
     )  # fmt: skip
     write_claims(store, other, move)

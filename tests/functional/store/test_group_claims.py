@@ -154,7 +154,7 @@ def add_member(store: Store, dice: random.Random, group: str) -> None:
     kind = dice.choice(('placed', 'moves', 'nowhere'))
     one, other = dice.sample(range(len(HOSTS)), 2)
     placed = claim(one)
-    moved = claim(other, consumer=placed.consumer, known=True, move=True)
+    moved = claim(other, consumer=placed.consumer, is_present=True, move=True)
 
     def work(writer: Any) -> None:
         if kind != 'nowhere':
@@ -241,7 +241,9 @@ def test_a_member_that_moves_counts_on_both_its_hosts(store, conn):
     import_cloud(store, [{'uuid': group, 'policy': 'anti-affinity'}])
     member = claim(0, group)
     assert send(store, conn, member)
-    moving = claim(1, group, consumer=member.consumer, known=True, move=True)
+    moving = claim(
+        1, group, consumer=member.consumer, is_present=True, move=True
+    )
     store.write(lambda w: claims.claim_all(w, [moving], FALLBACK, STRICT))
     for at, free in ((0, False), (1, False), (2, True)):
         assert send(store, conn, claim(at, group)) is free

@@ -171,7 +171,7 @@ def test_a_member_that_moves_stays_when_its_group_is_imported_again(store):
     member = str(uuid.uuid4())
     reported = [{'uuid': member, 'host': HOSTS[0]}]
     import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
-    move = claim_on(load_snapshot(store), 1, consumer=member, known=True,
+    move = claim_on(load_snapshot(store), 1, consumer=member, is_present=True,
                     move=True, group=GROUP)  # fmt: skip
     write_claims(store, move, policies=STRICT)
     report = import_inventory(store, HOSTS_AND_GROUP)
@@ -240,7 +240,7 @@ def test_replace_keeps_the_group_of_an_instance_that_moves(store):
     member = str(uuid.uuid4())
     reported = [{'uuid': member, 'host': HOSTS[0]}]
     import_inventory(store, {**HOSTS_AND_GROUP, 'instances': reported})
-    move = claim_on(load_snapshot(store), 1, consumer=member, known=True,
+    move = claim_on(load_snapshot(store), 1, consumer=member, is_present=True,
                     move=True, group=GROUP)  # fmt: skip
     write_claims(store, move, policies=STRICT)
     document = {'hosts': HOSTS_AND_GROUP['hosts']}

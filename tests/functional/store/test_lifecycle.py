@@ -89,7 +89,9 @@ def test_reported_instance_stays_on_its_host_while_it_moves(store):
     import_inventory(store, {'instances': [
         {'uuid': reported, 'host': 'compute-1'},
     ]})  # fmt: skip
-    moving = claim_on(snapshot, 1, consumer=reported, known=True, move=True)
+    moving = claim_on(
+        snapshot, 1, consumer=reported, is_present=True, move=True
+    )
     write_claims(store, moving)
     placed = load_snapshot(store).hosts.instances.get(reported)
     assert placed is not None
@@ -101,7 +103,7 @@ def test_a_move_holds_both_places_until_it_is_confirmed(store):
     one = claim_on(snapshot, 0)
     write_claims(store, one)
     moving = claim_on(
-        snapshot, 1, consumer=one.consumer, known=True, move=True
+        snapshot, 1, consumer=one.consumer, is_present=True, move=True
     )
     write_claims(store, moving)
     assert used_memory(store) == [1024, 1024]
@@ -130,7 +132,9 @@ def test_instance_stays_on_its_host_when_the_move_is_dropped(store):
     write_claims(store, one)
     write_claims(
         store,
-        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+        claim_on(
+            snapshot, 1, consumer=one.consumer, is_present=True, move=True
+        ),
     )
     drop = [one.consumer]
     assert store.write(lambda w: lifecycle.drop_moves(w, drop)) == drop
@@ -144,7 +148,9 @@ def test_release_gives_back_both_places_when_it_was_moving(store):
     write_claims(store, one)
     write_claims(
         store,
-        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+        claim_on(
+            snapshot, 1, consumer=one.consumer, is_present=True, move=True
+        ),
     )
     store.write(lambda w: lifecycle.release(w, [one.consumer]))
     assert used_memory(store) == [0, 0]
@@ -158,7 +164,9 @@ def test_old_host_is_freed_when_it_reports_the_instance_gone(store):
     write_claims(store, one)
     write_claims(
         store,
-        claim_on(snapshot, 1, consumer=one.consumer, known=True, move=True),
+        claim_on(
+            snapshot, 1, consumer=one.consumer, is_present=True, move=True
+        ),
     )
     assert store.write(
         lambda w: lifecycle.remove_from_host(w, 'compute-1', [one.consumer])
@@ -175,7 +183,9 @@ def test_claims_expire_when_nobody_confirmed_them(store):
     write_claims(store, kept, lost, moved)
     write_claims(
         store,
-        claim_on(snapshot, 1, consumer=moved.consumer, known=True, move=True),
+        claim_on(
+            snapshot, 1, consumer=moved.consumer, is_present=True, move=True
+        ),
     )
     seen = {kept.consumer: 'compute-1', moved.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, seen))
@@ -209,7 +219,7 @@ def test_move_is_lost_when_it_breaks_the_policy_of_its_group(store, policy):
         write_claims(store, member, policies=STRICT)
     target = 1
     moving = claim_on(snapshot, target, consumer=members[0].consumer,
-                known=True, move=True, group=GROUP)  # fmt: skip
+                is_present=True, move=True, group=GROUP)  # fmt: skip
     with pytest.raises(claims.ClaimLost):
         write_claims(store, moving, policies=STRICT)
     assert audit_findings(store) == []
@@ -264,7 +274,8 @@ def test_daemons_learn_that_a_reported_instance_does_not_move(store, follow):
     one = Instance(uuid=str(uuid.uuid4()), host='compute-1')
     store.write(lambda w: instance_rows.report(w, [one]))
     write_claims(
-        store, claim_on(snapshot, 1, consumer=one.uuid, known=True, move=True)
+        store,
+        claim_on(snapshot, 1, consumer=one.uuid, is_present=True, move=True),
     )
     assert load_snapshot(store).hosts.instances.get(one.uuid).bound_for
     hosts = follow(lambda w: lifecycle.release(w, [one.uuid]))

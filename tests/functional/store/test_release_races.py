@@ -197,7 +197,7 @@ def test_starting_instance_stays_when_its_host_lists_others(store):
 
 def test_claim_stays_when_what_was_reported_is_removed(store):
     snapshot = import_two_hosts(store)
-    one = claim_on(snapshot, 0, known=True)
+    one = claim_on(snapshot, 0, is_present=True)
     reported = Instance(uuid=one.consumer, host='compute-2')
     store.write(lambda w: instance_rows.report(w, [reported]))
     before_locking(store, lambda: write_claims(store, one))

@@ -97,7 +97,12 @@ def test_a_move_is_undone_and_the_present_place_stays(store, claim):
     lifecycle_seen = {claim.consumer: 'compute-1'}
     store.write(lambda w: lifecycle.confirm(w, lifecycle_seen))
     moving = claim_on(
-        snapshot, 1, consumer=claim.consumer, known=True, move=True, key='n/0'
+        snapshot,
+        1,
+        consumer=claim.consumer,
+        is_present=True,
+        move=True,
+        key='n/0',
     )
     write_claims(store, moving)
     assert used_memory(store) == [1024, 1024]
@@ -131,7 +136,12 @@ def test_a_later_message_gives_up_a_move_and_keeps_the_place(store, claim):
     store.write(lambda w: lifecycle.confirm(w, seen))
     assert supersede(store, claim.consumer, 'o/0') == []
     moving = claim_on(
-        snapshot, 1, consumer=claim.consumer, known=True, move=True, key='n/0'
+        snapshot,
+        1,
+        consumer=claim.consumer,
+        is_present=True,
+        move=True,
+        key='n/0',
     )
     write_claims(store, moving)
     assert supersede(store, claim.consumer, 'n/0') == []

@@ -190,7 +190,7 @@ def claim_and_move(store: Store) -> None:
             request_id=None,
             document='{"flavor":{"flavorid":"7"}}',
             placement='{}',
-            known=move,
+            is_present=move,
             move=move,
         )
         store.write(
