@@ -3,7 +3,9 @@
 Where an instance may have been follows from the answers: what was claimed
 before a release was sent is gone when that is answered, since the release
 ends what was claimed and cancels what was requested before it. Everything
-else counts as if it was there.
+else counts as if it was there. A host that reported an instance, also one
+where it has no claim, is its place until the host or another one reports
+otherwise: it takes no room there, and does not move there.
 """
 
 from __future__ import annotations
@@ -70,6 +72,10 @@ class Room:
             uuid: _stays(list(history), every)
             for uuid, history in histories.items()
         }
+        self._reports = {
+            uuid: _reports(list(history))
+            for uuid, history in histories.items()
+        }
 
     def fitting(self, one: Refusal) -> str | None:
         """Return a host that a refused request fitted on all the while.
@@ -82,7 +88,13 @@ class Room:
             if (hosts := self._held(uuid, one))
         }
         need = sum(self._members[uuid].size for uuid in one.instances)
-        own = frozenset().union(*(held.get(u, ()) for u in one.instances))
+        own = frozenset().union(
+            *(held.get(uuid, ()) for uuid in one.instances),
+            *(
+                _during(self._reports.get(uuid, ()), one)
+                for uuid in one.instances
+            ),
+        )
         for host, capacity in self._capacity.items():
             used = sum(
                 self._members[uuid].size
@@ -96,13 +108,7 @@ class Room:
         return None
 
     def _held(self, uuid: str, one: Refusal) -> frozenset[str]:
-        return frozenset().union(
-            *(
-                stay.hosts
-                for stay in self._stays[uuid]
-                if stay.start <= one.end and stay.end >= one.start
-            )
-        )
+        return _during(self._stays[uuid], one)
 
     def _allowed(
         self, one: Refusal, held: Mapping[str, frozenset[str]], host: str
@@ -125,6 +131,43 @@ class Room:
             for uuid, hosts in members.items()
             if uuid not in one.instances
         )
+
+
+def _during(stays: Iterable[_Stay], one: Refusal) -> frozenset[str]:
+    """Return the hosts of stays that a refusal overlaps."""
+    return frozenset().union(
+        *(
+            stay.hosts
+            for stay in stays
+            if stay.start <= one.end and stay.end >= one.start
+        )
+    )
+
+
+def _reports(history: Sequence[Operation]) -> list[_Stay]:
+    """Return when hosts may have been an instance's place by their reports."""
+    reports = [one for one in history if one.kind in ('has', 'gone', 'sync')]
+    stays = []
+    for report in reports:
+        if report.kind != 'gone' and report.listed:
+            end = min(
+                (
+                    later.end
+                    for later in reports
+                    if later.start > report.end and _ends(later, report.host)
+                ),
+                default=UNANSWERED,
+            )
+            hosts = frozenset((report.host,))
+            stays.append(_Stay(report.start, end, hosts))
+    return stays
+
+
+def _ends(report: Operation, host: str) -> bool:
+    """Whether a report says that an instance is not on a host any more."""
+    if report.kind == 'has':
+        return report.host != host
+    return report.host == host and (report.kind == 'gone' or not report.listed)
 
 
 def _stays(history: Sequence[Operation], every: frozenset[str]) -> list[_Stay]:

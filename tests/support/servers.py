@@ -295,14 +295,26 @@ def evaluate(server: Server, expression: str) -> str:
     :raises RuntimeError: it failed there
     """
     program = binary('erl_call', '/usr/lib/erlang/bin/erl_call')
-    done = subprocess.run(
-        [program, '-sname', server._env['RABBITMQ_NODENAME'], '-e'],
-        input=f'{expression}.\n'.encode(),
-        check=True, capture_output=True, **server._how({}),
-    )  # fmt: skip
+    address = f'127.0.0.1:{server._env["RABBITMQ_DIST_PORT"]}'
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        done = subprocess.run(
+            [program, '-r', '-address', address, '-timeout', '60', '-e'],
+            input=f'{expression}.\n'.encode(),
+            check=False, capture_output=True, **server._how({}),
+        )  # fmt: skip
+        # A node that is busy may refuse a connection, and takes the next one.
+        refused = b'failed to connect' in done.stderr
+        if not refused or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
     text = done.stdout.decode()
     if not text.startswith('{ok, '):
-        raise RuntimeError(text)
+        state = server.process and server.process.poll()
+        raise RuntimeError(
+            f'{expression}: {text}{done.stderr.decode()} (exit status of the '
+            f'server: {state}) {server.log.read_text()[-500:]}'
+        )
     return text.removeprefix('{ok, ').removesuffix('}')
 
 

@@ -21,7 +21,7 @@ def release(start):
 def fitting(capacity, histories, member=SMALL, instances=('new',)):
     """Return where a request of 10 to 11 fitted."""
     members = dict.fromkeys([*histories, *instances], member)
-    room = Room(capacity, members, {**histories, 'new': []})
+    room = Room(capacity, members, {'new': [], **histories})
     return room.fitting(Refusal('select', 10, 11, instances))
 
 
@@ -58,3 +58,22 @@ def test_a_group_allows_hosts_by_its_policy_alone():
     assert fitting(room, two, APART) is None
     assert fitting(room, one, TOGETHER) == 'a'
     assert fitting(room, two, TOGETHER) is None
+
+
+def test_an_instance_does_not_move_to_the_host_that_reported_it():
+    def report(kind, start, host='a', listed=True):
+        return Operation(kind, start, start + 1, host=host, listed=listed)
+
+    def fits(*reports):
+        histories = {'moves': list(reports)}
+        return fitting({'a': 1}, histories, instances=('moves',))
+
+    assert fits() == 'a'
+    assert fits(report('has', 1)) is None
+    assert fits(report('sync', 1)) is None
+    assert fits(report('sync', 1, listed=False)) == 'a'
+    # Until it is answered that it is elsewhere.
+    assert fits(report('has', 1), report('gone', 5)) == 'a'
+    assert fits(report('has', 1), report('has', 5, 'b')) == 'a'
+    assert fits(report('has', 1), report('gone', 9.5)) is None
+    assert fits(report('has', 1), report('gone', 5, 'b')) is None
