@@ -178,7 +178,8 @@ _encode = msgspec.json.Encoder().encode
 class LateAckMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]
     """A request that is acknowledged when its work is done.
 
-    :ivar redelivered: whether the broker delivered it before, to any daemon
+    :ivar redelivered: whether the broker delivered it before, to any daemon,
+        and it may have been processed
     :ivar shared: whether it came from the queue that daemons share
     :ivar returns: how often it was returned to its queue, or its connection
         was lost; only quorum queues count that
@@ -599,10 +600,12 @@ class LateAckListener(amqpdriver.AMQPListener):  # type: ignore[misc]
         )
         info = message._raw_message.delivery_info or {}
         taken = self.incoming[-1]
-        taken.redelivered = bool(info.get('redelivered'))
+        redelivered = bool(info.get('redelivered'))
+        # Redelivered messages are counted in the database first.
+        taken.redelivered = redelivered and _method(taken) not in _ALWAYS
         taken.deadline = deadline_of(
             message._raw_message.properties,
-            sent_at(context) if taken.redelivered else None,
+            sent_at(context) if redelivered else None,
         )
         if self._shared is not None:
             taken.shared = self._shared.delivered(message)

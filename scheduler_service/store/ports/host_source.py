@@ -115,9 +115,10 @@ class StoreHostSource:
 
         :raises StoreUnavailable: the database does not answer
         """
+        start = time.monotonic()
         with self._loads(), self._transaction() as conn:
             self.snapshot = load_snapshot(conn)
-        return self._mark_refreshed(self.snapshot)
+        return self._mark_refreshed(self.snapshot, start)
 
     def current(self) -> Snapshot:
         """Return the snapshot, brought up to date if it is too old.
@@ -161,7 +162,7 @@ class StoreHostSource:
                 self._on_history_changed()
                 self.snapshot = load_snapshot(conn)
             self._read_s = time.monotonic() - start
-        return self._mark_refreshed(self.snapshot)
+        return self._mark_refreshed(self.snapshot, start)
 
     @property
     def current_at(self) -> float:
@@ -343,8 +344,9 @@ class StoreHostSource:
         ):
             yield conn
 
-    def _mark_refreshed(self, snapshot: Snapshot) -> Snapshot:
-        self.refreshed_at = self._read_at = time.monotonic()
+    def _mark_refreshed(self, snapshot: Snapshot, start: float) -> Snapshot:
+        # Others may have written while it was read.
+        self.refreshed_at, self._read_at = start, time.monotonic()
         self._own.clear()
         self._behind = self._stale = False
         self._newest = snapshot.revision, snapshot.lineage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from typing import Any
@@ -14,10 +15,12 @@ from scheduler_service.engine import host_stages
 from scheduler_service.model import documents
 from scheduler_service.store import claims
 from scheduler_service.store.connection import Store
+from scheduler_service.store.reading import change_feed
 from scheduler_service.store.records import audit
 from tests.support.documents import CONTEXT
 from tests.support.services import hosts_of
-from tests.support.stores import DEFAULT_RATIOS
+from tests.support.stores import DEFAULT_RATIOS, import_inventory
+from tests.support.waiting import wait_until
 
 # Only PostgreSQL claims one portion while the next one is selected.
 BOTH = pytest.mark.parametrize(
@@ -307,3 +310,33 @@ def test_a_refusal_is_decided_once_when_nobody_changed_the_hosts(
     with pytest.raises(errors.NoValidHost):
         service.select_hosts(flavor={'memory_mb': 10**7})
     assert len(tried) == 1
+
+
+def test_a_refusal_is_decided_again_when_room_came_while_hosts_were_read(
+    make_service, monkeypatch
+):
+    """The request came later than what it was decided on."""
+    host = {'host': 'a', 'memory_mb': 512, 'ram_allocation_ratio': 1.0}
+    service = make_service(inventory={'hosts': [host]})
+    queue = service.daemon.scheduler._queue
+    real, answers = change_feed.refresh, []
+
+    def ask() -> None:
+        answers.append(service.select_hosts(flavor={'memory_mb': 1024}))
+
+    caller = threading.Thread(target=ask)
+
+    def refresh(*about: Any) -> Any:
+        read = real(*about)
+        if not caller.ident:
+            import_inventory(
+                service.store, {'hosts': [host | {'memory_mb': 2048}]}
+            )
+            caller.start()
+            wait_until(lambda: len(queue))
+        return read
+
+    monkeypatch.setattr(change_feed, 'refresh', refresh)
+    wait_until(lambda: caller.ident)
+    caller.join(30)
+    assert answers == [['a']]

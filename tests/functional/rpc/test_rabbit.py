@@ -224,6 +224,21 @@ def test_nothing_but_ping_is_taken_when_the_driver_pauses(
     assert method_of(take(listener)) == 'select_destinations'
 
 
+def test_a_ping_is_answered_when_it_was_returned_and_the_driver_pauses(
+    driver, listener, publish, channel, topic
+):
+    """Redelivered requests wait for the database, of which pings tell."""
+    driver.pause()
+    assert poll_some_more(listener) == []
+    publish('ping')
+    returned = wait_until(lambda: channel.basic_get(topic))
+    channel.basic_reject(returned.delivery_tag, requeue=True)
+    message = take(listener)
+    assert method_of(message) == 'ping'
+    assert message.message._raw_message.delivery_info['redelivered']
+    assert not message.redelivered
+
+
 def test_what_is_held_is_returned_when_another_daemon_consumes(
     driver, listener, publish, channel, topic
 ):
