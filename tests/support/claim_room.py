@@ -124,8 +124,12 @@ class Room:
         }
         if mine.policy == 'affinity':
             # The filter passes hosts of members alone, of which one that
-            # moves is one itself.
-            return all(hosts == {host} for hosts in members.values())
+            # moves is one itself. Without members the first instance goes
+            # to a host that may have no room for those that have to follow.
+            together = bool(members) or len(one.instances) == 1
+            return together and all(
+                hosts == {host} for hosts in members.values()
+            )
         return len(one.instances) == 1 and not any(
             host in hosts
             for uuid, hosts in members.items()

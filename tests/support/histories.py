@@ -491,7 +491,8 @@ def _judge(board: Board) -> dict[str, Any]:
     members = {one.uuid: one.member for one in board.every.values()}
     room = Room(CAPACITY_MB, members, histories)
     refused = [
-        f'{refusal} was refused, and fitted on {host}'
+        f'{refusal} was refused, and fitted on {host}: '
+        f'{members[refusal.instances[0]]}'
         for refusal in board.refusals
         if (host := room.fitting(refusal))
     ]

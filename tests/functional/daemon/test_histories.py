@@ -19,8 +19,8 @@ pytestmark = [
     [
         ('sqlite', 2, 5),
         ('postgresql', 2, 10),
-        pytest.param('postgresql', 3, 60, marks=pytest.mark.slow),
-        pytest.param('mariadb', 3, 60, marks=pytest.mark.slow),
+        pytest.param('postgresql', 3, 30, marks=pytest.mark.slow),
+        pytest.param('mariadb', 3, 30, marks=pytest.mark.slow),
     ],
 )
 def test_answers_have_an_order_when_callers_share_instances(

@@ -91,7 +91,10 @@ def test_requests_wait_until_the_database_can_be_written(
     become(database, 'on')
     thread.start()
     try:
-        daemon.wait_for('The database is read-only')
+        daemon.wait_for('Degraded: database unreachable')
+        wait_until(
+            lambda: 'is read-only' in str(asking.ping(CONTEXT)['degraded']), 30
+        )
         assert not answers
     finally:
         become(database, 'off')

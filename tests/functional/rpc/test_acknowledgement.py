@@ -86,7 +86,8 @@ def test_a_request_is_lost_when_its_connection_closes(rabbitmq):
     url = rabbitmq[1].replace('rabbit://', 'amqp://')
     with kombu.Connection(url) as conn:
         conn.Producer().publish(
-            encoded('ping', 'nobody'), exchange='openstack', routing_key=topic,
+            encoded('select_destinations', 'nobody'),
+            exchange='openstack', routing_key=topic,
             content_type='application/json', content_encoding='utf-8',
         )  # fmt: skip
     first = wait_until(lambda: listener.poll(0.1))[0]

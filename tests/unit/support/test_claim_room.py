@@ -58,6 +58,10 @@ def test_a_group_allows_hosts_by_its_policy_alone():
     assert fitting(room, two, APART) is None
     assert fitting(room, one, TOGETHER) == 'a'
     assert fitting(room, two, TOGETHER) is None
+    both = ('new', 'y')
+    assert fitting(room, one | {'y': []}, TOGETHER, both) == 'a'
+    # The first may have gone where there was no room for the second.
+    assert fitting(room, {'y': []}, TOGETHER, both) is None
 
 
 def test_an_instance_does_not_move_to_the_host_that_reported_it():
