@@ -114,6 +114,11 @@ class DictionaryColumn:
         """Return the value of one row."""
         return self.values[self.codes[row]]
 
+    def values_at(self, rows: Sequence[int]) -> list[Any]:
+        """Return the values of some rows."""
+        values = self.values
+        return [values[code] for code in self.codes.take(rows).tolist()]
+
     def take(self, rows: npt.NDArray[Any]) -> DictionaryColumn:
         """Return the column of the given rows, over the same values."""
         return DictionaryColumn(self.codes[rows], self.values, self._index)

@@ -8,10 +8,9 @@ threads read copies.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,8 +44,7 @@ class Overlay:
         # Rows on which the request in progress builds an instance.
         self._builds: list[int] | None = None
 
-    @contextlib.contextmanager
-    def transaction(self, count_builds: bool = True) -> Iterator[None]:
+    def transaction(self, count_builds: bool = True) -> _Transaction:
         """Place the instances of one request; forget all if it raises.
 
         Within the block each build counts as an I/O operation of its host,
@@ -54,17 +52,8 @@ class Overlay:
 
         :param count_builds: false where no instance is placed after another
         """
-        start = len(self._assumed)
         self._builds = [] if count_builds else None
-        try:
-            yield
-        except BaseException:
-            self._forget_from(start)
-            raise
-        finally:
-            if self._builds:
-                self._count_builds(self._builds, -1)
-            self._builds = None
+        return _Transaction(self, len(self._assumed))
 
     def assume(
         self,
@@ -167,6 +156,27 @@ class Overlay:
         self.table.numbers['num_io_ops'][row] += sign
         self.table.load.refresh('num_io_ops', row)
         self.table.load.changes.add(row)
+
+
+class _Transaction:
+    """See :meth:`Overlay.transaction`; a generator would take longer."""
+
+    __slots__ = ('_overlay', '_start')
+
+    def __init__(self, overlay: Overlay, start: int) -> None:
+        self._overlay = overlay
+        self._start = start
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, fault: type[BaseException] | None, *more: Any) -> None:
+        overlay = self._overlay
+        if fault is not None:
+            overlay._forget_from(self._start)
+        if overlay._builds:
+            overlay._count_builds(overlay._builds, -1)
+        overlay._builds = None
 
 
 def _add_use(

@@ -18,6 +18,7 @@ from scheduler_service.columns.topology import Topology
 from scheduler_service.engine.jobs import ExplainJob
 from scheduler_service.engine.queue import RequestQueue
 from scheduler_service.pipeline import HostPipeline, explain
+from scheduler_service.pipeline.selection import explanation
 
 
 class Explainer:
@@ -91,6 +92,6 @@ class Explainer:
             return {**report, 'error': error.to_dict()}
         return {
             **report,
-            **result.explanation(),
+            **explanation(result.columns()),
             'placements': [made.placement for made in result.assignments],
         }

@@ -20,6 +20,7 @@ from scheduler_service.engine.ports import (
 )
 from scheduler_service.model import HostsAnswer
 from scheduler_service.pipeline import explain
+from scheduler_service.pipeline.selection import explanation
 
 KIND = 'select_destinations'
 
@@ -121,10 +122,11 @@ class Finisher:
         """
         if job.request.instance_group:
             self._count_unknown_group(job.request.instance_group)
+        reasons = job.explain_selection() if job.explain else None
         answer = HostsAnswer(
             request_id=str(job.request.request_id),
             placements=list(job.placements),
-            explanation=job.explain_selection() if job.explain else None,
+            explanation=reasons and explanation(reasons),
         )
         # What other requests claimed is not recorded with this claim.
         if job.held or (self._waited(job) and job.contested):

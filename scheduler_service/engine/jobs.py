@@ -453,7 +453,7 @@ class HostJob(Job, eq=False, kw_only=True):
     :ivar held: placements of its instances that had a claim before
     :ivar placements: all of the request, in the order of its instances
     :ivar is_repeated: whether its claims may be those of an earlier delivery
-    :ivar explanation: of what was selected
+    :ivar reasons: for what was selected, by column
     """
 
     request: Request
@@ -474,7 +474,7 @@ class HostJob(Job, eq=False, kw_only=True):
     held: Mapping[str, Placement] = {}
     placements: Sequence[Placement] = ()
     is_repeated: bool = False
-    explanation: dict[str, Any] | None = None
+    reasons: dict[str, Any] | None = None
 
     def select(self, selection: ScheduleResult) -> None:
         """Take what was selected for the instances without a claim."""
@@ -487,18 +487,18 @@ class HostJob(Job, eq=False, kw_only=True):
         self.placements = chosen
 
     def explain_selection(self) -> dict[str, Any] | None:
-        """Return why its hosts were selected, worked out once.
+        """Return why its hosts were selected, by column, worked out once.
 
         :return: None: they were selected at an earlier delivery
         """
-        if self.explanation is None and self.selection is not None:
-            self.explanation = self.selection.explanation()
-        return self.explanation
+        if self.reasons is None and self.selection is not None:
+            self.reasons = self.selection.columns()
+        return self.reasons
 
     def begin_anew(self) -> None:
         """Have it selected again: what it was given came to nothing."""
         Job.begin_anew(self)
-        self.selection = self.table = self.explanation = None
+        self.selection = self.table = self.reasons = None
         self.held, self.placements = {}, ()
 
     def forget_selection(self, pipeline: HostPipeline) -> None:

@@ -289,8 +289,9 @@ class Request(Document, dict=True):
 
     @worked_out_once
     def shape(self) -> bytes | None:
-        """All but the ids, as JSON: requests with one shape are alike.
+        """What is asked for, as JSON, but for ids and hosts to ignore.
 
+        Nor does it say who asks: most filters judge all callers alike.
         None where the request has hints, a group, an earlier attempt or
         several instances, or forces a host: such requests hardly ever repeat.
         """
@@ -303,7 +304,10 @@ class Request(Document, dict=True):
             or self.force_nodes
         ):
             return None
-        return _encode(_but_ids(self))
+        image = self.image
+        return _encode(
+            (_asked_for(self), image and (image.properties, image.disk_format))
+        )
 
     @property
     def placing(self) -> str | None:
@@ -424,12 +428,12 @@ class Request(Document, dict=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_but_ids = operator.attrgetter(
-    *(
-        name
-        for name in Request.__struct_fields__
-        if name not in ('request_id', 'instance_uuids', 'scheduler_hints')
-    )
+_NOT_IN_SHAPE = frozenset(
+    ('request_id', 'instance_uuids', 'scheduler_hints', 'project_id',
+     'user_id', 'image', 'ignore_hosts', 'ignore_nodes')
+)  # fmt: skip
+_asked_for = operator.attrgetter(
+    *(name for name in Request.__struct_fields__ if name not in _NOT_IN_SHAPE)
 )
 
 

@@ -6,7 +6,7 @@ Any thread may call this, each on its own table.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ from scheduler_service.filters.base import (
     RowSet,
 )
 from scheduler_service.filters.capacity import CapacityFilter
+from scheduler_service.filters.hosts.aggregate_multi_tenancy_isolation import (
+    METADATA_PREFIX,
+)
 from scheduler_service.model import Request
 from scheduler_service.pipeline.capacity_check import CapacityCheck
 from scheduler_service.pipeline.mandatory_filters import MANDATORY_FILTERS
@@ -82,6 +85,11 @@ def in_order(
     return (*MANDATORY_FILTERS, *at_once, *room, *by_host)
 
 
+def is_plugin(part: Any) -> bool:
+    """Whether a filter or weigher is not one of this package."""
+    return not type(part).__module__.startswith('scheduler_service.')
+
+
 class Filtering:
     """The filters of a pipeline, in order.
 
@@ -96,7 +104,7 @@ class Filtering:
         check_room: bool = True,
     ) -> None:
         self.resources = CapacityCheck(filters)
-        self._settings = settings
+        self.settings = settings
         room = (self.resources,) if check_room else ()
         self._all = [
             _with_preparation(each) for each in in_order(filters, room)
@@ -106,9 +114,18 @@ class Filtering:
         self._row_filters = [
             (at, each)
             for at, (each, form, _) in enumerate(self._all)
-            if form == ROWS and each not in MANDATORY_FILTERS
+            if form == ROWS
         ]
         self._rebuild = [step for step in self._all if step[0].rebuild]
+        self._reads_caller = bool(settings.isolated_images) or any(
+            map(is_plugin, filters)
+        )
+
+    def reads_caller(self, table: HostTable) -> bool:
+        """Whether a filter may read the caller or the id of the image."""
+        return self._reads_caller or table.any_aggregate_has(
+            METADATA_PREFIX, starts=True
+        )
 
     def plan(self, table: HostTable, request: Request) -> list[Step]:
         """Return the filters that run for the request, in order.
@@ -122,7 +139,7 @@ class Filtering:
             filters = self._forced
         elif request.is_rebuild:
             filters = self._rebuild
-        settings = self._settings
+        settings = self.settings
         steps: list[Step] = []
         try:
             for host_filter, form, prepare in filters:
@@ -156,7 +173,7 @@ class Filtering:
         """Return the mask under a filter's key; None: every host passes."""
         if key is EACH_TIME:
             return None
-        settings = self._settings
+        settings = self.settings
         return table.topology.mask(
             (host_filter.name, key),
             lambda: host_filter.mask(table, request, settings),
@@ -167,8 +184,8 @@ class Filtering:
     ) -> list[Step]:
         """Return the steps of a request like an earlier one.
 
-        Configured filters that name hosts are evaluated again: their verdict
-        may depend on the instances that hosts have.
+        Filters that name hosts are evaluated again: their verdict may depend
+        on the instances that hosts have, and on the hosts to ignore.
 
         :param steps: of the earlier request, on the same topology
         :raises FilterFault: a filter failed
@@ -298,10 +315,10 @@ class Filtering:
         """Return a filter's verdict."""
         try:
             if form == ROWS:
-                return host_filter.row_set(table, request, self._settings)
+                return host_filter.row_set(table, request, self.settings)
             if form == ONE_HOST:
                 return host_filter.passing(table, request, among)
-            return host_filter.mask(table, request, self._settings)
+            return host_filter.mask(table, request, self.settings)
         except errors.SchedulerError:
             raise
         except Exception as fault:
@@ -366,10 +383,12 @@ class Funnel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON can hold them."""
-        return {
-            'hosts': self.hosts,
-            'funnel': [
-                {'filter': name, 'start': start, 'end': end}
-                for name, start, end in self.counts
-            ],
-        }
+        return {'hosts': self.hosts, 'funnel': as_rows(self.counts)}
+
+
+def as_rows(counts: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the counts of a funnel as explanations have them."""
+    return [
+        {'filter': name, 'start': start, 'end': end}
+        for name, start, end in counts
+    ]

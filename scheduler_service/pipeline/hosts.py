@@ -36,7 +36,6 @@ from scheduler_service.pipeline.selection import (
     SelectionBuilder,
 )
 from scheduler_service.pipeline.weighing import Weighing
-from scheduler_service.request_filters import short_query
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import Weigher
 
@@ -122,7 +121,8 @@ class HostPipeline:
         left = [at for at, uuid in enumerate(uuids) if uuid not in placed]
         if placed:
             request.placing = uuids[left[0]]
-        search = self._search(table, request, spread, bonuses)
+        plan = SearchPlan(self._filtering, self._weighing, table, request)
+        search = self._search(plan, spread, bonuses)
         time_slice.note_filtered(search.funnel.counts)
         ranking = search.ranking(left[0])
         if ranking is None:
@@ -150,19 +150,14 @@ class HostPipeline:
             search.funnel,
             count,
             finalists,
-            self._query(table, request),
+            plan.query,
         )
 
     def _search(
-        self,
-        table: HostTable,
-        request: Request,
-        spread: int,
-        bonuses: Bonuses | None,
+        self, plan: SearchPlan, spread: int, bonuses: Bonuses | None
     ) -> HostSearch | CachedSearch:
         """Filter for the first instance."""
         settings = self.settings
-        plan = SearchPlan(self._filtering, self._weighing, table, request)
         if (
             self.cache is not None
             and bonuses is None
@@ -172,17 +167,12 @@ class HostPipeline:
                 FINALISTS,
                 settings.host_subset_size,
                 spread,
-                settings.max_attempts + request.num_instances,
+                settings.max_attempts + plan.request.num_instances,
             )
             search = self.cache.search(plan, best)
             if search is not None:
                 return search
         return HostSearch(plan, bonuses)
-
-    def _query(self, table: HostTable, request: Request) -> str:
-        """Return the restrictions of the request filters."""
-        aggregates = table.topology.aggregates
-        return short_query(request, aggregates, self.settings)
 
     def _refusal(
         self, table: HostTable, request: Request, funnel: Funnel, placed: int

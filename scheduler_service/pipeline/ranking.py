@@ -27,8 +27,6 @@ _BLOCK = 256
 class Finalists(NamedTuple):
     """The best hosts, best first, with the parts of their weights.
 
-    Formatting takes longer than noting them, and a reply does not wait for it.
-
     :ivar parts: (weigher, parts of the weights) of weighers with an opinion
     """
 
@@ -37,22 +35,15 @@ class Finalists(NamedTuple):
     weights: list[float]
     parts: list[tuple[str, list[float]]]
 
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return the hosts as plain values.
-
-        Each has host, node, weight, and the parts of the weight by weigher.
-        """
-        return [
-            {
-                'host': self.table.host_at(row),
-                'node': self.table.node_at(row),
-                'weight': weight,
-                'weights': {name: part[at] for name, part in self.parts},
-            }
-            for at, (row, weight) in enumerate(
-                zip(self.rows, self.weights, strict=True)
-            )
-        ]
+    def columns(self) -> dict[str, Any]:
+        """Return the hosts as plain values, by column."""
+        host, node = self.table.coded['host'], self.table.coded['node']
+        return {
+            'host': host.values_at(self.rows),
+            'node': node.values_at(self.rows),
+            'weight': self.weights,
+            'weights': dict(self.parts),
+        }
 
 
 @dataclasses.dataclass(slots=True)

@@ -6,6 +6,7 @@ A search belongs to the thread of its pipeline.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,10 @@ from scheduler_service.pipeline.filtering import Filtering, Funnel
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Weighing
+from scheduler_service.request_filters import short_query
 
-# Plans of so many shapes of requests are kept for a table.
-_PLANS_KEPT = 512
+# Plans of so many shapes of requests are kept for a table, of 3 kB each.
+_PLANS_KEPT = 2048
 
 
 class SearchPlan:
@@ -27,6 +29,7 @@ class SearchPlan:
     :ivar steps: of the filters, in order; those of the next instance once
         there is one
     :ivar terms: of the weighers
+    :ivar query: the restrictions of the request filters, for people
     :raises FilterFault: a filter or weigher failed
     """
 
@@ -41,31 +44,47 @@ class SearchPlan:
         self.weighing = weighing
         self.table = table
         self.request = request
-        shape = request.shape
-        if shape is None:
-            self.steps = filtering.plan(table, request)
-            self.terms = weighing.plan(table, request)
+        if request.shape is None:
+            self._plan()
         else:
-            self._plan_as_before(shape)
+            self._plan_as_before()
 
-    def _plan_as_before(self, shape: bytes) -> None:
-        """Reuse the plan of an earlier request with the same shape.
+    def _plan(self) -> None:
+        table, request = self.table, self.request
+        self.steps = self.filtering.plan(table, request)
+        self.terms = self.weighing.plan(table, request)
+        aggregates = table.topology.aggregates
+        self.query = short_query(request, aggregates, self.filtering.settings)
+
+    def _plan_as_before(self) -> None:
+        """Reuse the plan of an earlier request that asked for the same.
 
         Its columns and masks hold until hosts or aggregates change. Filters
         that name hosts are evaluated again.
         """
         table, request = self.table, self.request
         plans = table.load.memoize((SearchPlan, self.filtering), dict)
-        kept = plans.get(shape)
+        key: Any = request.shape
+        if self.weighing.has_plugins or self.filtering.reads_caller(table):
+            key = (
+                key,
+                request.project_id,
+                request.user_id,
+                request.image and request.image.id,
+                tuple(request.ignore_hosts or ()),
+                tuple(request.ignore_nodes),
+            )
+        kept = plans.pop(key, None)
         if kept is not None and kept[0] is table.topology:
-            _, steps, self.terms = kept
+            plans[key] = kept
+            _, steps, self.terms, self.query = kept
             self.steps = self.filtering.plan_rows(table, request, steps)
             return
-        self.steps = self.filtering.plan(table, request)
-        self.terms = self.weighing.plan(table, request)
+        self._plan()
         if len(plans) >= _PLANS_KEPT:
-            plans.clear()
-        plans[shape] = table.topology, self.steps, self.terms
+            # The one that was used longest ago.
+            del plans[next(iter(plans))]
+        plans[key] = table.topology, self.steps, self.terms, self.query
 
     def advance(self, index: int) -> None:
         """Plan for the next instance.

@@ -16,7 +16,7 @@ from scheduler_service.columns.topology import Topology
 from scheduler_service.filters.base import HostFilter
 from scheduler_service.model import Placement, Request, Selection
 from scheduler_service.pipeline.capacity_check import CapacityCheck
-from scheduler_service.pipeline.filtering import Funnel
+from scheduler_service.pipeline.filtering import Funnel, as_rows
 from scheduler_service.pipeline.ranking import Finalists, Ranking
 from scheduler_service.settings import Settings
 
@@ -58,14 +58,43 @@ class ScheduleResult(msgspec.Struct):
     finalists: Finalists
     query: str
 
-    def explanation(self) -> dict[str, Any]:
-        """Return the funnel and the finalists with their weights."""
+    def columns(self) -> dict[str, Any]:
+        """Return what :func:`explanation` makes an explanation of.
+
+        It is stored like this: most decisions are never read.
+        """
         return {
-            **self.funnel.to_dict(),
+            'hosts': self.funnel.hosts,
+            'funnel': self.funnel.counts,
             'passed': self.passed,
-            'finalists': self.finalists.to_list(),
+            'finalists': self.finalists.columns(),
             'query': self.query,
         }
+
+
+def explanation(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the funnel and the finalists with their weights.
+
+    :param columns: as :meth:`ScheduleResult.columns` returns them
+    """
+    best = columns['finalists']
+    return {
+        **columns,
+        'funnel': as_rows(columns['funnel']),
+        'finalists': [
+            {
+                'host': host,
+                'node': node,
+                'weight': weight,
+                'weights': {
+                    name: part[at] for name, part in best['weights'].items()
+                },
+            }
+            for at, (host, node, weight) in enumerate(
+                zip(best['host'], best['node'], best['weight'], strict=True)
+            )
+        ],
+    }
 
 
 class SelectionBuilder:

@@ -15,6 +15,7 @@ from scheduler_service.columns.dictionary import Floats, Mask, Rows
 from scheduler_service.columns.table import HostTable
 from scheduler_service.columns.topology import EACH_TIME, least_number
 from scheduler_service.model import Request
+from scheduler_service.pipeline.filtering import is_plugin
 from scheduler_service.pipeline.ranking import Ranking
 from scheduler_service.settings import Settings
 from scheduler_service.weighers.base import ColumnWeigher, Weigher
@@ -53,6 +54,7 @@ class Weighing:
         self, weighers: Sequence[Weigher], settings: Settings
     ) -> None:
         self.weighers = tuple(weighers)
+        self.has_plugins = any(map(is_plugin, weighers))
         self._settings = settings
         self._key = ('active weighers', id(self))
 

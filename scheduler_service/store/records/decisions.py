@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from scheduler_service import errors
+from scheduler_service.pipeline.selection import explanation
 from scheduler_service.store import clock, rows, schema
 from scheduler_service.store.connection import Writer
 
@@ -170,13 +171,22 @@ def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
             'outcome': row.outcome,
             'caller_request_id': row.caller_request_id,
             'global_request_id': row.global_request_id,
-            **msgspec.json.decode(row.document),
+            **_reasons(row.document),
         }
         for row in conn.execute(query)
     ]
     if not found:
         raise errors.DecisionNotFound(request_id=request_id)
     return found
+
+
+def _reasons(document: str) -> dict[str, Any]:
+    """Return the reasons of a decision, those for hosts not by column."""
+    reasons: dict[str, Any] = msgspec.json.decode(document)
+    columns = reasons.get('explanation')
+    if columns and 'finalists' in columns:
+        reasons['explanation'] = explanation(columns)
+    return reasons
 
 
 class DecisionFilter(NamedTuple):

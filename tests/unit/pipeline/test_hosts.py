@@ -19,6 +19,7 @@ from scheduler_service.filters.hosts.server_group_anti_affinity_filter import (
 )
 from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, explain
+from scheduler_service.pipeline.selection import explanation
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
@@ -384,7 +385,7 @@ def test_adding_a_filter_never_adds_a_host():
 def test_weights_of_finalists_are_in_the_explanation():
     chain = pipeline(weighers=BUILT_IN)
     overlay = Overlay(table(FOUR))
-    explained = choose(chain, overlay=overlay).explanation()
+    explained = explanation(choose(chain, overlay=overlay).columns())
     best = explained['finalists'][0]
     assert best['host'] == 'a'
     assert best['weights']['RAMWeigher'] == 1.0

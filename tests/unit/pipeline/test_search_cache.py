@@ -22,6 +22,7 @@ from scheduler_service.model import documents
 from scheduler_service.pipeline import HostPipeline, search_cache
 from scheduler_service.pipeline.filtering import MASK
 from scheduler_service.pipeline.search_cache import SearchCache
+from scheduler_service.pipeline.selection import explanation
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
 from scheduler_service.weighers import BUILT_IN
@@ -42,6 +43,8 @@ FILTERS = (
     'AggregateRamFilter',
     'SameHostFilter',
     'DifferentHostFilter',
+    'AggregateMultiTenancyIsolation',
+    'IsolatedHostsFilter',
 )
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 SMALL = {'memory_mb': 512, 'vcpus': 1, 'root_gb': 1}
@@ -53,6 +56,10 @@ REQUESTS: tuple[dict[str, Any], ...] = (
     {'flavor': {'memory_mb': 512}, 'retry': {'hosts': [['h3', 'h3']]}},
     {'flavor': {**SMALL, 'extra_specs': {'trait:T': 'required'}}},
     {'flavor': {'memory_mb': 10**6}},
+    {'flavor': SMALL, 'project_id': 'p'},
+    {'flavor': SMALL, 'project_id': 'q'},
+    {'flavor': SMALL, 'image': {'id': 'i'}},
+    {'flavor': SMALL, 'image': {'id': 'j'}},
 )
 
 
@@ -61,19 +68,37 @@ def group_id(policy: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, policy))
 
 
-def pipeline(settings: Settings, cache: SearchCache | None) -> HostPipeline:
+class ProjectFilter(HostFilter):
+    """A plug-in that reads who asks."""
+
+    def mask_key(self, table: Any, request: Any, settings: Any) -> Any:
+        return (request.project_id,)
+
+    def mask(self, table: Any, request: Any, settings: Any) -> Any:
+        return np.arange(len(table)) % 2 == (request.project_id == 'p')
+
+
+def pipeline(
+    settings: Settings, cache: SearchCache | None, plugin: bool = False
+) -> HostPipeline:
     """Return the pipeline of this module, with or without the cache."""
     by_name = {kind.name: kind for kind in all_filters()}
+    more = [ProjectFilter()] if plugin else []
     return HostPipeline(
-        [by_name[name]() for name in FILTERS],
+        [by_name[name]() for name in FILTERS] + more,
         [kind() for kind in BUILT_IN],
         settings,
         cache=cache,
     )
 
 
-def cloud(count: int, seed: int, alike: bool) -> HostTable:
-    """Return a table of hosts with load, all alike or not."""
+def cloud(
+    count: int, seed: int, alike: bool, tenants: bool = False
+) -> HostTable:
+    """Return a table of hosts with load, all alike or not.
+
+    :param tenants: whether a third of the hosts is for one project
+    """
     rng = random.Random(seed)
     hosts = []
     for number in range(count):
@@ -97,6 +122,8 @@ def cloud(count: int, seed: int, alike: bool) -> HostTable:
         'ram_weight_multiplier': '0.5',
         'ram_allocation_ratio': '1.1',
     }
+    if tenants:
+        metadata['filter_tenant_id'] = 'p'
     return table(
         {
             'hosts': hosts,
@@ -130,11 +157,12 @@ class World:
         seed: int,
         alike: bool,
         keeps_plans: bool = True,
+        tenants: bool = False,
     ) -> None:
         self.chain = chain
         self.keeps_plans = keeps_plans
         self.count = count
-        self.overlay = Overlay(cloud(count, seed, alike))
+        self.overlay = Overlay(cloud(count, seed, alike, tenants))
         self.rng = random.Random(seed)
         self.placed: list[str] = []
 
@@ -159,7 +187,7 @@ class World:
                 (assignment.row, assignment.placement, assignment.ratios)
                 for assignment in result.assignments
             ],
-            result.explanation(),
+            explanation(result.columns()),
         )
 
     def take(self, turn: int, step: str) -> Any:
@@ -236,16 +264,24 @@ STEPS = [
     ties=st.sampled_from([False, False, True]),
     aged=st.sampled_from([1, 8, 256]),
     few=st.sampled_from([0, 5]),
+    tenants=st.booleans(),
+    limited=st.booleans(),
+    isolated=st.sampled_from([(), ('i',)]),
+    plugin=st.booleans(),
     steps=st.lists(st.sampled_from(STEPS), min_size=8, max_size=50),
 )
 def test_results_are_those_of_a_pass_over_all_hosts(
-    best, extremes, seed, count, alike, subset, ties, aged, few, steps
-):
+    best, extremes, seed, count, alike, subset, ties, aged, few, tenants,
+    limited, isolated, plugin, steps,
+):  # fmt: skip
     settings = Settings(
         host_subset_size=subset,
         shuffle_best_same_weighed_hosts=ties,
         ram_allocation_ratio=1.0,
         max_io_ops_per_host=4,
+        limit_tenants_to_placement_aggregate=limited,
+        isolated_images=isolated,
+        isolated_hosts=('h0',),
     )
     with (
         mock.patch.object(search_cache, '_LEADERS', best),
@@ -255,7 +291,14 @@ def test_results_are_those_of_a_pass_over_all_hosts(
         mock.patch.object(search_cache, '_FEW', few),
     ):
         cached, planned, plain = (
-            World(pipeline(settings, cache), count, seed, alike, keeps_plans)
+            World(
+                pipeline(settings, cache, plugin),
+                count,
+                seed,
+                alike,
+                keeps_plans,
+                tenants,
+            )
             for cache, keeps_plans in (
                 (SearchCache(min_hosts=0), True),
                 (None, True),

@@ -11,6 +11,7 @@ from scheduler_service.columns import Overlay
 from scheduler_service.model import documents
 from scheduler_service.model.aggregate_map import AggregateMap
 from scheduler_service.pipeline import HostPipeline
+from scheduler_service.pipeline.selection import explanation
 from scheduler_service.request_filters import BUILT_IN, Scope, scope_of
 from scheduler_service.settings import Settings
 from scheduler_service.testing import table
@@ -64,7 +65,7 @@ def test_isolated_aggregates_are_left_out_of_the_candidates():
     assert [
         assignment.placement.selected.host for assignment in choice.assignments
     ] == ['plain']
-    told = choice.explanation()
+    told = explanation(choice.columns())
     assert told['query'].startswith(f'member_of=!in:{LICENSED}&')
     counts = {step['filter']: step for step in told['funnel']}
     assert (counts['aggregates']['start'], counts['aggregates']['end']) == (
