@@ -57,7 +57,7 @@ def fake() -> Iterator[FakePlacement]:
 
 @pytest.fixture(autouse=True)
 def _calls_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement_records, 'CALL_ENDS_S', 2.5)
+    monkeypatch.setattr(placement_records, 'CALL_ENDS_S', 1.5)
 
 
 def has_two_hosts(store: Any, fake: FakePlacement) -> None:
@@ -118,7 +118,7 @@ def looks(store: Any, keys: Any) -> list[int]:
 @pytest.mark.parametrize(
     'fault',
     [
-        fake_placement.late(1.5),
+        fake_placement.late(1.0),
         fake_placement.commits_and_fails,
         fake_placement.half_a_line,
         fake_placement.login_page,
