@@ -14,7 +14,7 @@ from tests.support.servers import free_port
 
 # What a liveness probe may have to wait, in seconds.
 LIMIT_S = 0.1
-GET = b'GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n'
+GET = b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n'
 
 BIND = raw_http.post(
     '/extender/bind', 'Content-Length: 58',
@@ -40,6 +40,44 @@ def test_tls_is_served_when_a_connection_is_silent(serve_http, tmp_path, held):
     context = ssl.create_default_context(cafile=str(certs.ca))
     assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
     assert raw_http.is_closed(silent, 5)
+
+
+def test_silent_connections_count_before_their_tls_handshake(
+    serve_http, tmp_path, held
+):
+    """An attacker needs no certificate to open them."""
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+        http__max_connections_per_address=3,
+        http__max_connections=6,
+    )
+    silent = [
+        held.enter_context(raw_http.connect(http.port)) for _ in range(20)
+    ]
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert http.service.daemon.http.server.connections <= 3
+    assert raw_http.is_closed(silent[0])
+
+
+def test_a_head_that_drips_ends_a_kept_connection(serve_http, held):
+    http = serve_http(http__request_timeout=1.0)
+    sock = held.enter_context(raw_http.connect(http.port))
+    for _ in range(2):
+        sock.sendall(GET)
+        assert raw_http.read_reply(sock) == (200, b'OK')
+    # Idle for longer than a request may take.
+    time.sleep(1.5)
+    start = time.monotonic()
+    with contextlib.suppress(OSError):
+        for byte in GET[:-4] * 9:
+            sock.sendall(bytes([byte]))
+            time.sleep(0.1)
+    assert time.monotonic() - start < 3
+    server = http.service.daemon.http.server
+    assert server.closed == {'sends too slowly': 1}
 
 
 def test_health_is_served_when_300_clients_are_slow(serve_http, held):
