@@ -174,8 +174,10 @@ def owner_of(address: Any) -> str:
 
 
 _NEVER = math.inf
-# A connection without a request, or with a reply that is being read.
+# Reasons to close a connection.
 _IDLE = 'idle'
+_SLOW = 'sends too slowly'
+_TOO_MANY = 'Too many request bodies are arriving'
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
 # What aiohttp does by default, and is not done here: the deadlines below end
 # connections, bodies are decompressed by their routes, and nothing is logged.
@@ -231,6 +233,8 @@ class Connection(web.RequestHandler):
         self._era = settings.era
         # Whether the connection ends after the next reply.
         self._ends = False
+        # Bytes of the body that count in the limits.
+        self._held = 0
         self._certificate: str | None = None
         # Unlike the attribute of aiohttp, set until the socket is closed.
         self._socket: asyncio.Transport | None = None
@@ -268,68 +272,73 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Give the client the time for a request from its first byte on."""
         if self.late is _IDLE and data:
-            self._expect(self._settings.request_timeout, 'sends too slowly')
+            self._expect(self._settings.request_timeout, _SLOW)
         super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read its reply."""
+        self._expect(self._settings.idle_timeout, 'reads too slowly')
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Wait for the next request."""
+        self._expect(self._settings.idle_timeout, _IDLE)
+        super().resume_writing()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the response to a request, whose body is still arriving."""
         settings = self._settings
+        router, limits = settings.router, settings.limits
         if self.late is _IDLE:
-            self._expect(settings.request_timeout, 'sends too slowly')
-        received = HttpRequest(
-            request.method,
-            request.rel_url.raw_path,
-            request.rel_url.raw_query_string,
-            request.headers,
-            self._certificate,
-        )
-        body = _Body(settings.limits)
+            self._expect(settings.request_timeout, _SLOW)
+        received = _received(request, self._certificate)
         try:
-            route = settings.router.admit(received)
+            route = router.admit(received)
             if isinstance(route, Reply):
                 raise _Refused(route)
-            await self._receive(request, body, route.max_bytes)
-            received.body = body.joined()
-            self._expect(_NEVER, '')
-            settings.limits.work(self)
+            received.body = await self._receive(request, route.max_bytes)
+            self.deadline, self.late = _NEVER, ''
+            limits.work(self)
+            # Another router may be in use by now.
             reply = await settings.router.handle(route, received)
         except _Refused as refused:
             reply = refused.reply
-            settings.router.count_refused(reply.status)
+            if self._socket is not None:
+                router.count_refused(reply.status)
             # aiohttp reads and drops the rest of the body for a while.
             self._ends = self._ends or not request.content.at_eof()
         finally:
-            body.free()
-        settings.limits.wait(self)
+            limits.free(self._held)
+            self._held = 0
+        limits.wait(self)
         self._expect(settings.idle_timeout, _IDLE)
         return self._response(reply)
 
-    async def _receive(
-        self, request: web.BaseRequest, body: _Body, limit: int
-    ) -> None:
-        """Read a body.
+    async def _receive(self, request: web.BaseRequest, limit: int) -> bytes:
+        """Return the body, whose bytes count in the limits until the reply.
 
         :param limit: the most bytes that it may have
         :raises _Refused: it has more, or cannot be read
         """
-        headers, content = request.headers, request.content
-        size = request.content_length or 0
-        if size > limit:
-            raise _Refused(error_reply(too_large(size, limit)))
-        coding = headers.get('Transfer-Encoding', 'chunked')
-        if coding.strip().lower() != 'chunked':
-            raise _Refused(refusal(501, 'Transfer-Encoding: only chunked'))
-        expected = headers.get('Expect', '').lower() == '100-continue'
-        if expected and self._socket is not None and not content.at_eof():
+        _check_head(request, limit)
+        expected = request.headers.get('Expect', '').lower()
+        if expected == '100-continue' and self._socket is not None:
             self._socket.write(_CONTINUE)
+        content, parts = request.content, []
         try:
             while not content.at_eof():
-                body.add(await content.readany(), limit)
+                part = await content.readany()
+                if self._held + len(part) > limit:
+                    raise _Refused(error_reply(too_large(None, limit)))
+                if not self._settings.limits.hold(len(part)):
+                    raise _Refused(error_reply(errors.ServiceBusy(_TOO_MANY)))
+                self._held += len(part)
+                parts.append(part)
         except (web.RequestPayloadError, OSError) as fault:
             self._ends = True
-            raise _Refused(
-                refusal(400, f'the body did not arrive: {fault}')
-            ) from None
+            text = f'the body did not arrive: {fault}'
+            raise _Refused(refusal(400, text)) from None
+        return b''.join(parts)
 
     def handle_error(
         self,
@@ -347,18 +356,49 @@ class Connection(web.RequestHandler):
         return self._response(refusal(status, f'not valid HTTP: {first}'))
 
     def _response(self, reply: Reply) -> web.Response:
-        response = web.Response(
-            body=reply.body,
-            status=reply.status,
-            headers=(
-                ('Content-Type', reply.content_type),
-                ('Server', 'scheduler-service'),
-                *reply.headers,
-            ),
-        )
-        if self._ends or self._era != self._settings.era:
-            response.force_close()
-        return response
+        return _response(reply, self._ends or self._era != self._settings.era)
+
+
+def _response(reply: Reply, is_last: bool) -> web.Response:
+    """Return a reply as a response, maybe the last of its connection."""
+    response = web.Response(
+        body=reply.body,
+        status=reply.status,
+        headers=(
+            ('Content-Type', reply.content_type),
+            ('Server', 'scheduler-service'),
+            *reply.headers,
+        ),
+    )
+    if is_last:
+        response.force_close()
+    return response
+
+
+def _received(
+    request: web.BaseRequest, certificate: str | None
+) -> HttpRequest:
+    target = request.raw_path
+    if not target.startswith('/'):
+        target = request.rel_url.raw_path_qs
+    path, _, query = target.partition('?')
+    return HttpRequest(
+        request.method, path, query, request.headers, certificate
+    )
+
+
+def _check_head(request: web.BaseRequest, limit: int) -> None:
+    """Refuse a request whose body need not be read.
+
+    :param limit: the most bytes of the body
+    :raises _Refused: the body has more, or a coding of its transfer
+    """
+    size = request.content_length or 0
+    if size > limit:
+        raise _Refused(error_reply(too_large(size, limit)))
+    coding = request.headers.get('Transfer-Encoding', 'chunked')
+    if coding.strip().lower() != 'chunked':
+        raise _Refused(refusal(501, 'Transfer-Encoding: only chunked'))
 
 
 class _Refused(Exception):
@@ -370,34 +410,3 @@ class _Refused(Exception):
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
         self.reply = reply
-
-
-class _Body:
-    """A body that is arriving; its bytes count in the limits until freed."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def add(self, part: bytes, limit: int) -> None:
-        """Add what arrived.
-
-        :param limit: the most bytes of the body
-        :raises _Refused: there are more, or all bodies together have too many
-        """
-        if self._size + len(part) > limit:
-            raise _Refused(error_reply(too_large(None, limit)))
-        if not self._limits.hold(len(part)):
-            busy = errors.ServiceBusy('Too many request bodies are arriving')
-            raise _Refused(error_reply(busy))
-        self._size += len(part)
-        self._parts.append(part)
-
-    def joined(self) -> bytes:
-        """Return the body."""
-        return b''.join(self._parts)
-
-    def free(self) -> None:
-        """Drop the bytes."""
-        self._limits.free(self._size)

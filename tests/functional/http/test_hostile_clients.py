@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support import extenders, raw_http
 from tests.support.servers import free_port
+from tests.support.waiting import wait_until
 
 # What a liveness probe may have to wait, in seconds.
 LIMIT_S = 0.1
@@ -78,6 +80,22 @@ def test_a_head_that_drips_ends_a_kept_connection(serve_http, held):
     assert time.monotonic() - start < 3
     server = http.service.daemon.http.server
     assert server.closed == {'sends too slowly': 1}
+
+
+def test_clients_that_never_read_are_dropped_in_time(serve_http, held):
+    http = serve_http(http__idle_timeout=2.0)
+    names = [f'n{number}' for number in range(60_000)]
+    body = json.dumps({'Pod': {}, 'NodeNames': names}).encode()
+    sock = held.enter_context(raw_http.connect(http.port))
+    # The reply, with a reason for each, is longer than what the sockets hold.
+    sock.sendall(
+        raw_http.post(
+            '/extender/filter', f'Content-Length: {len(body)}', body=body
+        )
+    )
+    server = http.service.daemon.http.server
+    wait_until(lambda: server.closed.get('reads too slowly'))
+    wait_until(lambda: server.connections == 0)
 
 
 def test_health_is_served_when_300_clients_are_slow(serve_http, held):
