@@ -30,8 +30,12 @@ class WireError(ValueError):
     """A document is not valid; all of it is rejected."""
 
 
+class NotJson(WireError):
+    """A document is not JSON, or nested too deeply."""
+
+
 def _refuse(text: str) -> Any:
-    raise WireError(f'{text} is not JSON')
+    raise NotJson(f'{text} is not JSON')
 
 
 def _integer(digits: str) -> int | float:
@@ -54,7 +58,7 @@ def decode(body: bytes | msgspec.Raw) -> Any:
 
     Numbers that are out of range become infinite.
 
-    :raises WireError: the body does not start with a JSON value
+    :raises NotJson: the body does not start with a JSON value
     """
     try:
         return msgspec.json.decode(body)
@@ -66,9 +70,11 @@ def decode(body: bytes | msgspec.Raw) -> Any:
     try:
         return _without_surrogates(_decoder.raw_decode(text)[0])
     except RecursionError:
-        raise WireError('nested too deeply') from None
+        raise NotJson('nested too deeply') from None
+    except NotJson:
+        raise
     except ValueError as fault:
-        raise WireError(f'not JSON: {fault}' if text else 'EOF') from None
+        raise NotJson(f'not JSON: {fault}' if text else 'EOF') from None
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -485,13 +485,17 @@ class Scheduler:
         """Return the newest snapshot, which the engine goes on to write."""
         return self._source.snapshot
 
-    def decisions(self, limit: int) -> list[dict[str, Any]]:
+    def decisions(
+        self, limit: int, outcome: str | None = None
+    ) -> list[dict[str, Any]]:
         """Return the newest decisions, without the reasons.
 
+        :param outcome: ``chosen``, the name of an error, or ``refused``;
+            None: any
         :raises StoreUnavailable: the database does not answer
         """
         with self._store.reading() as conn:
-            return decisions.listing(conn, limit)
+            return decisions.listing(conn, limit, outcome)
 
     def decision(self, request_id: str) -> list[dict[str, Any]]:
         """Return what was decided under a request id.

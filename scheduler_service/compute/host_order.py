@@ -252,14 +252,16 @@ def listener(
     """
     group = conf.compute
     host = str(group.external_scheduler_bind_host)
-    guard = access.Guard(None, False, [])
+    # Other machines call by any name; pages reach loopback by their own.
+    hosts = conf.http.allowed_hosts if access.is_loopback(host) else None
+    guard = access.Guard(None, False, [], hosts=hosts)
     if group.external_scheduler_authentication:
         option = '[compute] external_scheduler_bind_host'
         guard = access.guard_of(conf.http, bind_host=(option, host))
     unserved = Route('other', _not_found, 'evaluate', 0)
     router = Router(
         routes(orderer, conf.http.max_body_bytes),
-        lambda path: unserved,
+        unserved,
         guard,
         health,
         are_hosts_loaded,

@@ -60,6 +60,18 @@ token.
 """,
     ),
     cfg.ListOpt(
+        'allowed_hosts',
+        mutable=True,
+        default=[],
+        help="""
+The names in the header ``Host`` of requests without token and certificate.
+
+``localhost`` and loopback addresses are always accepted. Other names get
+status 403, so that a web page whose name resolves to this machine reads
+nothing. The option has no effect if ``token_file`` or ``ca_file`` is set.
+""",
+    ),
+    cfg.ListOpt(
         'roles',
         mutable=True,
         default=['admin'],
@@ -103,7 +115,8 @@ handshake.
         help="""
 How long an idle connection stays open, in seconds.
 
-A kube-scheduler closes its idle connections after 90 s: use a longer time.
+A client has as long to read a reply. A kube-scheduler closes its idle
+connections after 90 s: use a longer time.
 """,
     ),
     cfg.IntOpt(

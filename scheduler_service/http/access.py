@@ -8,25 +8,31 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler_service import errors
-from scheduler_service.http.message import HttpRequest
+from scheduler_service.http.message import HttpRequest, Reply, refusal
 
-# Key of the client's credentials in the environment of a WSGI application.
-CREDENTIALS = 'scheduler_service.credentials'
 PUBLIC = ('/healthcheck', '/readyz')
 _LOOPBACK = 'localhost'
+_USUAL_HOSTS = (_LOOPBACK, '127.0.0.1', '[::1]')
 
 
 class Guard:
     """Admits clients that have the token or a client certificate.
 
+    Without either, any local program may send requests, and so may any web
+    page in a local browser. A request of a page has an Origin if it could
+    change something; if the page's own name resolves to this machine, the
+    Host is that name.
+
     :param token: None: no token is required
     :param certificates: whether client certificates are checked
     :param roles: of every admitted client
     :param public: paths that need neither token nor certificate
+    :param hosts: names in Host, besides those of loopback, of requests that
+        need no credentials; None: any name
     """
 
     def __init__(
@@ -35,11 +41,15 @@ class Guard:
         certificates: bool,
         roles: Sequence[str],
         public: Sequence[str] = PUBLIC,
+        hosts: Sequence[str] | None = None,
     ) -> None:
         self._public = frozenset(public)
         self._token = token
         self._certificates = certificates
         self._roles = list(roles)
+        self._hosts = None if hosts is None else frozenset(
+            name.lower() for name in (*_USUAL_HOSTS, *hosts)
+        )  # fmt: skip
 
     def has_token_of(self, guard: Guard) -> bool:
         """Whether both guards have the same token, or none."""
@@ -49,30 +59,54 @@ class Guard:
         """Return the client's credentials in the form of policy rules."""
         return {'user_id': request.certificate, 'roles': self._roles}
 
-    def is_of_a_page(self, request: HttpRequest) -> bool:
-        """Whether a web page sent a request that needs no credentials.
+    def refuse(self, request: HttpRequest) -> Reply | None:
+        """Return the refusal of a request; None: it is admitted."""
+        if self._token or self._certificates:
+            if self._has_credentials(request):
+                return None
+            return refusal(
+                401,
+                'a bearer token or a client certificate is required',
+                ('WWW-Authenticate', 'Bearer'),
+            )
+        if 'Origin' in request.headers:
+            return refusal(
+                403,
+                'a web page may send requests only where [http] token_file or '
+                'ca_file is set',
+            )
+        if self._is_public(request) or self._is_addressed(request):
+            return None
+        return refusal(
+            403,
+            'Host is neither a loopback name nor one of [http] allowed_hosts',
+        )
 
-        A browser on this machine may show any page, and sends the page's
-        origin with each request that could change something.
-        """
-        is_open = not (self._token or self._certificates)
-        return is_open and b'origin' in request.headers
+    def _is_public(self, request: HttpRequest) -> bool:
+        return request.path.rstrip('/') in self._public
 
-    def admits(self, request: HttpRequest) -> bool:
-        """Whether the client may send this request."""
-        if not (self._token or self._certificates):
+    def _has_credentials(self, request: HttpRequest) -> bool:
+        if request.certificate is not None or self._is_public(request):
             return True
-        if request.certificate is not None:
-            return True
-        if request.path.rstrip('/') in self._public:
-            return True
-        sent = request.headers.get(b'authorization', b'')
-        scheme, _, token = sent.partition(b' ')
+        sent = request.headers.get('Authorization', '')
+        scheme, _, token = sent.partition(' ')
         return (
             self._token is not None
-            and scheme.lower() == b'bearer'
-            and hmac.compare_digest(token.strip(), self._token)
+            and scheme.lower() == 'bearer'
+            and hmac.compare_digest(
+                token.strip().encode('utf-8', 'surrogateescape'), self._token
+            )
         )
+
+    def _is_addressed(self, request: HttpRequest) -> bool:
+        """Whether the Host of a request is a name of this machine."""
+        host = request.headers.get('Host')
+        if self._hosts is None or host is None:
+            return True
+        name = host.lower()
+        if not name.endswith(']'):
+            name = name.rpartition(':')[0] or name
+        return name in self._hosts or is_loopback(name)
 
 
 def guard_of(
@@ -107,7 +141,13 @@ def guard_of(
         raise errors.ConfigurationError(
             '[http] ca_file also needs cert_file and key_file'
         )
-    return Guard(token, bool(group.ca_file), group.roles, (*PUBLIC, *public))
+    return Guard(
+        token,
+        bool(group.ca_file),
+        group.roles,
+        (*PUBLIC, *public),
+        group.allowed_hosts,
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -118,16 +158,15 @@ def is_loopback(host: str) -> bool:
         return host == _LOOPBACK
 
 
-def certificate_name(session: Any) -> str | None:
+def certificate_name(certificate: Mapping[str, Any] | None) -> str | None:
     """Return the name (CN) of a client's certificate, empty without one.
 
-    :param session: of TLS; None: the connection is not encrypted
+    :param certificate: as :mod:`ssl` decodes it; None or empty: not sent
     :return: None where the client has sent no certificate
     """
-    sent = session.getpeercert() if session is not None else None
-    if not sent:
+    if not certificate:
         return None
-    for part in sent.get('subject', ()):
+    for part in certificate.get('subject', ()):
         for name, value in part:
             if name == 'commonName':
                 return str(value)

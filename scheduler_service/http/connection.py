@@ -1,4 +1,4 @@
-"""A client's connection: parses requests, and writes replies in their order.
+"""A client's connection: aiohttp's, with deadlines and limits.
 
 Only the thread of the HTTP server uses the module.
 """
@@ -6,16 +6,14 @@ Only the thread of the HTTP server uses the module.
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
 import ipaddress
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
-import httptools
+from aiohttp import web
 
 from scheduler_service import errors
 from scheduler_service.http import access
@@ -26,6 +24,7 @@ from scheduler_service.http.message import (
     refusal,
     too_large,
 )
+from scheduler_service.http.routes import Router
 
 LOG = logging.getLogger(__name__)
 # Addresses of one IPv6 network of this size count as one client.
@@ -174,526 +173,240 @@ def owner_of(address: Any) -> str:
     return str(network)
 
 
-NEVER = math.inf
-
-
-_HEADER_BYTES = 64 * 1024
-
-
-class Parsed(NamedTuple):
-    """A request that has arrived.
-
-    :ivar keep: whether the connection stays open afterwards
-    :ivar refusal: its reply, where it is not handled
-    """
-
-    request: HttpRequest
-    keep: bool
-    refusal: Reply | None
-
-
-class Receiver(Protocol):
-    """Callbacks of the parser."""
-
-    def begun(self) -> None:
-        """The first byte of a request has arrived."""
-
-    def proceed(self) -> None:
-        """The client waits for permission to send the body."""
-
-    def parsed(self, parsed: Parsed) -> None:
-        """A request is complete; its body counts in the limits."""
-
-    def refused(self, reply: Reply) -> None:
-        """A request was refused before it was complete."""
-
-
-class RequestParser:
-    """Parses the requests of a connection, up to the last.
-
-    :param client: address of the client
-    :param admit: called with a request before its body arrives; returns the
-        most bytes that the body may have, or the reply that refuses it
-    :ivar is_partial: whether only a part of a request has arrived
-    :ivar ended: whether no further request is parsed
-    :ivar discarded: bytes of the refused body that came with its head
-    """
-
-    def __init__(
-        self,
-        receiver: Receiver,
-        client: str,
-        certificate: str | None,
-        admit: Callable[[HttpRequest], int | Reply],
-        limits: Limits,
-    ) -> None:
-        self._receiver = receiver
-        self._client = client
-        self._certificate = certificate
-        self._admit = admit
-        self._limits = limits
-        self._parser = httptools.HttpRequestParser(self)
-        self.is_partial = False
-        self.ended = False
-        self.discarded = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        """Prepare for the next request."""
-        self._target = b''
-        self._headers: dict[bytes, bytes] = {}
-        self._head_bytes = 0
-        # Of pieces that did not complete the head.
-        self._pieces_bytes = 0
-        self._request: HttpRequest | None = None
-        self._refusal: Reply | None = None
-        self._body: bytes | bytearray = b''
-        self._body_bytes = 0
-        self._body_limit = 0
-
-    def feed(self, data: bytes) -> None:
-        """Parse bytes, unless the last request has arrived already."""
-        if self.ended:
-            return
-        has_part_of_head = self.is_partial and self._request is None
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # The request was handled without an upgrade; further bytes may be
-            # in another protocol.
-            self.ended = True
-        except httptools.HttpParserError as fault:
-            if not self.ended:
-                self._refuse(refusal(400, f'not valid HTTP: {fault}'))
-            return
-        if has_part_of_head and self._request is None and not self.ended:
-            self._pieces_bytes += len(data)
-            self._check_head(self._pieces_bytes)
-
-    def close(self) -> None:
-        """Stop parsing; drop the part of a body that has arrived."""
-        self.ended = True
-        self._limits.free(self._body_bytes)
-        self._body_bytes = 0
-        self._body = b''
-
-    def unread(self) -> int | None:
-        """Return the length of the refused body; None: chunked."""
-        if self._request is None or b'transfer-encoding' in self._headers:
-            return None
-        return int(self._headers.get(b'content-length', b'0'))
-
-    @property
-    def was_head_valid(self) -> bool:
-        """Whether the head of the newest request was valid."""
-        return self._request is not None
-
-    # Called by httptools.
-
-    def on_message_begin(self) -> None:
-        """A request begins to arrive."""
-        if not self.ended:
-            self._reset()
-            self.is_partial = True
-            self._receiver.begun()
-
-    def on_url(self, url: bytes) -> None:
-        """Add a part of the target."""
-        self._target += url
-        self._head_bytes += len(url)
-        if self._head_bytes > _HEADER_BYTES:
-            self._check_head(self._head_bytes)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers are ignored."""
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _HEADER_BYTES:
-            self._check_head(self._head_bytes)
-        if self._request is not None or self.ended:
-            return
-        name = name.lower()
-        if name in self._headers:
-            value = self._headers[name] + b', ' + value
-        self._headers[name] = value
-
-    def on_headers_complete(self) -> None:
-        """Refuse the request now if its body need not be read."""
-        if self.ended:
-            return
-        reply = self._take_head()
-        if reply is None and self._has_body() and self._is_upgrade():
-            # The parser takes the body for another protocol's.
-            reply = refusal(400, 'an upgrade with a body is not supported')
-        if reply is None:
-            reply = self._refusal = self._check_length()
-        if reply is not None and (self._request is None or self._has_body()):
-            self._refuse(reply)
-        elif self._headers.get(b'expect', b'').lower() == b'100-continue':
-            self._receiver.proceed()
-
-    def on_body(self, body: bytes) -> None:
-        """Add a part of the body."""
-        if self.ended:
-            self.discarded += len(body)
-            return
-        if self._body_bytes + len(body) > self._body_limit:
-            self._refuse(error_reply(too_large(None, self._body_limit)))
-        elif not self._limits.hold(len(body)):
-            busy = errors.ServiceBusy('Too many request bodies are arriving')
-            self._refuse(error_reply(busy))
-        else:
-            self._body_bytes += len(body)
-            if not self._body:
-                self._body = body
-                return
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += body
-
-    def on_message_complete(self) -> None:
-        """Hand the request on."""
-        if self.ended or self._request is None:
-            return
-        self.is_partial = False
-        self._request.body = bytes(self._body)
-        self._body = b''
-        # From here on the receiver counts the body.
-        self._body_bytes = 0
-        keep = (
-            self._parser.should_keep_alive()
-            and not self._parser.should_upgrade()
-        )
-        self.ended = not keep
-        self._receiver.parsed(Parsed(self._request, keep, self._refusal))
-
-    # The head of a request.
-
-    def _refuse(self, reply: Reply) -> None:
-        self.close()
-        self._receiver.refused(reply)
-
-    def _check_head(self, size: int) -> None:
-        if size > _HEADER_BYTES and not self.ended:
-            self._refuse(
-                refusal(
-                    431, f'the headers have more than {_HEADER_BYTES} bytes'
-                )
-            )
-
-    def _is_upgrade(self) -> bool:
-        return bool(self._parser.should_upgrade())
-
-    def _has_body(self) -> bool:
-        return self.unread() != 0
-
-    def _take_head(self) -> Reply | None:
-        """Make the request of target and headers, or return a refusal."""
-        version = self._parser.get_http_version()
-        if version not in ('1.0', '1.1'):
-            return refusal(505, 'only HTTP/1.0 and HTTP/1.1 are supported')
-        host = self._headers.get(b'host')
-        if (host is None and version == '1.1') or b',' in (host or b''):
-            return refusal(400, 'exactly one header Host is required')
-        coding = self._headers.get(b'transfer-encoding')
-        if coding is not None:
-            if version == '1.0':
-                return refusal(400, 'HTTP/1.0 has no Transfer-Encoding')
-            if coding.strip().lower() != b'chunked':
-                return refusal(501, 'Transfer-Encoding: only chunked')
-        target = self._split_target()
-        if target is None:
-            return refusal(400, 'the target is not valid')
-        self._request = HttpRequest(
-            self._parser.get_method().decode('latin-1'),
-            *target,
-            version,
-            self._headers,
-            self._client,
-            self._certificate,
-        )
-        return None
-
-    def _split_target(self) -> tuple[str, str] | None:
-        """Return path and query; None if the target is not valid."""
-        if self._target.startswith(b'/'):
-            path, _, query = self._target.partition(b'?')
-            return path.decode('latin-1'), query.decode('latin-1')
-        try:
-            parsed = httptools.parse_url(self._target)
-        except httptools.HttpParserError:
-            return None
-        path, query = parsed.path or b'/', parsed.query or b''
-        return path.decode('latin-1'), query.decode('latin-1')
-
-    def _check_length(self) -> Reply | None:
-        """Return a refusal that needs no body; None: the body may arrive."""
-        assert self._request is not None
-        limit = self._admit(self._request)
-        if isinstance(limit, Reply):
-            return limit
-        self._body_limit = limit
-        size = int(self._headers.get(b'content-length', b'0'))
-        return error_reply(too_large(size, limit)) if size > limit else None
-
-
-# Bytes of a refused body that are read and discarded, so that a client that
-# is still sending gets to read the reply.
-_LINGER_BYTES = 64 * 1024 * 1024
-# How long bytes that are no request are discarded, in seconds.
-_LINGER_S = 1.0
+_NEVER = math.inf
+# Reasons to close a connection.
+_IDLE = 'idle'
+_SLOW = 'sends too slowly'
+_TOO_MANY = 'Too many request bodies are arriving'
 _CONTINUE = b'HTTP/1.1 100 Continue\r\n\r\n'
+# What aiohttp does by default, and is not done here: the deadlines below end
+# connections, bodies are decompressed by their routes, and nothing is logged.
+_HANDLING: dict[str, Any] = {
+    'keepalive_timeout': 1e9,
+    'auto_decompress': False,
+    'access_log': None,
+}
 
 
 @dataclasses.dataclass(slots=True)
 class ConnectionSettings:
     """Settings that all connections share.
 
-    :ivar admit: see :class:`RequestParser`
-    :ivar handle: called with a complete request, and a function for its reply,
-        to be called on the server's thread, at once or later
-    :ivar count_refused: called with the status of each refused request
-    :ivar request_timeout: seconds within which a request has to arrive
-    :ivar idle_timeout: seconds for which an idle connection stays open
-    :ivar date: present value of the header Date
-    :ivar era: a number that changes with the TLS configuration
+    :ivar request_timeout: for a request, in seconds
+    :ivar idle_timeout: until the next request, and for reading a reply, in
+        seconds
+    :ivar era: a connection of an earlier era ends after its next reply
     """
 
     limits: Limits
-    admit: Callable[[HttpRequest], int | Reply]
-    handle: Callable[[HttpRequest, Callable[[Reply], None]], None]
-    count_refused: Callable[[int], None]
+    router: Router
     request_timeout: float
     idle_timeout: float
-    date: bytes = b''
     era: int = 0
 
 
-class Connection(asyncio.Protocol):
+class Connection(web.RequestHandler):
     """Handles the requests of a connection in their order.
 
     :param address: of the client
+    :ivar owner: whose connection it is for the limits per address
+    :ivar deadline: time of the loop at which the connection is closed
+    :ivar late: the reason of that
+    :ivar task: connects, with TLS perhaps; None once that is done
     """
 
     def __init__(
         self,
+        server: web.Server,
         settings: ConnectionSettings,
         loop: asyncio.AbstractEventLoop,
         address: Any,
     ) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            lingering_time=settings.request_timeout,
+            **_HANDLING,
+        )
         self._settings = settings
-        self._loop = loop
-        self._client = str(address[0]) if address else ''
-        self.owner = owner_of(address)
+        self._clock = loop.time
         self._era = settings.era
-        # Both are set once the connection is made; the transport until it
-        # ends.
-        self._transport: asyncio.Transport | None = None
-        self._parser: RequestParser | None = None
-        self._is_encrypted = False
-        # Parsed, and not handled yet; a reply alone ends the connection.
-        self._queue: collections.deque[Parsed | Reply] = collections.deque()
-        # Whether a request is being handled, or its reply being sent.
-        self._busy = False
-        self._advancing = False
-        # Bytes that are still read after a refusal; None before one.
-        self._lingering: int | None = None
-        # The task that shakes hands for TLS.
+        # Whether the connection ends after the next reply.
+        self._ends = False
+        # Bytes of the body that count in the limits.
+        self._held = 0
+        self._certificate: str | None = None
+        # Unlike the attribute of aiohttp, set until the socket is closed.
+        self._socket: asyncio.Transport | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.owner = owner_of(address)
         self._expect(settings.request_timeout, 'no TLS handshake')
 
     def _expect(self, seconds: float, late: str) -> None:
         """Set the time at which the connection is closed, and the reason."""
-        self.deadline = self._loop.time() + seconds
+        self.deadline = self._clock() + seconds
         self.late = late
-
-    def _expect_client(self) -> None:
-        """Wait for the rest of a request, or for the next request."""
-        if self._parser is not None and self._parser.is_partial:
-            self._expect(self._settings.request_timeout, 'sends too slowly')
-        else:
-            self._expect(self._settings.idle_timeout, 'idle')
-
-    # From the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request."""
-        self._transport = cast(asyncio.Transport, transport)
-        session = transport.get_extra_info('ssl_object')
-        self._is_encrypted = session is not None
-        if not self._is_encrypted:
-            self._transport.set_write_buffer_limits(high=0)
-        self._parser = RequestParser(
-            self,
-            self._client,
-            access.certificate_name(session),
-            lambda request: self._settings.admit(request),
-            self._settings.limits,
+        self._socket = cast(asyncio.Transport, transport)
+        self._certificate = access.certificate_name(
+            transport.get_extra_info('peercert')
         )
-        self._expect_client()
+        self._expect(self._settings.idle_timeout, _IDLE)
+        super().connection_made(transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; a reply that comes later is dropped."""
-        limits = self._settings.limits
-        limits.remove(self)
-        self._transport = None
-        if self._parser is not None:
-            self._parser.close()
-        for entry in self._queue:
-            if isinstance(entry, Parsed):
-                limits.free(len(entry.request.body))
-        self._queue.clear()
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop counting the connection."""
+        self._settings.limits.remove(self)
+        self._socket = None
+        super().connection_lost(exc)
 
     def drop(self) -> None:
         """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self._socket is not None:
+            self._socket.abort()
         elif self.task is not None:
             self.task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
-        assert self._parser is not None
-        if self._lingering is None:
-            self._parser.feed(data)
-            self._discard(self._parser.discarded)
-            # Closes the connection after the last request.
-            self._advance()
-        else:
-            self._discard(len(data))
-
-    def eof_received(self) -> bool:
-        """Answer what arrived completely, then close the connection."""
-        assert self._parser is not None
-        if not self._busy and not self._queue:
-            return False
-        self._parser.close()
-        # Over TLS both directions end together.
-        return not self._is_encrypted
+        """Give the client the time for a request from its first byte on."""
+        if self.late is _IDLE and data:
+            self._expect(self._settings.request_timeout, _SLOW)
+        super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The client is slow to read: wait for it before the next request."""
-        self._busy = True
+        """Wait for the client to read its reply."""
         self._expect(self._settings.idle_timeout, 'reads too slowly')
+        super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has read its reply."""
-        if self._lingering is None:
-            self._busy = False
-            self._expect_client()
-            self._advance()
+        """Wait for the next request."""
+        self._expect(self._settings.idle_timeout, _IDLE)
+        super().resume_writing()
 
-    # From the parser.
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request, whose body is still arriving."""
+        settings = self._settings
+        router, limits = settings.router, settings.limits
+        if self.late is _IDLE:
+            self._expect(settings.request_timeout, _SLOW)
+        received = _received(request, self._certificate)
+        try:
+            route = router.admit(received)
+            if isinstance(route, Reply):
+                raise _Refused(route)
+            received.body = await self._receive(request, route.max_bytes)
+            self.deadline, self.late = _NEVER, ''
+            limits.work(self)
+            # Another router may be in use by now.
+            reply = await settings.router.handle(route, received)
+        except _Refused as refused:
+            reply = refused.reply
+            if self._socket is not None:
+                router.count_refused(reply.status)
+            # aiohttp reads and drops the rest of the body for a while.
+            self._ends = self._ends or not request.content.at_eof()
+        finally:
+            limits.free(self._held)
+            self._held = 0
+        limits.wait(self)
+        self._expect(settings.idle_timeout, _IDLE)
+        return self._response(reply)
 
-    def begun(self) -> None:
-        """Give the client the time for a request."""
-        if not self._busy:
-            self._expect_client()
+    async def _receive(self, request: web.BaseRequest, limit: int) -> bytes:
+        """Return the body, whose bytes count in the limits until the reply.
 
-    def proceed(self) -> None:
-        """Allow the body, unless another reply has to be sent first."""
-        if not self._busy and self._transport is not None:
-            self._transport.write(_CONTINUE)
-
-    def parsed(self, parsed: Parsed) -> None:
-        """Handle the request after the earlier ones."""
-        self._queue.append(parsed)
-        if self._busy and self._transport is not None:
-            # Read no further requests before this request is answered.
-            self._transport.pause_reading()
-        self._advance()
-
-    def refused(self, reply: Reply) -> None:
-        """Send the reply after the earlier ones, and end the connection."""
-        self._settings.count_refused(reply.status)
-        self._queue.append(reply)
-        self._advance()
-
-    # Replies.
-
-    def _advance(self) -> None:
-        """Handle queued requests until a reply has to be waited for."""
-        if self._advancing:
-            return
-        self._advancing = True
-        while self._queue and not self._busy:
-            entry = self._queue.popleft()
-            if isinstance(entry, Parsed):
-                self._start(entry)
-            else:
-                self._end_with(entry)
-        self._advancing = False
-        if self._busy or self._transport is None or self._parser is None:
-            return
-        if self._lingering is None and self._parser.ended:
-            self._transport.close()
-        elif not self._transport.is_reading():
-            self._transport.resume_reading()
-
-    def _start(self, parsed: Parsed) -> None:
-        """Handle a request."""
-        self._busy = True
-        self.deadline = NEVER
-        self._settings.limits.work(self)
-        size = len(parsed.request.body)
-
-        def finish(reply: Reply) -> None:
-            self._settings.limits.free(size)
-            self._finish(parsed, reply)
-
-        if parsed.refusal is None:
-            self._settings.handle(parsed.request, finish)
-        else:
-            self._settings.count_refused(parsed.refusal.status)
-            finish(parsed.refusal)
-
-    def _finish(self, parsed: Parsed, reply: Reply) -> None:
-        """Send the reply to the request that was handled."""
-        if self._transport is None:
-            return
-        request, keep, _ = parsed
-        if self._era != self._settings.era and self._parser is not None:
-            keep = False
-            self._parser.close()
-        connection = b'' if keep else b'close'
-        if keep and request.version == '1.0':
-            connection = b'keep-alive'
-        self._busy = False
-        self._settings.limits.wait(self)
-        self._expect_client()
-        head_only = request.method == 'HEAD'
-        date = self._settings.date
-        # The write may call pause_writing, so the connection is busy again.
-        self._transport.write(reply.written(connection, date, head_only))
-        self._advance()
-
-    def _end_with(self, reply: Reply) -> None:
-        """Send a reply, then discard what the client is still sending.
-
-        A connection closed with unread bytes would be reset, and the client
-        might not get to read the reply.
+        :param limit: the most bytes that it may have
+        :raises _Refused: it has more, or cannot be read
         """
-        assert self._transport is not None
-        assert self._parser is not None
-        unread = self._parser.unread()
-        self._lingering = min(
-            _LINGER_BYTES if unread is None else unread, _LINGER_BYTES
-        )
-        seconds = _LINGER_S
-        if self._parser.was_head_valid:
-            seconds = self._settings.request_timeout
-        self._expect(seconds, 'refused')
-        self._transport.write(
-            reply.written(b'close', self._settings.date, False)
-        )
-        if not self._is_encrypted:
-            self._transport.write_eof()
-        if not self._transport.is_reading():
-            self._transport.resume_reading()
+        _check_head(request, limit)
+        expected = request.headers.get('Expect', '').lower()
+        if expected == '100-continue' and self._socket is not None:
+            self._socket.write(_CONTINUE)
+        content, parts = request.content, []
+        try:
+            while not content.at_eof():
+                part = await content.readany()
+                if self._held + len(part) > limit:
+                    raise _Refused(error_reply(too_large(None, limit)))
+                if not self._settings.limits.hold(len(part)):
+                    raise _Refused(error_reply(errors.ServiceBusy(_TOO_MANY)))
+                self._held += len(part)
+                parts.append(part)
+        except (web.RequestPayloadError, OSError) as fault:
+            self._ends = True
+            text = f'the body did not arrive: {fault}'
+            raise _Refused(refusal(400, text)) from None
+        return b''.join(parts)
 
-    def _discard(self, size: int) -> None:
-        """Count bytes after a refusal; close the connection at the limit."""
-        if self._lingering is None:
-            return
-        self._lingering -= size
-        if self._lingering <= 0 and self._transport is not None:
-            self._transport.close()
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the response to what is not valid HTTP; it is the last."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        self._settings.router.count_refused(status)
+        self._ends = True
+        first = (message or '').partition('\n')[0]
+        return self._response(refusal(status, f'not valid HTTP: {first}'))
+
+    def _response(self, reply: Reply) -> web.Response:
+        return _response(reply, self._ends or self._era != self._settings.era)
+
+
+def _response(reply: Reply, is_last: bool) -> web.Response:
+    """Return a reply as a response, maybe the last of its connection."""
+    response = web.Response(
+        body=reply.body,
+        status=reply.status,
+        headers=(
+            ('Content-Type', reply.content_type),
+            ('Server', 'scheduler-service'),
+            *reply.headers,
+        ),
+    )
+    if is_last:
+        response.force_close()
+    return response
+
+
+def _received(
+    request: web.BaseRequest, certificate: str | None
+) -> HttpRequest:
+    target = request.raw_path
+    if not target.startswith('/'):
+        target = request.rel_url.raw_path_qs
+    path, _, query = target.partition('?')
+    return HttpRequest(
+        request.method, path, query, request.headers, certificate
+    )
+
+
+def _check_head(request: web.BaseRequest, limit: int) -> None:
+    """Refuse a request whose body need not be read.
+
+    :param limit: the most bytes of the body
+    :raises _Refused: the body has more, or a coding of its transfer
+    """
+    size = request.content_length or 0
+    if size > limit:
+        raise _Refused(error_reply(too_large(size, limit)))
+    coding = request.headers.get('Transfer-Encoding', 'chunked')
+    if coding.strip().lower() != 'chunked':
+        raise _Refused(refusal(501, 'Transfer-Encoding: only chunked'))
+
+
+class _Refused(Exception):
+    """A request is refused before it is handled.
+
+    :ivar reply: says why
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply

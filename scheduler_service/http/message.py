@@ -1,4 +1,4 @@
-"""Requests and replies of the HTTP server, and the writing of replies.
+"""Requests and replies of the HTTP server, apart from the connection.
 
 Stateless; any thread may use the module.
 """
@@ -16,10 +16,6 @@ from scheduler_service import extender_wire as wire
 
 JSON = 'application/json'
 TEXT = 'text/plain; charset=utf-8'
-_STATUS_LINES = {
-    status.value: f'HTTP/1.1 {status.value} {status.phrase}\r\n'.encode()
-    for status in http.HTTPStatus
-}
 _GZIP = 16 + zlib.MAX_WBITS
 # Empty members of gzip cost time and add no content.
 _MOST_MEMBERS = 1000
@@ -31,8 +27,7 @@ class HttpRequest:
     """A request, whose body may not have arrived yet.
 
     :ivar path: without the query, percent-encoded as it was sent
-    :ivar headers: by name in lower case; repeated ones joined with commas
-    :ivar client: address of the client
+    :ivar headers: by name in any case
     :ivar certificate: the name (CN) of the client's certificate, empty where
         it has none; None: the client has no certificate of our CA
     :ivar body: as it was sent, perhaps compressed
@@ -41,16 +36,14 @@ class HttpRequest:
     method: str
     path: str
     query: str
-    version: str
-    headers: Mapping[bytes, bytes]
-    client: str
+    headers: Mapping[str, str]
     certificate: str | None
     body: bytes = b''
 
     @property
     def is_compressed(self) -> bool:
         """Whether the body has a content coding."""
-        return b'content-encoding' in self.headers
+        return 'Content-Encoding' in self.headers
 
     def content(self, max_bytes: int) -> bytes:
         """Return the body without its content coding.
@@ -59,10 +52,10 @@ class HttpRequest:
         :raises UnsupportedEncoding: the coding is not supported
         :raises InvalidRequest: the body is not valid in its coding
         """
-        coding = self.headers.get(b'content-encoding', b'').strip().lower()
-        if coding in (b'', b'identity'):
+        coding = self.headers.get('Content-Encoding', '').strip().lower()
+        if coding in ('', 'identity'):
             return self.body
-        if coding not in (b'gzip', b'x-gzip'):
+        if coding not in ('gzip', 'x-gzip'):
             raise errors.UnsupportedEncoding(
                 'Content-Encoding: only gzip and identity are supported'
             )
@@ -81,28 +74,6 @@ class Reply:
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
 
-    def written(self, connection: bytes, date: bytes, head_only: bool) -> Any:
-        """Return the bytes of the reply.
-
-        :param connection: value of the header Connection; empty: none
-        :param date: value of the header Date
-        :param head_only: the request was HEAD, so the body is left out
-        """
-        head = (
-            b'%sContent-Type: %s\r\nContent-Length: %d\r\nDate: %s\r\n'
-            % (
-                _STATUS_LINES[self.status],
-                self.content_type.encode('latin-1'),
-                len(self.body),
-                date,
-            )
-        )  # fmt: skip
-        for name, value in self.headers:
-            head += f'{name}: {value}\r\n'.encode('latin-1')
-        if connection:
-            head += b'Connection: %s\r\n' % connection
-        return head + b'\r\n' + (b'' if head_only else self.body)
-
 
 def error_reply(error: errors.SchedulerError, *headers: Any) -> Reply:
     """Return the reply to a request that failed.
@@ -113,14 +84,15 @@ def error_reply(error: errors.SchedulerError, *headers: Any) -> Reply:
     return Reply(error.code, body, headers=headers)
 
 
-def refusal(status: int, message: str, *headers: Any) -> Reply:
+def refusal(status: int, message: str, *headers: Any, name: str = '') -> Reply:
     """Return the reply to a request that is refused before its route.
 
     :param headers: further headers, pairs of name and value
+    :param name: of the error; empty: the phrase of the status
     """
     phrase = http.HTTPStatus(status).phrase
     error = {
-        'name': phrase.replace(' ', '').replace('-', ''),
+        'name': name or phrase.replace(' ', '').replace('-', ''),
         'message': message,
         'code': status,
         'facts': {},

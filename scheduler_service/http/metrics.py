@@ -12,6 +12,7 @@ from typing import Any
 import prometheus_client
 from prometheus_client import core
 
+from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.introspection import Introspection
 from scheduler_service.scheduler import Scheduler
 
@@ -311,7 +312,7 @@ def connections(count: int, closed: Mapping[str, int]) -> Iterable[Any]:
 
 
 class Metrics:
-    """The resource ``/metrics``."""
+    """``/metrics``: all families in the text format."""
 
     def __init__(
         self, scheduler: Scheduler, more: Callable[[], Iterable[Any]]
@@ -322,9 +323,7 @@ class Metrics:
         # Processor time, memory, open files and start of the process.
         prometheus_client.ProcessCollector(registry=self._registry)
 
-    def on_get(self, req: Any, resp: Any) -> None:
-        """Write all families in the text format."""
-        resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
-        resp.data = prometheus_client.generate_latest(self._registry)
-
-    on_head = on_get
+    def serve(self, request: HttpRequest, content: bytes) -> Reply:
+        """Write all families."""
+        text = prometheus_client.generate_latest(self._registry)
+        return Reply(200, text, prometheus_client.CONTENT_TYPE_LATEST)

@@ -1,19 +1,17 @@
 """Routes of HTTP requests: which code answers a path, and on which thread.
 
 The thread of the server calls :class:`Router`. It answers health checks and
-short calls of a kube-scheduler itself, one between two polls of the
-connections. Longer calls of a kube-scheduler share one thread, since they
-share a lock. Routes that wait for the engine, the database or another server
-have threads of their own, apart from those of readiness and metrics.
+short calls of a kube-scheduler itself, these for some milliseconds between two
+polls of the connections. Longer calls of a kube-scheduler share one thread,
+since they share a lock. Routes that wait for the engine, the database or
+another server have threads of their own, apart from those of readiness and
+metrics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
-import contextlib
 import dataclasses
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -36,18 +34,22 @@ LOG = logging.getLogger(__name__)
 # Longer bodies are handled outside the server's thread: evaluating 10,000
 # nodes by their names takes a few milliseconds.
 _INLINE_BYTES = 256 * 1024
-Done = Callable[[Reply], None]
+# Calls of so many seconds are handled by the server's thread before it polls
+# the connections again.
+_INLINE_S = 0.005
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class Route:
     """A path, or all paths without a route of their own.
 
-    :ivar name: the path, as it is counted
+    :ivar name: the path, as it is counted; a last segment in braces stands
+        for any
     :ivar serve: called with the request and its body without content coding
-    :ivar threads: name of the threads; ``inline``: the server's own
+    :ivar threads: name of the threads; ``inline``: the server's own, or
+        ``evaluate`` for long calls; empty: the server's own, at any time
     :ivar max_bytes: the most bytes of a body
-    :ivar methods: accepted methods; empty: *serve* decides
+    :ivar methods: accepted methods; empty: all
     :ivar needs_hosts: whether requests are refused before the hosts are
         loaded
     """
@@ -65,39 +67,43 @@ def healthcheck(request: HttpRequest, content: bytes) -> Reply:
     return Reply(200, b'OK', TEXT)
 
 
-HEALTH = Route('/healthcheck', healthcheck, 'inline', 0, ('GET', 'HEAD'))
+HEALTH = Route('/healthcheck', healthcheck, '', 0, ('GET', 'HEAD'))
 
 
 def _carried(request: HttpRequest) -> dict[str, str]:
     """Return the headers that may carry a trace."""
     return {
-        name: request.headers[name.encode()].decode('latin-1')
+        name: request.headers[name]
         for name in tracing.CARRIED
-        if name.encode() in request.headers
+        if name in request.headers
     }
 
 
 class Router:
     """Admits requests, and hands them to their routes.
 
-    :param fallback: returns the route of a path that none of *routes* has
+    :param fallback: the route of paths that none of *routes* has
     :param are_hosts_loaded: whether there is a snapshot
     :param threads: name -> how many threads at most
     :ivar guard: admits clients
     :ivar tracer: makes traces of requests; None: there are none
-    :ivar looks: returns the number of polls of the connections
     """
 
     def __init__(
         self,
         routes: Iterable[Route],
-        fallback: Callable[[str], Route],
+        fallback: Route,
         guard: Guard,
         health: Health,
         are_hosts_loaded: Callable[[], bool],
         threads: dict[str, int],
     ) -> None:
         self._routes = {route.name: route for route in (HEALTH, *routes)}
+        self._parents = {
+            name.rpartition('/')[0]: route
+            for name, route in self._routes.items()
+            if name.endswith('}')
+        }
         self._fallback = fallback
         self.guard = guard
         self._health = health
@@ -107,13 +113,10 @@ class Router:
             for name, count in threads.items()
         }
         self.tracer: tracing.Tracer | None = None
-        self.looks: Callable[[], int] = itertools.count().__next__
-        # Requests to be answered on the server's thread, one at a time.
-        self._inline: collections.deque[tuple[Route, HttpRequest, Done]] = (
-            collections.deque()
-        )
-        # The poll of the connections after which a request was answered last.
-        self._answered = -1
+        # Duration of the inline calls since a poll, in seconds; further calls
+        # wait for a poll each.
+        self._spent_s = 0.0
+        self._turn = asyncio.Lock()
         # Requests on the evaluating thread, running or queued.
         self._evaluating = 0
 
@@ -129,25 +132,20 @@ class Router:
 
     def _find(self, request: HttpRequest) -> Route:
         path = request.path.rstrip('/')
-        return self._routes.get(path) or self._fallback(path)
+        return (
+            self._routes.get(path)
+            or self._parents.get(path.rpartition('/')[0])
+            or self._fallback
+        )
 
-    def admit(self, request: HttpRequest) -> int | Reply:
-        """Return the most bytes that a body may have, or a refusal."""
-        if not self.guard.admits(request):
-            return refusal(
-                401,
-                'a bearer token or a client certificate is required',
-                ('WWW-Authenticate', 'Bearer'),
-            )
-        if self.guard.is_of_a_page(request):
-            return refusal(
-                403,
-                'a web page may send requests only where [http] token_file or '
-                'ca_file is set',
-            )
+    def admit(self, request: HttpRequest) -> Route | Reply:
+        """Return the route of a request, or a refusal."""
+        refused = self.guard.refuse(request)
+        if refused is not None:
+            return refused
         route = self._find(request)
         if not route.methods or request.method in route.methods:
-            return route.max_bytes
+            return route
         allowed = ', '.join(route.methods)
         return refusal(405, f'only {allowed} is supported', ('Allow', allowed))
 
@@ -155,53 +153,46 @@ class Router:
         """Count a request that was refused before it came to a route."""
         self._health.count('http_requests', f'refused {status}')
 
-    def handle(self, request: HttpRequest, done: Done) -> None:
-        """Answer a request by *done*, called on the server's thread."""
-        route = self._find(request)
-        if route is HEALTH:
-            done(self._answer(route, request))
-        elif route.threads != 'inline':
-            self._run_elsewhere(route.threads, route, request, done)
-        elif (
+    async def handle(self, route: Route, request: HttpRequest) -> Reply:
+        """Return the reply to a request.
+
+        :param route: as :meth:`admit` returned it, maybe of the router before
+        """
+        if not route.threads:
+            return self._answer(route, request)
+        if route.threads != 'inline':
+            return await self._run_elsewhere(route.threads, route, request)
+        if (
             self._evaluating
             or request.is_compressed
             or len(request.body) > _INLINE_BYTES
         ):
             self._evaluating += 1
-
-            def evaluated(reply: Reply) -> None:
+            try:
+                return await self._run_elsewhere('evaluate', route, request)
+            finally:
                 self._evaluating -= 1
-                done(reply)
+        if self._spent_s < _INLINE_S:
+            return self._answer_inline(route, request)
+        async with self._turn:
+            # The loop polls the connections meanwhile.
+            await asyncio.sleep(0)
+            self._spent_s = 0.0
+            return self._answer_inline(route, request)
 
-            self._run_elsewhere('evaluate', route, request, evaluated)
-        elif not self._inline and self._answered != self.looks():
-            self._answered = self.looks()
-            done(self._answer(route, request))
-        else:
-            if not self._inline:
-                asyncio.get_running_loop().call_soon(self._run_inline)
-            self._inline.append((route, request, done))
+    def _answer_inline(self, route: Route, request: HttpRequest) -> Reply:
+        start = time.perf_counter()
+        reply = self._answer(route, request)
+        self._spent_s += time.perf_counter() - start
+        return reply
 
-    def _run_inline(self) -> None:
-        """Answer one request before the next poll of the connections."""
-        self._answered = self.looks()
-        route, request, done = self._inline.popleft()
-        if self._inline:
-            asyncio.get_running_loop().call_soon(self._run_inline)
-        done(self._answer(route, request))
-
-    def _run_elsewhere(
-        self, threads: str, route: Route, request: HttpRequest, done: Done
-    ) -> None:
+    async def _run_elsewhere(
+        self, threads: str, route: Route, request: HttpRequest
+    ) -> Reply:
         loop = asyncio.get_running_loop()
-
-        def run() -> None:
-            reply = self._answer(route, request)
-            # The server may have ended meanwhile.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(done, reply)
-
-        self._pools[threads].submit(run)
+        return await loop.run_in_executor(
+            self._pools[threads], self._answer, route, request
+        )
 
     def _answer(self, route: Route, request: HttpRequest) -> Reply:
         """Return the reply of a route, whatever happens."""

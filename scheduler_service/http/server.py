@@ -1,27 +1,26 @@
 """The HTTP server: one thread that waits for all connections at once.
 
-The thread accepts connections, makes TLS handshakes, reads requests and writes
-replies, and never blocks on a client. ``http.routes`` picks the thread that
-handles a request.
+The thread accepts connections, and counts them from then on. aiohttp reads
+requests and writes replies, asyncio makes TLS; neither blocks on a client.
+``http.routes`` picks the thread that handles a request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import email.utils
 import errno
 import functools
 import logging
 import resource
-import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, cast
 
-from scheduler_service.http import tls
+from aiohttp import web
+
 from scheduler_service.http.access import Guard
 from scheduler_service.http.connection import (
     Connection,
@@ -38,6 +37,9 @@ _ACCEPTED_AT_ONCE = 32
 # Pause without a free file descriptor, in seconds.
 _PAUSE_S = 0.1
 _SHUTDOWN_S = 2.0
+# How long a client may take to confirm the end of TLS, in seconds.
+_TLS_END_S = 1.0
+_FOREVER_S = 1e9
 # How long the thread may take to apply changed options, in seconds.
 _APPLY_S = 5.0
 # Bodies of the largest size that may be arriving at a time.
@@ -68,7 +70,6 @@ class Server:
             group.bind_host,
             group.bind_port,
         )
-        self._router = router
         self._tls = context
         self._limits = Limits(
             group.max_connections,
@@ -78,9 +79,7 @@ class Server:
         self._most = group.max_connections
         self._settings = ConnectionSettings(
             self._limits,
-            router.admit,
-            router.handle,
-            router.count_refused,
+            router,
             group.request_timeout,
             group.idle_timeout,
         )
@@ -118,14 +117,11 @@ class Server:
         settings = self._settings
         settings.request_timeout = group.request_timeout
         settings.idle_timeout = group.idle_timeout
-        settings.admit = router.admit
-        settings.handle = router.handle
-        settings.count_refused = router.count_refused
+        before, settings.router = settings.router, router
+        before.retire()
         if context is not self._tls:
             self._tls = context
             settings.era += 1
-        before, self._router = self._router, router
-        before.retire()
         self._limits.per_address = group.max_connections_per_address
         self._limits.buffered_bytes = _BODIES * group.max_body_bytes
         self._most = group.max_connections
@@ -140,7 +136,7 @@ class Server:
     @property
     def guard(self) -> Guard:
         """Who may send requests."""
-        return self._router.guard
+        return self._settings.router.guard
 
     @property
     def timeout(self) -> float:
@@ -177,9 +173,8 @@ class Server:
         )
         self._listener.setblocking(False)
         self._limit_connections()
-        selector = _Selector()
-        self._loop = asyncio.SelectorEventLoop(selector)
-        self._router.looks = lambda: selector.looks
+        self._loop = asyncio.SelectorEventLoop()
+        self._http = web.Server(_answer, loop=self._loop)
         self._thread = threading.Thread(
             target=self._serve, name='http', daemon=True
         )
@@ -192,20 +187,18 @@ class Server:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
-        self._router.close()
+        self._settings.router.close()
 
     def _stop(self) -> None:
         if self._ended is not None:
             self._ended.set()
 
     def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._main())
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._main())
         except Exception:
             LOG.exception('The HTTP server failed, and serves no more')
-        finally:
-            self._loop.close()
 
     async def _main(self) -> None:
         assert self._listener is not None
@@ -234,10 +227,8 @@ class Server:
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
-        """Close connections that are late, and keep the time of replies."""
+        """Close connections that are late."""
         while True:
-            date = email.utils.formatdate(usegmt=True)
-            self._settings.date = date.encode()
             self._limits.drop_late(self._loop.time())
             await asyncio.sleep(_TICK_S)
 
@@ -270,21 +261,24 @@ class Server:
 
     def _take(self, sock: socket.socket, address: Any) -> None:
         """Serve a connection, unless there are too many."""
-        connection = Connection(self._settings, self._loop, address)
+        connection = Connection(
+            self._http, self._settings, self._loop, address
+        )
         if not self._limits.admit(connection.owner):
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limits.add(connection)
-        connected: Coroutine[Any, Any, Any]
-        if self._tls is not None:
-            connected = tls.accept(sock, self._tls, connection)
-        else:
-            connected = self._loop.connect_accepted_socket(
-                lambda: connection, sock
+        has_tls = self._tls is not None
+        connection.task = self._loop.create_task(
+            self._loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self._tls,
+                # The connection's own deadline comes first.
+                ssl_handshake_timeout=_FOREVER_S if has_tls else None,
+                ssl_shutdown_timeout=_TLS_END_S if has_tls else None,
             )
-        connection.task = self._loop.create_task(connected)
+        )
         connection.task.add_done_callback(
             functools.partial(self._connected, connection, sock)
         )
@@ -304,18 +298,9 @@ class Server:
             sock.close()
 
 
-class _Selector(selectors.DefaultSelector):
-    """Counts polls of the connections.
-
-    :ivar looks: the number of polls
-    """
-
-    looks = 0
-
-    def select(self, timeout: float | None = None) -> Any:
-        """Wait for connections with something to do."""
-        self.looks += 1
-        return super().select(timeout)
+def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+    """Have the connection of a request answer it."""
+    return cast(Connection, request.protocol).answer(request)
 
 
 def _files_allowed(needed: int) -> int:

@@ -7,14 +7,18 @@ database.
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+from collections.abc import Callable
 from typing import Any
+from urllib import parse
 
-import falcon
 import msgspec
 
 from scheduler_service import errors
 from scheduler_service import extender_wire as wire
-from scheduler_service.http import access
+from scheduler_service.http.access import Guard
+from scheduler_service.http.message import HttpRequest, Reply
+from scheduler_service.http.routes import Route
 from scheduler_service.model import Request, document_text, documents
 from scheduler_service.model.inventory import Document
 from scheduler_service.policies import Enforcer
@@ -26,6 +30,7 @@ _MAX_LIMIT = 1000
 _TIMEOUT_S = 30.0
 # Duplicate keys that an error names.
 _MOST_NAMED = 20
+_Serve = Callable[[HttpRequest, bytes], Any]
 
 
 class _ExplainArgs(Document):
@@ -33,32 +38,55 @@ class _ExplainArgs(Document):
     host: str | None = None
 
 
-class _Checked:
-    """A resource with a rule of the policy."""
+class V1:
+    """The resources of ``/v1``; each returns a document.
 
-    def __init__(self, scheduler: Scheduler, enforcer: Enforcer) -> None:
+    :param guard: says in which roles admitted clients act
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, guard: Guard, enforcer: Enforcer
+    ) -> None:
         self._scheduler = scheduler
+        self._guard = guard
         self._enforcer = enforcer
 
-    def authorize(self, req: Any, rule: str) -> None:
+    def routes(self, max_bytes: int) -> list[Route]:
+        """Return the routes.
+
+        :param max_bytes: of a body
+        """
+        served: list[tuple[str, str, _Serve]] = [
+            ('POST', '/v1/explain', self.explain),
+            ('GET', '/v1/decisions', self.decisions),
+            ('GET', '/v1/decisions/{request_id}', self.decision),
+            ('GET', '/v1/openapi.json', self.openapi),
+        ]
+        return [
+            Route(
+                path,
+                functools.partial(_reply, serve),
+                'api',
+                min(max_bytes, MAX_BYTES),
+                (method,),
+            )
+            for method, path, serve in served
+        ]
+
+    def _authorize(self, request: HttpRequest, rule: str) -> None:
         """Check a rule for the client of a request.
 
         :raises Forbidden: the rule does not allow the request
         """
-        caller = RequestContext(self._enforcer, req.env[access.CREDENTIALS])
-        caller.authorize(rule, {})
+        credentials = self._guard.credentials(request)
+        RequestContext(self._enforcer, credentials).authorize(rule, {})
 
-
-class Explain(_Checked):
-    """``/v1/explain``: what would be selected, and the filters' results."""
-
-    def on_post(self, req: Any, resp: Any) -> None:
-        """Explain a request; nothing is claimed."""
-        self.authorize(req, 'explain')
+    def explain(self, request: HttpRequest, content: bytes) -> Any:
+        """Explain what would be selected, and why; nothing is claimed."""
+        self._authorize(request, 'explain')
+        _parameters(request)
         try:
-            arguments, twice = document_text.parse_json(
-                req.bounded_stream.read()
-            )
+            arguments, twice = document_text.parse_json(content)
         except (ValueError, RecursionError) as fault:
             raise errors.InvalidRequest(f'not JSON: {fault}') from None
         if twice:
@@ -71,64 +99,63 @@ class Explain(_Checked):
             documents.request(parsed.request), parsed.host
         )
         try:
-            result = future.result(_TIMEOUT_S)
+            return future.result(_TIMEOUT_S)
         except concurrent.futures.TimeoutError:
             raise errors.ServiceBusy(
                 f'no result within {_TIMEOUT_S:g} s'
             ) from None
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(result)
 
-
-class Decisions(_Checked):
-    """``/v1/decisions``: the newest decisions, without their reasons."""
-
-    def on_get(self, req: Any, resp: Any) -> None:
-        """List decisions, the newest first."""
-        self.authorize(req, 'list_decisions')
-        limit = req.params.get('limit', '20')
-        if not isinstance(limit, str) or not (
+    def decisions(self, request: HttpRequest, content: bytes) -> Any:
+        """List the newest decisions, without their reasons."""
+        self._authorize(request, 'list_decisions')
+        sent = _parameters(request, 'limit', 'outcome')
+        limit, outcome = sent.get('limit', '20'), sent.get('outcome')
+        if not (
             limit.isascii() and limit.isdigit() and len(limit) < 6
             and 1 <= int(limit) <= _MAX_LIMIT
         ):  # fmt: skip
             raise errors.InvalidRequest(
                 f'limit: expected an integer of 1 to {_MAX_LIMIT}', at='limit'
             )
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(
-            {'decisions': self._scheduler.decisions(int(limit))}
-        )
+        if outcome is not None:
+            documents.check_text(outcome, 'outcome')
+        return {'decisions': self._scheduler.decisions(int(limit), outcome)}
 
-
-class DecisionResource(_Checked):
-    """``/v1/decisions/REQUEST_ID``: the decisions on a request."""
-
-    def on_get(self, req: Any, resp: Any, request_id: str) -> None:
+    def decision(self, request: HttpRequest, content: bytes) -> Any:
         """Return the decisions on a request."""
-        self.authorize(req, 'show_decision')
+        self._authorize(request, 'show_decision')
+        _parameters(request)
+        last = request.path.rstrip('/').rpartition('/')[2]
+        request_id = parse.unquote(last)
         documents.check_text(request_id, 'request_id')
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(
-            {'decisions': self._scheduler.decision(request_id)}
-        )
+        return {'decisions': self._scheduler.decision(request_id)}
+
+    def openapi(self, request: HttpRequest, content: bytes) -> Any:
+        """Return the description of ``/v1``."""
+        _parameters(request)
+        return DESCRIPTION
 
 
-class OpenApi:
-    """``/v1/openapi.json``: the description of ``/v1``."""
-
-    def on_get(self, req: Any, resp: Any) -> None:
-        """Return the description."""
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode(DESCRIPTION)
+def _reply(serve: _Serve, request: HttpRequest, content: bytes) -> Reply:
+    return Reply(200, wire.encode(serve(request, content)))
 
 
-def add(app: Any, scheduler: Scheduler, enforcer: Enforcer) -> None:
-    """Add the routes."""
-    decision = DecisionResource(scheduler, enforcer)
-    app.add_route('/v1/explain', Explain(scheduler, enforcer))
-    app.add_route('/v1/decisions', Decisions(scheduler, enforcer))
-    app.add_route('/v1/decisions/{request_id}', decision)
-    app.add_route('/v1/openapi.json', OpenApi())
+def _parameters(request: HttpRequest, *names: str) -> dict[str, str]:
+    """Return the parameters of the query.
+
+    :param names: of all parameters that the resource has
+    :raises InvalidRequest: there are others, or repeated ones
+    """
+    sent: dict[str, str] = {}
+    for name, value in parse.parse_qsl(request.query, keep_blank_values=True):
+        if name not in names:
+            raise errors.InvalidRequest(
+                f'{name}: not a parameter of this resource', at=name
+            )
+        if name in sent:
+            raise errors.InvalidRequest(f'{name}: sent twice', at=name)
+        sent[name] = value
+    return sent
 
 
 def _responses(good: str, schema: Any, *codes: int) -> dict[str, Any]:
@@ -212,7 +239,13 @@ DESCRIPTION: dict[str, Any] = {
                             'type': 'integer', 'minimum': 1,
                             'maximum': _MAX_LIMIT, 'default': 20,
                         },
-                    }
+                    },
+                    {
+                        'name': 'outcome', 'in': 'query',
+                        'description': 'chosen, ordered, the name of an '
+                        'error, or refused for all errors',
+                        'schema': {'type': 'string', 'minLength': 1},
+                    },
                 ],
                 'responses': _responses(
                     'newest first', _DECISIONS, 400, 401, 403, 503

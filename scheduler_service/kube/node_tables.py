@@ -32,6 +32,9 @@ from scheduler_service.pipeline.evaluation import Evaluation
 _MAX_AGE_S = 1.0
 _MAX_RESULTS = 1024
 _MAX_REASON_LENGTH = 1000
+# Of the JSON of a pod or node. Kubernetes stores objects of 1.5 MiB at most,
+# and a parsed object may take many times its bytes.
+MOST_BYTES = 4 * 1024 * 1024
 _MAX_CACHED_NODES = 20_000
 # Bytes of JSON: 20,000 nodes of the usual size.
 _MAX_CACHED_SIZE = 256 * 2**20
@@ -205,10 +208,13 @@ class SentNodes:
         node = document(name)
         if not isinstance(node, msgspec.Raw):
             return self._unknown.reader.read(node)
+        size = len(memoryview(node))
+        if size > MOST_BYTES:
+            raise wire.WireError(f'{size} bytes, at most {MOST_BYTES}')
         key = hashlib.blake2b(node, digest_size=16).digest()
         cached = self._cached.get(key)
         if cached is None:
             cached = self._unknown.reader.read(wire.decode(node))
             if len(cached.host.resources) <= _MAX_CACHED_CLASSES:
-                self._cached.put(key, cached, len(memoryview(node)))
+                self._cached.put(key, cached, size)
         return cached

@@ -11,7 +11,6 @@ for verbs whose reply has no ``Error``. Any thread may run the verbs;
 from __future__ import annotations
 
 import abc
-import contextlib
 import functools
 from typing import Any
 
@@ -24,14 +23,16 @@ from scheduler_service.http import metrics
 from scheduler_service.http.message import HttpRequest, Reply
 from scheduler_service.http.routes import Route
 from scheduler_service.kube.evaluator import Nodes, PodEvaluator
+from scheduler_service.kube.node_tables import MOST_BYTES
 
 
 class _Metadata(msgspec.Struct):
     name: str = ''
+    uid: str = ''
 
 
-class _Named(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+class _Object(msgspec.Struct):
+    metadata: _Metadata
 
 
 class _List(msgspec.Struct):
@@ -44,23 +45,42 @@ class _Args(msgspec.Struct):
     NodeNames: list[str] | None = None
 
 
-class _LargeArgs(_Args):
-    Pod: msgspec.Raw = msgspec.field(
-        default_factory=lambda: msgspec.Raw(b'null')
-    )
+class _Victims(msgspec.Struct):
+    Pods: list[_Object] | None
+    NumPDBViolations: int = 0
+
+
+_NULL = msgspec.Raw(b'null')
+# Fields of large bodies, spelled as in Go or in lower case.
+_LargeArgs = msgspec.defstruct(
+    '_LargeArgs',
+    [
+        (spelled, msgspec.Raw, _NULL)
+        for name in ('Pod', 'Nodes', 'NodeNames', 'NodeNameToVictims',
+                     'NodeNameToMetaVictims')
+        for spelled in (name, name.lower())
+    ],
+)  # fmt: skip
+
+
+class _LargeList(msgspec.Struct):
+    items: msgspec.Raw = _NULL
 
 
 # Parts that would change the path of a call.
 _NO_NAMES = {'.', '..'}
 # Bodies up to this size are kept for the next verb.
 _REMEMBERED_BYTES = 8 * 1024 * 1024
-# Kubernetes stores objects of 1.5 MiB at most. A parsed pod may take many
-# times its bytes, and is kept until the next pod is sent.
-MOST_POD_BYTES = 4 * 1024 * 1024
+# Nodes of a call, and victims of a call for preemption.
+MOST_OBJECTS = 100_000
 _typed = msgspec.json.Decoder(_Args)
-_typed_large = msgspec.json.Decoder(_LargeArgs)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_name_of = msgspec.json.Decoder(_Named)
+_large_typed = msgspec.json.Decoder(_LargeArgs)
+_large_list = msgspec.json.Decoder(_LargeList)
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw])
+_objects = msgspec.json.Decoder(list[_Object] | None)
+_victims = msgspec.json.Decoder(dict[str, _Victims])
+_object = msgspec.json.Decoder(_Object)
+_NOT_PARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class NodeArgs:
@@ -86,28 +106,26 @@ class NodeArgs:
         With the usual spelling of keys nodes stay unparsed.
 
         :raises WireError: the body is not valid
-        :raises PayloadTooLarge: the pod is too large
+        :raises PayloadTooLarge: the pod is too large, or there are too many
+            nodes
         """
+        if len(body) > MOST_BYTES:
+            return cls._read_large(_LargeBody(body))
         try:
-            if len(body) <= MOST_POD_BYTES:
-                args = _typed.decode(body)
-            else:
-                args = _typed_large.decode(body)
-                _check_size(args.Pod)
-                args.Pod = msgspec.json.decode(args.Pod)
+            args = _typed.decode(body)
             pod = args.Pod
             if pod is not None and args.NodeNames is not None:
                 return cls(pod, args.NodeNames, None)
             if pod is not None and args.Nodes is not None:
                 items = {
-                    _name_of.decode(node).metadata.name: node
+                    _object.decode(node).metadata.name: node
                     for node in args.Nodes.items or ()
                 }
                 if '' not in items:
                     return cls(pod, list(items), items)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_PARSED:
             pass
-        return cls._read_slowly(_decode(body))
+        return cls._read_slowly(wire.decode(body))
 
     @classmethod
     def _read_slowly(cls, document: Any) -> NodeArgs:
@@ -119,33 +137,116 @@ class NodeArgs:
         items = {wire.name_of(node): node for node in nodes}
         return cls(pod, list(items), items)
 
+    @classmethod
+    def _read_large(cls, body: _LargeBody) -> NodeArgs:
+        pod = body.document('Pod')
+        if pod is None:
+            return cls(None, [], None)
+        names = body.limited('NodeNames', b',')
+        if names is not None:
+            sent = {'NodeNames': wire.decode(names)}
+            return cls(pod, wire.strings(sent, 'NodeNames') or [], None)
+        nodes = body.limited('Nodes', b'"metadata"')
+        items = _node_items(nodes) if nodes is not None else {}
+        return cls(pod, list(items), items)
 
-def _check_size(pod: msgspec.Raw) -> None:
-    """Refuse a pod that is too large for any API server.
 
-    :raises PayloadTooLarge: it has more than :data:`MOST_POD_BYTES`
+def _node_items(nodes: bytes) -> dict[str, Any]:
+    """Return node name -> its object as sent, of a large list.
+
+    :raises WireError: the list is not valid
     """
-    size = len(memoryview(pod))
-    if size > MOST_POD_BYTES:
-        raise errors.PayloadTooLarge(
-            f'Pod: {size} bytes, at most {MOST_POD_BYTES} are allowed',
-            size=size,
-            limit=MOST_POD_BYTES,
-        )
+    try:
+        items = _large_list.decode(nodes).items
+        # Stops at the first item that is no node, however many follow.
+        parsed = _objects.decode(items)
+        if parsed is None:
+            return {}
+        names = [node.metadata.name for node in parsed]
+        return dict(zip(names, _raw_items.decode(items), strict=True))
+    except _NOT_PARSED as fault:
+        raise wire.WireError(f'Nodes: {fault}') from None
 
 
-def _decode(body: bytes) -> Any:
-    """Parse a body with keys in any spelling.
+class _LargeBody:
+    """A body of more than :data:`MOST_BYTES`: only fields that are read count.
 
-    :raises WireError: the body is not JSON
-    :raises PayloadTooLarge: the pod is too large
+    Parsing all of it could take seconds, and many times its bytes.
+
+    :raises NotJson: it is not an object
     """
-    if len(body) > MOST_POD_BYTES:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            for name, value in _fields.decode(body).items():
-                if name.lower() == 'pod':
-                    _check_size(value)
-    return wire.decode(body)
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            self._args = _large_typed.decode(body)
+        except _NOT_PARSED as fault:
+            raise wire.NotJson(f'not JSON: {fault}') from None
+
+    def _text(self, name: str) -> msgspec.Raw | None:
+        """Return the JSON of a field; None without it."""
+        for spelled in (name, name.lower()):
+            text: msgspec.Raw = getattr(self._args, spelled)
+            if text != _NULL:
+                return text
+        return None
+
+    def document(self, name: str) -> Any:
+        """Return a field that is one object, parsed; None without it.
+
+        :raises WireError: it is not an object
+        :raises PayloadTooLarge: it has more than :data:`MOST_BYTES`
+        """
+        text = self._text(name)
+        if text is None:
+            return None
+        size = len(memoryview(text))
+        if size > MOST_BYTES:
+            raise errors.PayloadTooLarge(
+                f'{name}: {size} bytes, at most {MOST_BYTES} are allowed',
+                size=size,
+                limit=MOST_BYTES,
+            )
+        return wire.field({name: wire.decode(text)}, name, dict)
+
+    def limited(self, name: str, *marks: bytes) -> bytes | None:
+        """Return the JSON of a field with many objects; None without it.
+
+        :param marks: texts, of which each object has one
+        :raises PayloadTooLarge: there are more than :data:`MOST_OBJECTS`
+        """
+        raw = self._text(name)
+        if raw is None:
+            return None
+        text = bytes(raw)
+        if sum(map(text.count, marks)) > MOST_OBJECTS:
+            raise errors.PayloadTooLarge(
+                f'{name}: more than {MOST_OBJECTS} are not allowed',
+                limit=MOST_OBJECTS,
+            )
+        return text
+
+
+def _preempt_document(body: bytes) -> Any:
+    """Return the arguments of preempt, in any spelling of keys.
+
+    :raises WireError: the body is not valid
+    :raises PayloadTooLarge: the pod is too large, or there are too many
+        victims
+    """
+    if len(body) <= MOST_BYTES:
+        return wire.decode(body)
+    large = _LargeBody(body)
+    document = {
+        name: large.document(name) for name in ('Pod', 'NodeNameToMetaVictims')
+    }
+    text = large.limited('NodeNameToVictims', b'"Pods"', b'"metadata"')
+    if text is not None:
+        try:
+            victims = _victims.decode(text)
+        except _NOT_PARSED as fault:
+            raise wire.WireError(f'NodeNameToVictims: {fault}') from None
+        document['NodeNameToVictims'] = msgspec.to_builtins(victims)
+    return document
 
 
 class _Reader:
@@ -193,7 +294,7 @@ class _Verb(abc.ABC):
     def serve(self, request: HttpRequest, text: bytes) -> Reply:
         """Run the verb, and answer errors in the form of the verb.
 
-        :raises WireError: the body is not JSON
+        :raises NotJson: the body is not JSON
         :raises ServiceBusy: the nodes of the cluster are not loaded yet
         """
         if self.needs_nodes and not self._evaluator.are_nodes_loaded():
@@ -202,9 +303,10 @@ class _Verb(abc.ABC):
             )
         try:
             reply = self.run(text)
+        except wire.NotJson:
+            # Answered with 400.
+            raise
         except wire.WireError as fault:
-            # A body that is not JSON is answered with 400.
-            wire.decode(text)
             reply = self._failed(str(fault))
         except errors.SchedulerError as error:
             reply = self._failed(f'{error.name}: {error.args[0]}')
@@ -287,7 +389,7 @@ class PreemptVerb(_Verb):
 
     def run(self, text: bytes) -> Any:
         """Drop candidates that would not pass even without any pod."""
-        document = _decode(text)
+        document = _preempt_document(text)
         victims = wire.candidate_victims(document)
         pod = wire.field(document, 'Pod', dict)
         nodes = Nodes(list(victims))
@@ -359,7 +461,7 @@ def routes(
             f'{metrics.VERB_ROUTE}{verb.name}',
             verb.serve,
             threads,
-            max_bytes,
+            max_bytes if verb.needs_nodes else min(max_bytes, MOST_BYTES),
             methods=('POST',),
             needs_hosts=threads == 'inline',
         )

@@ -145,7 +145,6 @@ def http_face(port: int, count: int, seed: int) -> dict[str, Any]:
         try:
             with socket.create_connection(('127.0.0.1', port), 10) as sock:
                 sock.sendall(sent)
-                sock.shutdown(socket.SHUT_WR)
                 while piece := sock.recv(65536):
                     said += piece
         except OSError:

@@ -129,8 +129,13 @@ def purge(writer: Writer, before: float, most: int) -> int:
     return len(old)
 
 
-def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
-    """Return the newest decisions, newest first, without the reasons."""
+def listing(
+    conn: Connection, limit: int, outcome: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the newest decisions, newest first, without the reasons.
+
+    :param outcome: as in :class:`DecisionFilter`
+    """
     table = schema.decisions
     query = (
         sa.select(
@@ -142,7 +147,18 @@ def listing(conn: Connection, limit: int) -> list[dict[str, Any]]:
         .order_by(table.c.id.desc())
         .limit(limit)
     )
+    query = _with_outcome(query, outcome)
     return [dict(row._mapping) for row in conn.execute(query)]
+
+
+def _with_outcome(query: Any, outcome: str | None) -> Any:
+    """Limit a query to an outcome; None: to any."""
+    column = schema.decisions.c.outcome
+    if outcome is None:
+        return query
+    if outcome == REFUSED:
+        return query.where(column.not_in(_GOOD))
+    return query.where(column == outcome)
 
 
 def show(conn: Connection, request_id: str) -> list[dict[str, Any]]:
@@ -249,10 +265,7 @@ def _rows(
         query = query.where(
             table.c.created_at >= clock.read(conn) - wanted.since
         )
-    if wanted.outcome == REFUSED:
-        query = query.where(table.c.outcome.not_in(_GOOD))
-    elif wanted.outcome is not None:
-        query = query.where(table.c.outcome == wanted.outcome)
+    query = _with_outcome(query, wanted.outcome)
     before = None
     while True:
         part = query if before is None else query.where(table.c.id < before)

@@ -236,6 +236,19 @@ def test_calls_may_have_a_listener_of_their_own(serve, tmp_path):
     assert status == 404
 
 
+def test_pages_do_not_reach_an_open_listener_by_their_names(serve):
+    own = free_port()
+    http = serve(
+        compute__external_scheduler_bind_port=own,
+        compute__external_scheduler_authentication=False,
+        http__allowed_hosts=['scheduler.example'],
+    )
+    with contextlib.closing(HttpClient(http.service, own)) as alone:
+        for host, expected in (('page.example', 403),
+                               ('scheduler.example', 200)):  # fmt: skip
+            assert alone.send('POST', PATH, body(1), Host=host)[0] == expected
+
+
 def test_a_listener_for_everybody_needs_authentication_turned_off(
     make_service,
 ):

@@ -11,6 +11,7 @@ from scheduler_service import errors
 from scheduler_service.http import access
 from tests.support import extenders
 from tests.support.http_client import HttpClient
+from tests.support.services import reconfigure
 
 
 def test_token_is_needed_when_one_is_set(serve_http, tmp_path):
@@ -148,3 +149,39 @@ def test_a_rule_may_name_a_certificate(serve_http, tmp_path):
     known = HttpClient(http.service, http.port, context=context)
     assert statuses(known) == [200, 403, 403]
     known.close()
+
+
+@pytest.mark.parametrize(
+    ('host', 'status'),
+    [
+        ('localhost', 200), ('LocalHost:9393', 200), ('127.0.0.1:9393', 200),
+        ('127.8.8.8', 200), ('[::1]:9393', 200), ('[::1]', 200),
+        ('scheduler.example', 200), ('scheduler.example:80', 200),
+        ('page.example', 403), ('page.example:9393', 403),
+        ('127.0.0.1.page.example', 403), ('localhost.page.example', 403),
+        ('', 403),
+    ],
+)  # fmt: skip
+def test_names_of_other_machines_are_refused_without_credentials(
+    serve_http, host, status
+):
+    """A page's own name may resolve to this machine."""
+    http = serve_http(http__allowed_hosts=['Scheduler.example'])
+    assert http.send('GET', '/v1/decisions', Host=host)[0] == status
+    # Probes see nothing of requests.
+    assert http.send('GET', '/readyz', Host=host)[0] == 200
+
+
+def test_clients_with_credentials_may_use_any_name(serve_http, tmp_path):
+    (tmp_path / 'token').write_text('s3cret\n')
+    http = serve_http(http__token_file=str(tmp_path / 'token'))
+    sent = {'Authorization': 'Bearer s3cret', 'Host': 'scheduler.example'}
+    assert http.send('GET', '/v1/decisions', **sent)[0] == 200
+
+
+def test_changed_names_are_used(serve_http):
+    http = serve_http()
+    named = {'Host': 'scheduler.example'}
+    assert http.send('GET', '/metrics', **named)[0] == 403
+    reconfigure(http.service, http__allowed_hosts=['scheduler.example'])
+    assert http.send('GET', '/metrics', **named)[0] == 200

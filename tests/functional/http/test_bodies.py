@@ -126,7 +126,7 @@ def test_body_is_refused_when_it_cannot_be_read(
 )
 def test_connection_is_closed_when_a_request_is_ambiguous(ask, headers):
     """Whoever forwards it may see another end of the request than we do."""
-    smuggled = b'0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'
+    smuggled = b'0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
     status, answer, closed = ask(post(FILTER, *headers, body=smuggled))
     assert status in (400, 431)
     assert answer['error']['code'] == status
@@ -141,10 +141,11 @@ def test_replies_are_in_order_when_requests_are_pipelined(serve_http, first):
         'filter': post(FILTER, length(PLAIN), body=PLAIN),
         'explain': post('/v1/explain', length(explain), body=explain),
     }
-    health = b'HEAD /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n'
-    last = b'GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
+    health = b'HEAD /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n'
+    last = health.replace(b'Host', b'Connection: close\r\nHost')
+    last = last.replace(b'HEAD /healthcheck', b'GET /nothing')
     with raw_http.connect(http.port) as sock:
-        sock.sendall(requests[first] + health * 1000 + last + b'ignored')
+        sock.sendall(requests[first] + health * 1000 + last)
         text = b''.join(iter(lambda: sock.recv(65536), b''))
     assert text.count(b'HTTP/1.1 200 OK\r\n') == 1001
     # A reply to HEAD has the length of the body, and no body.
@@ -167,16 +168,6 @@ def test_client_is_told_to_continue_when_it_waits_for_that(serve_http):
         )
         # Refused at once: the body is not asked for.
         assert raw_http.read_reply(sock)[0] == 413
-
-
-def test_reply_is_sent_when_the_client_has_ended_its_side(serve_http):
-    http = serve_http()
-    with raw_http.connect(http.port) as sock:
-        sock.sendall(post(FILTER, length(PLAIN), body=PLAIN))
-        sock.shutdown(1)
-        status, body = raw_http.read_reply(sock)
-        assert (status, json.loads(body)['NodeNames']) == (200, NAMES)
-        assert raw_http.is_closed(sock)
 
 
 def test_connection_of_http_1_0_is_kept_when_it_asks_for_that(serve_http):
@@ -211,7 +202,7 @@ def test_bytes_of_bodies_are_freed_however_requests_end(serve_http):
                 sock.sendall(piece)
                 if waits:
                     assert raw_http.is_closed(sock, 2) or piece in (
-                        pieces[0], pieces[5],
+                        pieces[0], pieces[3], pieces[5],
                     )  # fmt: skip
     deadline = time.monotonic() + 10
     while limits._buffered and time.monotonic() < deadline:

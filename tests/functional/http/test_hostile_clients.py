@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import time
@@ -11,10 +12,11 @@ import pytest
 
 from tests.support import extenders, raw_http
 from tests.support.servers import free_port
+from tests.support.waiting import wait_until
 
 # What a liveness probe may have to wait, in seconds.
 LIMIT_S = 0.1
-GET = b'GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n'
+GET = b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n'
 
 BIND = raw_http.post(
     '/extender/bind', 'Content-Length: 58',
@@ -40,6 +42,60 @@ def test_tls_is_served_when_a_connection_is_silent(serve_http, tmp_path, held):
     context = ssl.create_default_context(cafile=str(certs.ca))
     assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
     assert raw_http.is_closed(silent, 5)
+
+
+def test_silent_connections_count_before_their_tls_handshake(
+    serve_http, tmp_path, held
+):
+    """An attacker needs no certificate to open them."""
+    certs = extenders.certificates(tmp_path)
+    http = serve_http(
+        http__cert_file=str(certs.server[0]),
+        http__key_file=str(certs.server[1]),
+        http__max_connections_per_address=3,
+        http__max_connections=6,
+    )
+    silent = [
+        held.enter_context(raw_http.connect(http.port)) for _ in range(20)
+    ]
+    context = ssl.create_default_context(cafile=str(certs.ca))
+    assert raw_http.healthcheck_seconds(http.port, context) < LIMIT_S
+    assert http.service.daemon.http.server.connections <= 3
+    assert raw_http.is_closed(silent[0])
+
+
+def test_a_head_that_drips_ends_a_kept_connection(serve_http, held):
+    http = serve_http(http__request_timeout=1.0)
+    sock = held.enter_context(raw_http.connect(http.port))
+    for _ in range(2):
+        sock.sendall(GET)
+        assert raw_http.read_reply(sock) == (200, b'OK')
+    # Idle for longer than a request may take.
+    time.sleep(1.5)
+    start = time.monotonic()
+    with contextlib.suppress(OSError):
+        for byte in GET[:-4] * 9:
+            sock.sendall(bytes([byte]))
+            time.sleep(0.1)
+    assert time.monotonic() - start < 3
+    server = http.service.daemon.http.server
+    assert server.closed == {'sends too slowly': 1}
+
+
+def test_clients_that_never_read_are_dropped_in_time(serve_http, held):
+    http = serve_http(http__idle_timeout=2.0)
+    names = [f'n{number}' for number in range(60_000)]
+    body = json.dumps({'Pod': {}, 'NodeNames': names}).encode()
+    sock = held.enter_context(raw_http.connect(http.port))
+    # The reply, with a reason for each, is longer than what the sockets hold.
+    sock.sendall(
+        raw_http.post(
+            '/extender/filter', f'Content-Length: {len(body)}', body=body
+        )
+    )
+    server = http.service.daemon.http.server
+    wait_until(lambda: server.closed.get('reads too slowly'))
+    wait_until(lambda: server.connections == 0)
 
 
 def test_health_is_served_when_300_clients_are_slow(serve_http, held):

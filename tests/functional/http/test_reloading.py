@@ -157,7 +157,7 @@ def test_limits_and_roles_are_taken(serve_http, tmp_path):
     assert http.send('GET', '/v1/decisions')[0] == 403
     reconfigure(http.service, **{**options, 'http__roles': ['reader']})
     assert http.send('GET', '/v1/decisions')[0] == 200
-    router = http.service.daemon.http.server._router
+    router = http.service.daemon.http.server._settings.router
     assert router._pools['api']._max_workers == 3
 
 

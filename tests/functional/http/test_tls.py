@@ -13,6 +13,9 @@ import pytest
 from tests.support import extenders, raw_http
 from tests.support.waiting import wait_until
 
+# How long a client may take to read a reply, in seconds.
+IDLE_S = 5.0
+
 
 @pytest.fixture
 def connect(serve_http, tmp_path):
@@ -21,6 +24,7 @@ def connect(serve_http, tmp_path):
     http = serve_http(
         http__cert_file=str(certs.server[0]),
         http__key_file=str(certs.server[1]),
+        http__idle_timeout=IDLE_S,
     )
     made: list[ssl.SSLSocket] = []
 
@@ -135,7 +139,26 @@ def test_connections_are_forgotten_however_they_end(connect):
     plain.shutdown(socket.SHUT_RDWR)
     polite.unwrap().close()
     no_tls = raw_http.connect(connect.http.port)
-    no_tls.sendall(b'GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n')
+    no_tls.sendall(b'GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n')
     assert raw_http.is_closed(no_tls)
     no_tls.close()
     wait_until(lambda: server.connections == 0)
+
+
+def test_clients_that_never_read_are_dropped_in_time(connect):
+    server = connect.http.service.daemon.http.server
+    sock = connect(buffer=4096)
+    # The reply is longer than what the sockets hold.
+    sock.sendall(filter_call(2000, 5000))
+    wait_until(lambda: server.closed.get('idle'), seconds=4 * IDLE_S)
+    wait_until(lambda: server.connections == 0)
+
+
+def test_suites_that_are_attacked_by_padding_are_refused(connect):
+    """AES in CBC mode with a MAC of its own, of TLS 1.2."""
+    for suite in ('ECDHE-ECDSA-AES128-SHA256', 'ECDHE-ECDSA-AES256-SHA384',
+                  'ECDHE-RSA-AES128-SHA256', 'ECDHE-RSA-AES256-SHA384',
+                  'AES128-GCM-SHA256'):  # fmt: skip
+        with pytest.raises(OSError):
+            connect(ssl.TLSVersion.TLSv1_2, ciphers=suite)
+    assert connect(ssl.TLSVersion.TLSv1_2).version() == 'TLSv1.2'

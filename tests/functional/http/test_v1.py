@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from scheduler_service import errors
 from tests.support.documents import CONTEXT, SMALL
 
 
@@ -69,7 +70,7 @@ def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
     with socket.create_connection(('127.0.0.1', http.port)) as sock:
         sock.settimeout(20)
         sock.sendall(
-            b'POST /v1/explain HTTP/1.1\r\nHost: a\r\n'
+            b'POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n'
             b'Content-Length: %d\r\n\r\n' % size
         )
         # The answer is there, and closed, before the body comes.
@@ -78,3 +79,52 @@ def test_refusal_is_read_when_the_client_is_still_sending(serve_http, most):
             sock.sendall(b' ' * 100_000)
         answer = b''.join(iter(lambda: sock.recv(65536), b''))
     assert answer.startswith(b'HTTP/1.1 413 ')
+
+
+@pytest.mark.parametrize(
+    ('method', 'path', 'at'),
+    [
+        ('GET', '/v1/decisions?outcome=refused&Limit=2', 'Limit'),
+        ('GET', '/v1/decisions?limit=2&limit=3', 'limit'),
+        ('GET', '/v1/decisions?host', 'host'),
+        ('GET', '/v1/decisions/req-1?limit=2', 'limit'),
+        ('GET', '/v1/openapi.json?a=', 'a'),
+        ('POST', '/v1/explain?host=a', 'host'),
+        ('GET', '/v1/decisions?outcome=%00', 'outcome'),
+    ],
+)
+def test_parameters_that_a_resource_does_not_have_are_refused(
+    serve_http, method, path, at
+):
+    status, told = serve_http().send(method, path, b'{"request": {}}')
+    assert (status, told['error']['name']) == (400, 'InvalidRequest')
+    assert told['error']['facts']['at'] == at
+
+
+def test_parameters_of_probes_are_ignored(serve_http):
+    http = serve_http()
+    assert http.send('GET', '/readyz?verbose')[0] == 200
+    assert http.send('GET', '/healthcheck?verbose')[0] == 200
+
+
+def test_decisions_are_listed_by_outcome(serve_http):
+    http = serve_http()
+    client = http.service.client
+    client.select_destinations(
+        CONTEXT, {'flavor': SMALL, 'request_id': 'req-good'}
+    )
+    with pytest.raises(errors.NoValidHost):
+        client.select_destinations(
+            CONTEXT, {'flavor': {'memory_mb': 10**7}, 'request_id': 'req-bad'}
+        )
+    http.service.daemon.scheduler.recorder.flush()
+
+    def listed(query: str) -> list[str]:
+        _, told = http.send('GET', f'/v1/decisions{query}')
+        return [decision['request_id'] for decision in told['decisions']]
+
+    assert listed('') == ['req-bad', 'req-good']
+    assert listed('?outcome=refused') == ['req-bad']
+    assert listed('?outcome=NoValidHost&limit=1') == ['req-bad']
+    assert listed('?limit=2&outcome=chosen') == ['req-good']
+    assert listed('?outcome=HostNotFound') == []

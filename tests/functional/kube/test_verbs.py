@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.kube.verbs import MOST_POD_BYTES
+from scheduler_service.kube.node_tables import MOST_BYTES
 from tests.support import kube
 from tests.support.documents import CONTEXT, SMALL
 from tests.support.paths import RECORDINGS
@@ -84,7 +84,7 @@ def test_a_pod_that_no_api_server_can_have_is_refused(serve_http, verb, key):
         },
     }
     # Many small lists take far more memory than their bytes.
-    large = {**pod(), 'status': [[] for _ in range(MOST_POD_BYTES // 2)]}
+    large = {**pod(), 'status': [[] for _ in range(MOST_BYTES // 2)]}
     status, refused = http.send(
         'POST', f'/extender/{verb}', {key: large, **told}
     )
@@ -97,7 +97,7 @@ def test_a_pod_that_no_api_server_can_have_is_refused(serve_http, verb, key):
     else:
         assert refused == {'NodeNameToMetaVictims': {}}
     # Other parts may be as large.
-    told['Old'] = 'x' * MOST_POD_BYTES
+    told['Old'] = 'x' * MOST_BYTES
     _, answer = http.send('POST', f'/extender/{verb}', {key: pod(), **told})
     if verb == 'filter':
         assert answer['NodeNames'] == ['compute-1']
@@ -105,6 +105,15 @@ def test_a_pod_that_no_api_server_can_have_is_refused(serve_http, verb, key):
         assert [one['Host'] for one in answer] == ['compute-1']
     else:
         assert list(answer['NodeNameToMetaVictims']) == ['compute-1']
+
+
+def test_a_node_that_no_api_server_can_have_fails_alone(serve_http):
+    large = {**GOOD, 'metadata': {'name': 'large', 'labels': {ZONE: 'b'}}}
+    large['spec'] = ['x' * MOST_BYTES]
+    asked = {'Pod': pod(), 'Nodes': {'items': [large, GOOD]}}
+    status, answer = serve_http().send('POST', '/extender/filter', asked)
+    assert (status, answer['Nodes']['items']) == (200, [GOOD])
+    assert f'at most {MOST_BYTES}' in answer['FailedNodes']['large']
 
 
 def test_hosts_are_filtered_by_the_store_when_it_knows_them(serve_http):

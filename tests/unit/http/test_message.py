@@ -15,10 +15,8 @@ EMPTY = gzip.compress(b'', mtime=0)
 
 
 def content(body: bytes, max_bytes: int = 2**24) -> bytes:
-    headers = {b'content-encoding': b'gzip'}
-    request = message.HttpRequest(
-        'POST', '/', '', '1.1', headers, '127.0.0.1', None, body
-    )
+    headers = {'Content-Encoding': 'gzip'}
+    request = message.HttpRequest('POST', '/', '', headers, None, body)
     return request.content(max_bytes)
 
 

@@ -1,0 +1,113 @@
+"""Large bodies of calls by a kube-scheduler: only what is read is parsed."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from scheduler_service import errors
+from scheduler_service import extender_wire as wire
+from scheduler_service.kube import verbs
+from scheduler_service.kube.node_tables import MOST_BYTES
+from scheduler_service.kube.verbs import NodeArgs
+
+POD = {'metadata': {'name': 'p', 'uid': 'u'}}
+FILLER = 'x' * MOST_BYTES
+
+
+def encoded(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+@pytest.fixture
+def peak() -> Iterator[Callable[[], int]]:
+    """Give a function that returns the most bytes in use since the start."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+def many(item: bytes) -> bytes:
+    """Return a list of many small values, longer than any pod."""
+    return b'[' + item + (b',' + item) * (2 * MOST_BYTES // len(item)) + b']'
+
+
+@pytest.mark.parametrize(
+    ('before', 'item', 'after'),
+    [
+        (b'{"Other": ', b'[]', b'}'),
+        (b'{"NodeNames": ', b'"n"', b'}'),
+        (b'{"Pod": {}, "NodeNames": ', b'"n"', b'}'),
+        (b'{"Pod": {}, "Nodes": {"items": ', b'1', b'}}'),
+        (b'{"Pod": {}, "Nodes": {"items": ', b'{}', b'}}'),
+        (b'{"Pod": {}, "Nodes": {"items": ', b'{"metadata":{}}', b'}}'),
+        (b'{"Pod": {}, "Nodes": ', b'1', b'}'),
+        (b'{"Pod": {}, "Nodes": {"a": ', b'1', b'}}'),
+        (b'{"Pod": ', b'[]', b'}'),
+        (b'', b'[]', b''),
+    ],
+)
+def test_values_that_are_not_read_take_no_memory(peak, before, item, after):
+    body = before + many(item) + after
+    used = peak()
+    try:
+        args = NodeArgs.read(body)
+    except (wire.WireError, errors.PayloadTooLarge):
+        args = NodeArgs(None, [], None)
+    assert args.names == []
+    # At most some copies of the bytes, and no object for each value.
+    assert peak() - used < 3 * len(body)
+
+
+@pytest.mark.parametrize('victims', [b'null', b'{}', b'{"Pods":null}'])
+def test_victims_are_limited_in_number(peak, victims):
+    entries = b','.join(b'"%d":' % at + victims for at in range(500_000))
+    body = b'{"Pod": {}, "NodeNameToVictims": {' + entries + b'}}'
+    assert len(body) > MOST_BYTES
+    used = peak()
+    with pytest.raises((wire.WireError, errors.PayloadTooLarge)):
+        verbs._preempt_document(body)
+    assert peak() - used < 3 * len(body)
+
+
+@pytest.mark.parametrize('spell', [str, str.lower])
+def test_nodes_of_a_large_body_are_read(spell):
+    nodes = [{'metadata': {'name': name}} for name in 'ab']
+    body = encoded(
+        **{spell('Pod'): POD, spell('Nodes'): {'items': nodes}}, Other=FILLER
+    )
+    args = NodeArgs.read(body)
+    assert (args.pod, args.names) == (POD, ['a', 'b'])
+    assert args.items is not None
+    assert [json.loads(bytes(args.items[name])) for name in 'ab'] == nodes
+    names = {spell('NodeNames'): ['a', 'b'], spell('Pod'): POD}
+    args = NodeArgs.read(encoded(**names, Other=FILLER))
+    assert (args.pod, args.names, args.items) == (POD, ['a', 'b'], None)
+
+
+def test_nodes_may_be_null_in_a_large_body():
+    for nodes in (None, {'items': None}):
+        args = NodeArgs.read(encoded(Pod=POD, Nodes=nodes, Other=FILLER))
+        assert (args.pod, args.names) == (POD, [])
+
+
+def test_a_large_body_that_is_no_json_is_refused_as_such():
+    with pytest.raises(wire.NotJson):
+        NodeArgs.read(encoded(Pod=POD, Other=FILLER)[:-1])
+
+
+def test_victims_of_a_large_body_are_those_of_a_small_one():
+    pods = [{'metadata': {'uid': uid}, 'spec': {}} for uid in 'vw']
+    by_node = {'a': {'Pods': pods, 'NumPDBViolations': 2}, 'b': {'Pods': None}}
+    small = encoded(Pod=POD, NodeNameToVictims=by_node)
+    large = encoded(Pod=POD, NodeNameToVictims=by_node, Other=FILLER)
+    read = [
+        wire.candidate_victims(verbs._preempt_document(body))
+        for body in (small, large)
+    ]
+    assert read[0] == read[1]
+    assert read[1]['a'] == wire.Victims(['v', 'w'], 2)
