@@ -31,6 +31,8 @@ from scheduler_service.bus.options import RabbitOptions, words
 LOG = logging.getLogger(__name__)
 # How long a node may take for the next byte, at most, in seconds.
 _IO_S = 10.0
+# How long it may take to close TLS, in seconds.
+_CLOSE_S = 0.5
 # The longest wait before the nodes are tried again, in seconds: a broker that
 # is back is noticed in time, whatever the options say.
 _LONGEST_WAIT_S = 5.0
@@ -150,6 +152,9 @@ class Connection:
 
     def drop(self) -> None:
         """Close its socket."""
+        with contextlib.suppress(OSError):
+            # TLS waits for the end of the other side, which may be dead.
+            self._socket.settimeout(_CLOSE_S)
         self._raw.client = None
         self._raw.collect()
 

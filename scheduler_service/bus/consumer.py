@@ -271,7 +271,7 @@ class RabbitConsumer(Consumer):
         """Try each node once; return whether there is a connection."""
         for _ in range(self._dialler.count):
             self._work_off()
-            if self._ended or (self._stopping and not self._ready.is_set()):
+            if self._ended:
                 return False
             try:
                 self._open(self._dialler.dial())
@@ -315,10 +315,9 @@ class RabbitConsumer(Consumer):
                     if not (self._paused and source.shared):
                         self._consume(source)
         except Exception as fault:
-            self._dialler.note(connection.host, fault)
-            self._channel = None
-            self._publisher.lose()
-            connection.drop()
+            # Messages may have arrived already.
+            self._connection = connection
+            self._lose(fault)
             raise
         self._connection = connection
         self._poll.register(connection, select.POLLIN)

@@ -187,21 +187,23 @@ class Publisher:
         # A publication is stuck from now on, not from when it is written.
         publication.published = time.monotonic()
         line = self._lines.get(publication.destination)
-        if line is None:
-            self._outgoing.append(publication)
-        elif publication.repeated:
-            self._append(line, publication)
-        else:
+        if not publication.repeated and (line or self._waits()):
             publication.done(False)
+        elif line is None:
+            self._outgoing.append(publication)
+        else:
+            self._append(line, publication)
+
+    def _waits(self) -> bool:
+        """Whether nothing can be written at the moment."""
+        return self._connection is None or self._connection.blocked
 
     def flush(self) -> None:
         """Write what waits, unless the broker takes nothing.
 
         :raises Exception: the connection is lost
         """
-        while self._outgoing:
-            if self._connection is None or self._connection.blocked:
-                return
+        while self._outgoing and not self._waits():
             publication = self._outgoing.popleft()
             try:
                 self._channel_for(publication).publish(publication)

@@ -11,6 +11,7 @@ import pytest
 from scheduler_service.bus import replies
 from tests.functional.bus.test_consumer import cut, ready
 from tests.support import servers
+from tests.support.tcp_proxy import Mode, tcp_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -121,6 +122,22 @@ def test_a_heartbeat_is_not_repeated(consumer):
     found = consumer.publish('no_such_queue', b'{}', repeated=False)
     assert found.get(timeout=5) is False
     assert consumer.bus.in_lines() == 0
+
+
+def test_a_heartbeat_does_not_wait_for_a_connection(
+    rabbitmq, consume, declared
+):
+    name = declared()
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        consumer = consume(f'rabbit://guest:guest@127.0.0.1:{proxy.port}')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not consumer.bus.is_connected())
+        sent = consumer.publish(name, b'{}', repeated=False)
+        assert sent.get(timeout=5) is False
+        proxy.become(Mode.FORWARD)
+        wait_until(consumer.bus.is_connected, 30)
+        sent = consumer.publish(name, b'{}', repeated=False)
+        assert sent.get(timeout=5) is True
 
 
 def test_replies_wait_while_the_broker_lacks_memory(
