@@ -166,6 +166,8 @@ class RabbitConsumer(Consumer):
         self._stopping = True
         self._ready.set()
         self._wait_for(self._cancel)
+        # What arrived before the consumers were cancelled is handed over.
+        self._wait_for(self._nothing)
 
     def close(self) -> None:
         """Delete the server's own queues, and close the connection."""

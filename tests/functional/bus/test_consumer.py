@@ -371,6 +371,17 @@ def test_a_refused_login_is_a_fault_without_the_password(
     servers.call(server, f'{servers.USERS}:delete_user', topic, 'guest')
 
 
+def test_what_has_arrived_is_taken_before_consuming_ends(consumer, send):
+    """A server that stops refuses what it gets afterwards."""
+    for _ in range(120):
+        send('m')
+    consumer.bus.stop_consuming()
+    count = consumer.taken.qsize()
+    assert consumer.none_comes() is not bool(count)
+    time.sleep(0.3)
+    assert consumer.taken.qsize() == max(0, count - 1)
+
+
 def test_own_queues_are_deleted_at_an_orderly_end(rabbitmq, topic, consume):
     url = servers.new_vhost(*rabbitmq)
     consumer = consume(url, fanout=True)
