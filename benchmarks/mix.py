@@ -38,7 +38,7 @@ from benchmarks.mix_sections import Effort, Measurement
 from tests.support import servers
 from tests.support.paths import PROGRAMS
 
-SECTIONS = ('batch', 'callers', 'lifecycle', 'single', 'memory')
+SECTIONS = ('batch', 'callers', 'lifecycle', 'single', 'ping', 'memory')
 # The rate for one request over and over is taken at this size.
 REFERENCE_HOSTS = 10_000
 # So many that a request comes again only after its instances are released.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.measured import BATCH, MeasuredDaemon
+from benchmarks.rpc import CONTEXT
 from benchmarks.timing import count, in_turns, rate, spread
 
 CALLERS = 16
@@ -164,6 +165,28 @@ class Measurement:
                 )
         for daemon in self.daemons:
             daemon.release_old()
+
+    def ping(self) -> None:
+        """Measure the daemon's processor time for a call without work."""
+        cpu: Samples = defaultdict(list)
+        for _ in range(self.effort.turns):
+            for callers in (1, CALLERS):
+                for daemon in self.daemons:
+                    client = daemon.caller.client
+                    before = daemon.cpu_seconds()
+                    done = count(
+                        lambda client=client: client.ping(CONTEXT),
+                        callers,
+                        self.effort.seconds,
+                    )
+                    used = daemon.cpu_seconds() - before
+                    cpu[daemon.name, callers].append(used * 1e6 / done.calls)
+        for (name, callers), some in cpu.items():
+            figure = f'ping_daemon_cpu_us, {callers} callers'
+            self.figures[name][figure] = spread(some, 0)
+            if name != self.daemons[0].name:
+                first = cpu[self.daemons[0].name, callers]
+                self._compare(f'cpu of a ping, {callers}', name, some, first)
 
     def memory(self) -> None:
         """Look at each daemon's memory while it decides many requests.

@@ -26,13 +26,12 @@ class Adapter:
         """Return what ``/readyz`` checks besides, by name."""
         return {}
 
-    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
+    def endpoints(self, conf: Any, name: str) -> list[Any]:
         """Return what is served on the bus.
 
         :param name: of the daemon
-        :param own: transport of the daemon's own interface, which is used
-            where none is configured
-        :return: (transport, target, dispatcher) of each
+        :return: (URL of the bus, target, dispatcher) of each; None in place
+            of a URL: the daemon's own bus
         """
         return []
 

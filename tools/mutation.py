@@ -44,8 +44,8 @@ ROOMS = {
         'engine/batch.py', 'engine/selection.py', 'columns/overlay.py',
     ),
     'acknowledgement': (
-        'rpc/server.py', 'rpc/delivery.py', 'rpc/reply_publisher.py',
-        'rpc/rabbit.py', 'rpc/cast_replies.py',
+        'rpc/server.py', 'rpc/delivery.py', 'bus/replies.py',
+        'bus/consumer.py', 'rpc/cast_replies.py',
     ),
     'quarantine': (
         'rpc/redelivery.py', 'engine/quarantine.py',

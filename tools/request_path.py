@@ -221,7 +221,7 @@ def total_lines(found: Recording) -> Iterator[str]:
     threads = {thread: found.functions(thread) for thread in found.threads()}
     every = dict.fromkeys(itertools.chain.from_iterable(threads.values()))
     line = '{:24}{:>10}{:>6}{:>18}{:>6}'.format
-    yield line('', 'all', '', 'no plug-ins, rpc/', '').rstrip()
+    yield line('', 'all', '', 'no plug-ins, bus', '').rstrip()
     yield line('', 'functions', 'files', 'functions', 'files')
     for name, functions in (*threads.items(), ('all threads', list(every))):
         own = [one for one in functions if not is_plugin_or_rpc(one.module)]

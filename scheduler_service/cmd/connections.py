@@ -142,7 +142,7 @@ def call(args: Any, conf: Any, work: Callable[[SchedulerClient], T]) -> T:
     place = broker_address(TransportURL.parse(conf))
     to_connect = (args.timeout or _CONNECT_S / _SHARE) * _SHARE
     try:
-        run_within(to_connect, lambda: transport.connect(bus), 'connect')
+        run_within(to_connect, lambda: transport.connect(conf), 'connect')
         client = SchedulerClient(
             conf,
             bus,

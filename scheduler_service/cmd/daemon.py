@@ -10,7 +10,7 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
@@ -23,23 +23,19 @@ from scheduler_service.cmd.serving import HttpServing
 from scheduler_service.factory import build, plan
 from scheduler_service.model import documents
 from scheduler_service.rpc import transport
-from scheduler_service.rpc.call_monitor import CallMonitor
-from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from scheduler_service.rpc.cast_replies import new_notifier
 from scheduler_service.rpc.delivery import RedeliveryWorker
 from scheduler_service.rpc.endpoints import VERSION, SchedulerEndpoint
 from scheduler_service.rpc.host_state import HostStateEndpoint
 from scheduler_service.rpc.incoming import ArgumentParser
-from scheduler_service.rpc.reply_publisher import ReplyPublisher
-from scheduler_service.rpc.server import (
-    Dispatcher,
-    LateAckServer,
-    new_server,
-)
+from scheduler_service.rpc.server import Dispatcher, Server
 from scheduler_service.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 # How long a stopping daemon waits for an unreachable broker, in seconds.
 UNREACHABLE_S = 2.0
+# For large replies, and for notifications.
+_THREADS = 2
 # How long the connections to the broker may take to close, in seconds.
 _CLOSE_S = 5.0
 # How long the last spans may take to reach their collector, in seconds.
@@ -68,13 +64,11 @@ class Daemon:
         self._tracer = tracing.tracer_of(conf.tracing, self.name)
         self._url = transport_url
         self._enforcer = policies.Enforcer(conf)
-        self._publisher = ReplyPublisher(self.scheduler.health)
-        self._redelivery = RedeliveryWorker(
-            self.scheduler.quarantine, self._publisher
-        )
-        self._monitor = CallMonitor(self.scheduler.health)
-        self._servers: list[LateAckServer] = []
-        self._transports: list[Any] = []
+        self._redelivery = RedeliveryWorker(self.scheduler.quarantine)
+        # Starts its threads when they are needed.
+        self._executor = futures.ThreadPoolExecutor(_THREADS, 'reply')
+        self._servers: list[Server] = []
+        self._notifier: Any = None
         self._parser = ArgumentParser()
         self._register: DaemonRegister | None = None
         self.adapters = adapters.enabled(conf, self.store, self.scheduler)
@@ -91,30 +85,17 @@ class Daemon:
         """
         # HTTP first: a liveness probe does not wait for the database.
         self.http.run()
-        self._publisher.start()
         if not self.scheduler.start(self._is_filled):
             return
-        bus = transport.for_server(self.conf, self._url)
-        notifications = transport.for_notifications(self.conf, self._url)
-        self._transports = [bus, notifications]
-        more = [
-            served
-            for adapter in self.adapters
-            for served in adapter.endpoints(self.conf, self.name, bus)
-        ]
-        self._transports += [used for used, *_ in more if used is not bus]
-        self.scheduler.health.add_check(self._publisher.check_health)
-        self.scheduler.health.add_check(self._check_broker)
-        self._pause_with_the_database()
-        notifier = new_notifier(
-            self.conf, notifications, f'scheduler.{self.name}'
+        self._notifier = new_notifier(
+            self.conf, self._url, f'scheduler.{self.name}'
         )
         scheduling = SchedulerEndpoint(
             self.scheduler,
             self._enforcer,
-            CastReplySender(bus, notifier),
             self._parser,
             self.name,
+            self._notifier,
         )
         host_state = HostStateEndpoint(
             self.scheduler.host_state_writer, self._enforcer, self._parser
@@ -122,15 +103,20 @@ class Daemon:
         group = self.conf.scheduler
         target = transport.target(group.exchange, group.topic, self.name)
         own = Dispatcher([scheduling, host_state], VERSION)
-        self._serve(bus, target, own)
-        for served in more:
-            self._serve(*served)
-        self._monitor.start()
+        self._serve(None, target, own)
+        for adapter in self.adapters:
+            for served in adapter.endpoints(self.conf, self.name):
+                self._serve(*served)
+        self.scheduler.health.add_check(self._check_replies)
+        self.scheduler.health.add_check(self._check_broker)
+        monitor = self.scheduler.store_monitor
+        monitor.pause = lambda: self._each_bus('pause')
+        monitor.resume = lambda: self._each_bus('resume')
         self._redelivery.start()
         for adapter in self.adapters:
             adapter.start()
         for server in self._servers:
-            server.start()
+            server.bus.start()
         # Last: the entry includes options that libraries registered above.
         entry = registration(self.conf, self.name, uuid.uuid4().hex)
         self._register = DaemonRegister(self.store, entry)
@@ -143,26 +129,28 @@ class Daemon:
         """
         return all(adapter.is_filled() for adapter in self.adapters)
 
-    def _serve(self, bus: Any, target: Any, dispatcher: Dispatcher) -> None:
-        """Add a server, which is not started yet."""
-        server = new_server(
-            bus,
-            target,
-            dispatcher,
-            self._publisher,
-            self._redelivery,
-            self._monitor,
+    def _serve(
+        self, url: str | None, target: Any, dispatcher: Dispatcher
+    ) -> None:
+        """Add a server, which is not started yet.
+
+        :param url: of its bus; None: the daemon's
+        """
+        server = Server(
+            dispatcher, self._redelivery, self._executor, self._tracer
         )
-        server.tracer = self._tracer
+        server.bus = transport.new_consumer(
+            self.conf,
+            url or self._url,
+            target,
+            server.take,
+            self.scheduler.health,
+        )
         self._servers.append(server)
 
-    def _pause_with_the_database(self) -> None:
-        """Let the buses pause while the database is unreachable."""
-        drivers = [used._driver for used in self._transports]
-        pausing = [driver for driver in drivers if hasattr(driver, 'pause')]
-        monitor = self.scheduler.store_monitor
-        monitor.pause = lambda: _each(pausing, 'pause')
-        monitor.resume = lambda: _each(pausing, 'resume')
+    def _each_bus(self, method: str) -> None:
+        for server in self._servers:
+            getattr(server.bus, method)()
 
     def reconfigure(self, conf: Any) -> Callable[[], None]:
         """Check a configuration as a whole; return a function to apply it.
@@ -210,10 +198,19 @@ class Daemon:
 
     def _broker_fault(self) -> str:
         """Return why a broker is unreachable; empty if unknown."""
-        faults = [
-            getattr(used._driver, 'fault', str)() for used in self._transports
-        ]
+        faults = (server.bus.fault() for server in self._servers)
         return next(filter(None, faults), '')
+
+    def _check_replies(self) -> None:
+        """Report to health whether the broker accepts replies."""
+        waiting = sum(server.bus.stuck() for server in self._servers)
+        if waiting:
+            text = f'the broker accepts no replies, {waiting} are waiting'
+            self.scheduler.health.degrade(
+                'replies', text, 'Replies are sent again'
+            )
+        else:
+            self.scheduler.health.recover('replies')
 
     def stop(self) -> bool:
         """Stop consuming, and finish the consumed requests.
@@ -230,17 +227,19 @@ class Daemon:
         self.scheduler.cancel_start()
         done = True
         for server in self._servers:
-            done &= _within(_left(deadline), server.stop, 'stop-consuming')
+            stop = server.bus.stop_consuming
+            done &= _within(_left(deadline), stop, 'stop-consuming')
         if self._servers:
             self._redelivery.stop()
-            self._monitor.stop()
         self.http.end()
         for adapter in self.adapters:
             adapter.stop(_left(deadline))
         if self._register is not None:
             self._register.stop(_left(deadline))
         done &= self.scheduler.stop(_left(deadline))
-        done &= self._publisher.stop(_left(deadline))
+        for server in self._servers:
+            done &= server.finish(_left(deadline))
+        self._executor.shutdown(wait=False)
         # Replies that are still left cannot be sent. A connection that is
         # being made again would take long to close.
         closing = min(_CLOSE_S, _left(deadline))
@@ -252,22 +251,14 @@ class Daemon:
         return done
 
     def _is_connected(self) -> bool:
-        """Whether the drivers report connections to the broker."""
-        return all(
-            getattr(used._driver, 'is_connected', lambda: True)()
-            for used in self._transports
-        )
+        """Whether every server has a connection to its broker."""
+        return all(server.bus.is_connected() for server in self._servers)
 
     def _close_bus(self) -> None:
         for server in self._servers:
-            server.wait()
-        for used in self._transports:
-            used.cleanup()
-
-
-def _each(drivers: Sequence[Any], method: str) -> None:
-    for driver in drivers:
-        getattr(driver, method)()
+            server.bus.close()
+        if self._notifier is not None:
+            self._notifier.transport.cleanup()
 
 
 def _left(deadline: float) -> float:

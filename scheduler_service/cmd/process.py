@@ -22,7 +22,6 @@ from scheduler_service.cmd.program import start_thread
 from scheduler_service.cmd.reloading import Reloader
 from scheduler_service.cmd.signals import SignalWorker, StopSignal, notify
 from scheduler_service.cmd.state_report import StateReport
-from scheduler_service.rpc import transport
 
 LOG = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S = 0.0005
@@ -61,8 +60,7 @@ def run(conf: Any, read: Callable[[], Any]) -> NoReturn:
         if not starting.done():
             LOG.info('Stopped before the start was done')
             _end_process()
-    with transport.logins():
-        starting.result()
+    starting.result()
     tune_gc()
     if not stopping.is_set():
         status = daemon.scheduler.status()

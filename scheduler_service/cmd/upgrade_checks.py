@@ -21,16 +21,13 @@ from scheduler_service import errors, policies
 from scheduler_service.cmd import adapters, connections
 from scheduler_service.cmd.program import run_within
 from scheduler_service.conf import effective, option_names
-from scheduler_service.rpc import driver_range, queues, transport
+from scheduler_service.rpc import transport
 from scheduler_service.store import schema, version
 from scheduler_service.store.records import daemons
 
 T = TypeVar('T')
 # How long the check of the broker may take, in seconds.
 _BROKER_S = 20.0
-_CLOSE_S = 2.0
-# Prefix of the names of RabbitMQ's drivers.
-_RABBIT = 'rabbit'
 
 
 class Checks(UpgradeCommands):  # type: ignore[misc]
@@ -58,22 +55,17 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         """Check that the broker's queues are of the configured kind."""
         group = self._conf.scheduler
         try:
-            bus = transport.for_command(self._conf)
-        except errors.ConfigurationError as error:
-            return Result(Code.FAILURE, str(error))
-        try:
             run_within(
                 _BROKER_S,
-                lambda: queues.look(bus, group.exchange, group.topic),
+                lambda: transport.look(
+                    self._conf, group.exchange, group.topic
+                ),
                 'look',
             )
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
         except (futures.TimeoutError, oslo_messaging.MessagingException):
             return Result(Code.FAILURE, 'The broker does not answer')
-        finally:
-            with contextlib.suppress(futures.TimeoutError):
-                run_within(_CLOSE_S, bus.cleanup, 'close')
         return Result(Code.SUCCESS)
 
     def check_options(self) -> Any:
@@ -98,22 +90,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             names = ', '.join(unknown)
             return Result(Code.WARNING, f'There are no such rules: {names}')
         return Result(Code.SUCCESS)
-
-    def check_driver(self) -> Any:
-        """Check that the driver for RabbitMQ works with oslo.messaging."""
-        missing = driver_range.missing()
-        release = f'oslo.messaging {driver_range.installed()}'
-        tested = f'{driver_range.LOWEST} to {driver_range.HIGHEST}'
-        if missing:
-            return Result(
-                Code.WARNING,
-                f'{release} lacks {", ".join(missing)}, so that the stock '
-                f'driver would be used: {driver_range.LOST}. Install {tested}',
-            )
-        if not driver_range.is_tested(driver_range.installed()):
-            text = f'{release} is not among the tested releases: {tested}'
-            return Result(Code.WARNING, text)
-        return Result(Code.SUCCESS, release)
 
     def check_daemons(self) -> Any:
         """Check that all running daemons have the same release."""
@@ -147,10 +123,10 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
             address = transport.address(self._conf, group.transport_url)
         except errors.ConfigurationError as error:
             return Result(Code.FAILURE, str(error))
-        if not address.transport.startswith(_RABBIT):
+        if address.transport != transport.RABBIT:
             return Result(Code.SUCCESS)
         try:
-            limit = queues.time_to_live(address, group.topic)
+            limit = transport.time_to_live(address, group.topic)
         except LookupError as reason:
             text = f'Unknown: {reason}. See rabbitmqctl list_policies'
             return Result(Code.SUCCESS, text)
@@ -179,7 +155,6 @@ class Checks(UpgradeCommands):  # type: ignore[misc]
         ('Queues of the broker', check_queues),
         ('Names of options', check_options),
         ('Policy', check_policy),
-        ('Driver of the message bus', check_driver),
         ('Daemons that share the database', check_daemons),
         (
             'Format of the policy file',

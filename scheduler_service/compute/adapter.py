@@ -142,19 +142,16 @@ class Adapter(base.Adapter):
             with_capacity=self.providers is None,
         )
 
-    def endpoints(self, conf: Any, name: str, own: Any) -> list[Any]:
+    def endpoints(self, conf: Any, name: str) -> list[Any]:
         """Return the endpoints to serve on the bus.
 
         :param name: of the daemon
-        :param own: transport of the daemon's own interface: the default
-        :return: (transport, target, dispatcher) of each
+        :return: (URL of the bus, target, dispatcher) of each; None in place
+            of a URL: the daemon's own bus
         """
         group = conf.compute
         if not group.enabled:
             return []
-        bus = own
-        if group.transport_url:
-            bus = transport.for_server(conf, group.transport_url)
         self._endpoint = ComputeEndpoint(
             self._scheduler,
             self.changes,
@@ -164,7 +161,8 @@ class Adapter(base.Adapter):
         target = transport.target(
             group.control_exchange, group.topic, name, fanout=True
         )
-        return [(bus, target, self._endpoint.dispatcher())]
+        url = group.transport_url or None
+        return [(url, target, self._endpoint.dispatcher())]
 
     def routes(self, conf: Any) -> tuple[list[Route], list[str]]:
         """Return routes for the HTTP server, and paths that need no token."""

@@ -1,8 +1,8 @@
 """The scheduler interface of the compute service, versions 4.4 and 4.5.
 
-All methods run on the polling thread, or on the redelivery thread, and never
-block. Callers come with the roles of their tenants, so not our policy but the
-permissions of the broker say who may call.
+All methods run on the consumer's thread, or on the redelivery thread, and
+never block. Callers come with the roles of their tenants, so not our policy
+but the permissions of the broker say who may call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from scheduler_service.pipeline.mandatory_filters import has_node
 from scheduler_service.rpc.incoming import (
     REQUEST_MAX_BYTES,
     ArgumentParser,
-    deadline,
     delivered,
-    is_call,
 )
 from scheduler_service.rpc.server import Dispatcher, Pending
 from scheduler_service.rpc.undo import undo_of
@@ -125,7 +123,7 @@ class ComputeEndpoint:
         :raises InvalidRequest: an argument is invalid; or the message is a
             cast, so that no caller would learn of the claim
         """
-        if not is_call(incoming):
+        if not incoming.is_call:
             raise errors.InvalidRequest('expected a call, got a cast')
         _check_version(incoming.message.get('version'))
         parsed = self._parse(args, _SelectArgs)
@@ -149,7 +147,7 @@ class ComputeEndpoint:
             )
 
         return Pending(
-            self._submit(translated, deadline(incoming), message),
+            self._submit(translated, incoming.deadline, message),
             serialize,
             failure=partial(self._refusal, request),
             undo=None

@@ -81,7 +81,7 @@ def options(conf: Any) -> list[Option]:
 
     :raises: one of ``conf.FAULTS``, for a value that is not valid
     """
-    return [_option(conf, group, opt) for group, opt in _registered(conf)]
+    return [_option(conf, group, opt) for group, opt in registered(conf)]
 
 
 def document(conf: Any) -> dict[str, dict[str, Any]]:
@@ -118,7 +118,7 @@ def fingerprint(conf: Any) -> str:
 def faults(conf: Any) -> list[str]:
     """Return the errors of values, each with its option and its file."""
     texts = []
-    for group, opt in _registered(conf):
+    for group, opt in registered(conf):
         try:
             value = _value(conf, group, opt)
         except (cfg.Error, ValueError) as fault:
@@ -144,7 +144,7 @@ def check(conf: Any) -> None:
 
 def register_like(conf: Any, running: Any) -> None:
     """Register on *conf* the options that libraries added to *running*."""
-    for group, opt in _registered(running):
+    for group, opt in registered(running):
         into = None if group == 'DEFAULT' else group
         conf.register_opt(opt, group=into)
         info = running._get_opt_info(opt.dest, into)
@@ -188,7 +188,7 @@ def keep(conf: Any, running: Any) -> list[Option]:
     return waiting
 
 
-def _registered(conf: Any) -> Iterator[tuple[str, Any]]:
+def registered(conf: Any) -> Iterator[tuple[str, Any]]:
     """Yield (group, option), in order."""
     groups = {'DEFAULT': conf._opts}
     groups.update({g.name: g._opts for g in list(conf._groups.values())})

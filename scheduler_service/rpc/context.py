@@ -13,6 +13,7 @@ import oslo_messaging
 from oslo_context import context
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import SENT_AT
 from scheduler_service.model import documents
 from scheduler_service.model.limits import NAME_LENGTH
 
@@ -25,12 +26,6 @@ _TEXT = (
     ('request_id', 'request'),
     ('global_request_id', 'global_request'),
 )
-
-
-# When the caller sent a message, by its clock, in seconds since the epoch.
-_SENT_AT = 'scheduler_sent_at'
-# An upper bound of valid times, in seconds.
-_NO_TIME = 1e15
 
 
 class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
@@ -70,17 +65,8 @@ class StampingSerializer(ContextSerializer):
         """Return the context as a dict with the time; the original stays."""
         values: dict[str, Any] = super().serialize_context(ctxt)
         if values:
-            values[_SENT_AT] = time.time()
+            values[SENT_AT] = time.time()
         return values
-
-
-def sent_at(ctxt: Any) -> float | None:
-    """Return when a message was sent; None: unknown."""
-    value = ctxt.get(_SENT_AT) if isinstance(ctxt, Mapping) else None
-    # An integer of JSON may be too large for a float, and NaN compares false.
-    if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
-        return None
-    return float(value)
 
 
 def credentials(ctxt: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Delivery of a reply: on_reply callback, reply, acknowledgement.
+"""Delivery of a reply: cast of the result, reply, acknowledgement.
 
-One thread at a time uses a delivery: the thread that finished the request, or
-if that thread may not wait, a thread of the reply publisher.
+All of it runs on the consumer's thread, but for what takes long: the encoding
+of large results, and notifications.
 """
 
 from __future__ import annotations
@@ -10,153 +10,197 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
-from typing import Any
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
+from scheduler_service.bus.wire import Publication, Request
 from scheduler_service.engine.jobs import BatchItem, RequestReturned
 from scheduler_service.model import HostsAnswer, plain
-from scheduler_service.rpc.cast_replies import ReplyCallback
+from scheduler_service.rpc.cast_replies import CastReply
 from scheduler_service.rpc.incoming import stored_id
-from scheduler_service.rpc.reply_publisher import ReplyPublisher
 from scheduler_service.store.ports.redeliveries import Quarantine
 
 LOG = logging.getLogger(__name__)
-# A reply with more placements is left to the publisher's threads, since all
-# other requests would wait for it: 20,000 take a tenth of a second.
-_MAX_PROMPT = 256
+# A result with more placements is encoded elsewhere, since all other requests
+# would wait for it: 20,000 take a tenth of a second.
+_MOST_PLACEMENTS = 256
+AsFailure = Callable[[errors.SchedulerError], Exception]
+
+
+class ReplyPlan(NamedTuple):
+    """How a result becomes a reply.
+
+    :ivar serializer: makes plain values of the result; None: the result is
+        sent unchanged
+    :ivar cast: the cast and the notification of the result; None: neither
+    :ivar failure: makes the caller's error from the error; None: the error
+        is sent unchanged
+    :ivar undo: called with a result that cannot be delivered
+    """
+
+    serializer: Callable[[Any], Any] | None = None
+    cast: CastReply | None = None
+    failure: AsFailure | None = None
+    undo: Callable[[Any], None] | None = None
 
 
 class Delivery:
-    """A result or an error, and the message that is acknowledged after it.
+    """A result or an error, and the request that is acknowledged after it.
 
     :param result: of the request; None with an error
-    :param on_reply: called with (result, error) before the reply is sent; may
-        raise if its destination does not exist yet, and is then called again
-        with the next attempt
-    :param serializer: makes plain values of the result; None: the result is
-        sent unchanged
-    :param failure: makes the caller's error from the error; None: the error
-        is sent unchanged
-    :param undo: called with a result that cannot be delivered
+    :param executor: for what takes long
+    :param on_done: called when the request is acknowledged and its reply is
+        sent or given up
     """
 
     def __init__(
         self,
-        message: Any,
+        request: Request,
         result: Any,
         error: errors.SchedulerError | None,
-        on_reply: ReplyCallback | None = None,
-        serializer: Callable[[Any], Any] | None = None,
-        failure: Callable[[errors.SchedulerError], Exception] | None = None,
-        undo: Callable[[Any], None] | None = None,
+        plan: ReplyPlan,
+        executor: Executor,
+        on_done: Callable[[], None],
     ) -> None:
-        self._message = message
+        self._request = request
+        self._bus = request.consumer
         self._result = result
         self._error = error
-        self._on_reply = on_reply
-        self._serializer = serializer
-        self._as_failure = failure
-        self._undo = None if undo is None else partial(undo, result)
-        self._serialized = False
+        self._plan = plan
+        self._executor = executor
+        self._on_done = on_done
+        self._undo = plan.undo if error is None else None
         self._acknowledged = False
+        self._reply = b''
+        self._cast = b''
 
-    @property
-    def destination(self) -> str | None:
-        """The destination of the next step; None: unknown."""
-        if self._on_reply is not None:
-            return getattr(self._on_reply, 'destination', None)
-        return getattr(self._message, 'reply_q', None)
+    def send(self) -> None:
+        """Send the cast and the reply, and acknowledge the request then."""
+        if _placements(self._result) > _MOST_PLACEMENTS:
+            self._executor.submit(self._encode_elsewhere)
+        else:
+            self._go_on(self._encode())
 
-    @property
-    def refused(self) -> bool:
-        """Whether the destination refused a reply a moment ago."""
-        if self._on_reply is not None:
-            return False
-        return bool(getattr(self._message, 'reply_refused', False))
+    def _encode_elsewhere(self) -> None:
+        self._bus.call(self._go_on, self._encode())
 
-    def __call__(self) -> None:
-        """Deliver the reply; the next call repeats the step that failed."""
-        self._serialize()
-        if self._on_reply is not None:
-            self._on_reply(self._result, self._error)
-            if self.destination is not None:
-                # A receiver has the result.
-                self._undo = None
-            self._on_reply = None
-        self._message.reply(self._result, self._failure())
-        self.acknowledge()
+    def _go_on(self, encoded: bool) -> None:
+        if encoded:
+            self._send_cast()
+        else:
+            self._abandon()
 
-    def try_send_now(self) -> bool:
-        """Reply on this thread if that cannot block.
-
-        A caller with one request at a time would wait for the switch to
-        another thread.
-
-        :return: whether the reply was sent
-        """
-        try_reply = getattr(self._message, 'try_reply', None)
-        if try_reply is None or self._on_reply is not None:
-            return False
-        if _placements(self._result) > _MAX_PROMPT:
-            return False
+    def _encode(self) -> bool:
+        """Encode reply and cast; return whether that was possible."""
+        plan, request, error = self._plan, self._request, self._error
         try:
-            self._serialize()
-            sent = try_reply(self._result, self._failure())
+            result = self._result
+            if plan.serializer is not None and error is None:
+                result = plan.serializer(result)
+            if plan.cast is not None:
+                result = plain(result)
+                plan.cast.set_outcome(result, error)
+                if plan.cast.reply_to is not None:
+                    self._cast = wire.encode(plan.cast.message())
+            if request.is_call:
+                self._reply = wire.reply(
+                    request.msg_id, result, self._failure()
+                )
         except Exception:
-            # The publisher tries again, and logs the fault.
-            LOG.debug('A reply is left to the publisher', exc_info=True)
+            LOG.exception('Dropped a reply that could not be sent')
             return False
-        if sent:
-            self.acknowledge()
-        return bool(sent)
+        return True
 
-    def acknowledge(self) -> None:
-        """Acknowledge the message, once.
+    def _failure(self) -> BaseException | None:
+        """Return the error that the caller gets."""
+        if self._error is None or self._plan.failure is None:
+            return self._error
+        return self._plan.failure(self._error)
+
+    def _send_cast(self) -> None:
+        if not self._cast:
+            self._notify()
+            return
+        assert self._plan.cast is not None
+        to = self._plan.cast.reply_to
+        self._bus.publish(
+            Publication(
+                '/'.join((to.exchange or '', to.topic, to.server or '')),
+                self._cast,
+                self._after_cast,
+                self._acknowledge,
+                to.exchange or self._bus.exchange,
+                f'{to.topic}.{to.server}' if to.server else to.topic,
+            )
+        )
+
+    def _after_cast(self, taken: bool) -> None:
+        if taken:
+            # A receiver has the result.
+            self._undo = None
+            self._notify()
+        else:
+            self._abandon()
+
+    def _notify(self) -> None:
+        """Publish the notification, which may wait for its broker."""
+        if self._plan.cast is None or not self._plan.cast.notifies:
+            self._send_reply()
+        else:
+            self._executor.submit(self._publish, self._plan.cast)
+
+    def _publish(self, cast: CastReply) -> None:
+        cast.notify()
+        self._bus.call(self._send_reply)
+
+    def _send_reply(self) -> None:
+        self._request.settled = True
+        if self._request.reply_q is None:
+            self._after_reply(True)
+            return
+        self._bus.publish(
+            Publication(
+                self._request.reply_q,
+                self._reply,
+                self._after_reply,
+                self._acknowledge,
+            )
+        )
+
+    def _after_reply(self, taken: bool) -> None:
+        if taken:
+            self._acknowledge()
+            self._on_done()
+        else:
+            self._abandon()
+
+    def _acknowledge(self) -> None:
+        """Acknowledge the request, once.
 
         This precedes the reply only where many replies wait for queues that
         are missing or full.
         """
-        if not self._acknowledged:
-            self._acknowledged = True
-            self._message.acknowledge()
-            trace = getattr(self._message, 'trace', None)
-            if trace is not None:
-                trace.end(
-                    'answered' if self._error is None else self._error.name
-                )
+        if self._acknowledged:
+            return
+        self._acknowledged = True
+        self._request.settled = True
+        self._bus.acknowledge(self._request)
+        trace = self._request.trace
+        if trace is not None:
+            trace.end('answered' if self._error is None else self._error.name)
 
-    def abandon(self) -> None:
-        """Acknowledge a message whose reply cannot be delivered.
+    def _abandon(self) -> None:
+        """Acknowledge a request whose reply cannot be delivered.
 
         The result is undone, since it reaches no caller.
         """
-        self.acknowledge()
+        self._acknowledge()
         undo, self._undo = self._undo, None
-        if undo is not None and self._error is None:
-            undo()
-
-    def _serialize(self) -> None:
-        """Replace the result by its serialized form, once."""
-        if self._serialized:
-            return
-        result = self._result
-        if self._serializer is not None and self._error is None:
-            result = self._serializer(result)
-        structs = getattr(self._message, 'encodes_structs', False)
-        if self._on_reply is not None or not structs:
-            result = plain(result)
-        self._result, self._serialized = result, True
-
-    def _failure(self) -> Any:
-        """Return the error in the form of oslo.messaging."""
-        if self._error is None:
-            return None
-        fault: Exception = self._error
-        if self._as_failure is not None:
-            fault = self._as_failure(self._error)
-        return type(fault), fault, None
+        if undo is not None:
+            undo(self._result)
+        self._on_done()
 
 
 def _placements(result: Any) -> int:
@@ -166,9 +210,9 @@ def _placements(result: Any) -> int:
     if not isinstance(result, list):
         return 0
     return sum(
-        _placements(one.result())
-        for one in result
-        if isinstance(one, BatchItem)
+        _placements(item.result())
+        for item in result
+        if isinstance(item, BatchItem)
     )
 
 
@@ -179,11 +223,8 @@ class RedeliveryWorker:
         many
     """
 
-    def __init__(
-        self, quarantine: Quarantine, publisher: ReplyPublisher
-    ) -> None:
+    def __init__(self, quarantine: Quarantine) -> None:
         self._quarantine = quarantine
-        self._publisher = publisher
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._run, name='redelivery', daemon=True
@@ -199,15 +240,15 @@ class RedeliveryWorker:
 
     def put(
         self,
-        message: Any,
-        dispatch: Callable[[Any], Future[Any] | None],
-        failure: Callable[[errors.SchedulerError], Exception] | None = None,
+        message: Request,
+        dispatch: Callable[[Request], Future[Any] | None],
+        refuse: Callable[[Request, errors.SchedulerError], None],
     ) -> None:
         """Dispatch a message after the earlier ones are done.
 
-        :param failure: makes the caller's error from an error
+        :param refuse: called with a message that is put aside, and the error
         """
-        self._waiting.put((message, dispatch, failure))
+        self._waiting.put((message, dispatch, refuse))
 
     def _run(self) -> None:
         while (task := self._waiting.get()) is not None:
@@ -218,19 +259,18 @@ class RedeliveryWorker:
 
     def _work(
         self,
-        message: Any,
-        dispatch: Callable[[Any], Future[Any] | None],
-        failure: Callable[[errors.SchedulerError], Exception] | None,
+        message: Request,
+        dispatch: Callable[[Request], Future[Any] | None],
+        refuse: Callable[[Request, errors.SchedulerError], None],
     ) -> None:
-        if getattr(message, 'unwanted', False):
+        if message.unwanted:
             message.requeue()
             return
         message_id = stored_id(message.unique_id)
         try:
             self._quarantine.begin(message_id, message.message, message.ctxt)
         except errors.RequestPutAside as error:
-            refusal = Delivery(message, None, error, failure=failure)
-            self._publisher.put(refusal)
+            refuse(message, error)
             return
         future = dispatch(message)
         # The next message waits until this one is done.

@@ -2,7 +2,7 @@
 
 Each method parses its arguments once into typed documents, or raises an error
 that names the place, and hands them to the scheduler. The methods run on the
-polling thread, or on the redelivery thread, and never block.
+consumer's thread, or on the redelivery thread, and never block.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
+from scheduler_service.bus import wire
 from scheduler_service.engine.jobs import BatchItem
 from scheduler_service.model import (
     Entry,
@@ -28,9 +29,9 @@ from scheduler_service.model.inventory import Document, Uuid, dashed
 from scheduler_service.model.limits import Name
 from scheduler_service.policies import Enforcer
 from scheduler_service.request_context import RequestContext
-from scheduler_service.rpc import authorization, queues
-from scheduler_service.rpc.cast_replies import CastReplySender
-from scheduler_service.rpc.incoming import ArgumentParser, deadline, delivered
+from scheduler_service.rpc import authorization
+from scheduler_service.rpc.cast_replies import CastReply
+from scheduler_service.rpc.incoming import ArgumentParser, delivered
 from scheduler_service.rpc.server import Pending
 from scheduler_service.rpc.undo import undo_each_of, undo_of
 from scheduler_service.scheduler import Scheduler
@@ -51,10 +52,10 @@ class ReplyTo(Document):
     def __post_init__(self) -> None:
         queue = f'{self.topic}.{self.server}' if self.server else self.topic
         for name in (queue, self.exchange):
-            if name is not None and not queues.is_name(name):
+            if name is not None and not wire.is_name(name):
                 raise ValueError(
                     'names of queues and exchanges have at most '
-                    f'{queues.LONGEST_NAME} bytes'
+                    f'{wire.LONGEST_NAME} bytes'
                 )
 
 
@@ -102,7 +103,7 @@ class _NoArgs(Document):
 class SchedulerEndpoint:
     """Selects hosts and pools, explains, and changes claims.
 
-    :param cast_replies: casts and publishes results
+    :param notifier: publishes results; None: they are not published
     :param name: of this daemon on the topic
     """
 
@@ -123,13 +124,13 @@ class SchedulerEndpoint:
         self,
         scheduler: Scheduler,
         enforcer: Enforcer,
-        cast_replies: CastReplySender,
         parser: ArgumentParser,
         name: str,
+        notifier: Any = None,
     ) -> None:
         self._scheduler = scheduler
         self._enforcer = enforcer
-        self._cast_replies = cast_replies
+        self._notifier = notifier
         self._parse = parser.parse
         self._name = name
 
@@ -149,7 +150,7 @@ class SchedulerEndpoint:
                 request,
                 parsed.claim,
                 parsed.explain,
-                deadline(incoming),
+                incoming.deadline,
                 parsed.move,
                 caller,
                 delivered(ctxt, incoming),
@@ -183,7 +184,7 @@ class SchedulerEndpoint:
                 caller,
                 parsed.keep,
                 parsed.explain,
-                deadline(incoming),
+                incoming.deadline,
                 message,
                 pools,
             )
@@ -202,7 +203,7 @@ class SchedulerEndpoint:
         entries = [_entry(entry, caller) for entry in parsed.requests]
         message = delivered(ctxt, incoming)
         future = self._scheduler.schedule_many(
-            entries, caller, deadline(incoming), message
+            entries, caller, incoming.deadline, message
         )
         return Pending(
             future,
@@ -217,7 +218,7 @@ class SchedulerEndpoint:
         request = documents.request(parsed.request)
         authorization.own(caller, request)
         future = self._scheduler.explain(
-            request, parsed.host, deadline(incoming)
+            request, parsed.host, incoming.deadline
         )
         return Pending(future)
 
@@ -253,7 +254,7 @@ class SchedulerEndpoint:
         return Pending(
             change(
                 instances,
-                deadline(incoming),
+                incoming.deadline,
                 caller,
                 delivered(ctxt, incoming),
             )
@@ -284,15 +285,16 @@ class SchedulerEndpoint:
 
         :param undo: called with a result that cannot reach the caller
         """
-        on_reply = self._cast_replies.callback_for(
-            ctxt, method, args, _reply_to(args)
-        )
+        reply_to = _reply_to(args)
+        cast = None
+        if reply_to is not None or self._notifier is not None:
+            cast = CastReply(ctxt, method, args, reply_to, self._notifier)
         try:
             future = submit()
         except errors.SchedulerError as error:
             LOG.warning('Rejected %s: %s: %s', method, error.name, error)
             future = _failed(error)
-        return Pending(future, on_reply=on_reply, undo=undo)
+        return Pending(future, cast=cast, undo=undo)
 
 
 def _entry(args: _EntryArgs, caller: RequestContext) -> Entry:

@@ -1,6 +1,6 @@
 """Properties of a message, and parsing of its arguments.
 
-Stateless; used by the polling thread and by the redelivery thread.
+Stateless; used by the consumer's thread and by the redelivery thread.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from scheduler_service import errors
-from scheduler_service.engine.jobs import DeliveredMessage, never
+from scheduler_service.bus.wire import Request, sent_at
+from scheduler_service.engine.jobs import DeliveredMessage
 from scheduler_service.model import documents, limits
-from scheduler_service.rpc.context import sent_at
 
 # Larger requests fail with PayloadTooLarge.
 REQUEST_MAX_BYTES = 1024 * 1024
@@ -31,52 +31,34 @@ def stored_id(unique_id: Any) -> str:
     return hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()
 
 
-def deadline(incoming: Any) -> float | None:
-    """Return the monotonic time at which the caller gives up.
-
-    The timeout counts from the delivery, since a message does not have the
-    time of sending. None for a cast, whose result is never too late.
-    """
-    found: float | None = getattr(incoming, 'deadline', None)
-    return found
-
-
-def has_copies(incoming: Any) -> bool:
+def has_copies(incoming: Request) -> bool:
     """Whether other daemons may process the same message."""
-    is_lost = getattr(incoming, 'is_lost', never)
-    return bool(getattr(incoming, 'redelivered', False) or is_lost())
+    return incoming.redelivered or incoming.is_lost()
 
 
-def is_call(incoming: Any) -> bool:
-    """Whether a caller waits for a reply."""
-    return bool(getattr(incoming, 'orig_msg_id', True))
-
-
-def delivered(ctxt: Any, incoming: Any) -> DeliveredMessage:
+def delivered(ctxt: Any, incoming: Request) -> DeliveredMessage:
     """Return the sender and the delivery of a message.
 
-    Where the driver has no ids of messages, none can be delivered again.
+    One without an id is not recognised if it is delivered again.
     """
     lane = _lane(ctxt, incoming)
     context = ctxt if isinstance(ctxt, Mapping) else {}
-    unique_id = getattr(incoming, 'unique_id', None)
-    trace = getattr(incoming, 'trace', None)
-    if not unique_id:
-        return DeliveredMessage(lane=lane, context=context, trace=trace)
-    redelivered = bool(getattr(incoming, 'redelivered', False))
-    is_lost = getattr(incoming, 'is_lost', never)
+    if not incoming.unique_id:
+        return DeliveredMessage(
+            lane=lane, context=context, trace=incoming.trace
+        )
     return DeliveredMessage(
-        stored_id(unique_id),
-        redelivered,
+        stored_id(incoming.unique_id),
+        incoming.redelivered,
         sent_at(ctxt),
         lane,
-        is_lost,
+        incoming.is_lost,
         context,
-        trace,
+        incoming.trace,
     )
 
 
-def _lane(ctxt: Any, incoming: Any) -> tuple[str, str]:
+def _lane(ctxt: Any, incoming: Request) -> tuple[str, str]:
     """Return the reply queue and the project that a message comes from.
 
     Each pair gets its fair share: many projects may call through one service,
@@ -84,9 +66,8 @@ def _lane(ctxt: Any, incoming: Any) -> tuple[str, str]:
     """
     found = ctxt if isinstance(ctxt, Mapping) else {}
     project = found.get('project_id') or found.get('project') or ''
-    replies = getattr(incoming, 'reply_q', None)
-    # Either may be of any type, also of one that is not hashable.
-    return str(replies or ''), str(project)
+    # It may be of any type, also of one that is not hashable.
+    return incoming.reply_q or '', str(project)
 
 
 class ArgumentParser:

@@ -1,8 +1,8 @@
-"""The RPC server: it parses on the polling thread and never blocks there.
+"""The RPC server: it parses on the consumer's thread and never blocks there.
 
 Endpoints return a result, or a :class:`Pending` with the future of a result.
-The thread that completes the future replies, if that cannot block; else a
-thread of the reply publisher replies. The message is acknowledged afterwards.
+The thread that completes the future only appends it to what the consumer's
+thread does, which replies. The message is acknowledged afterwards.
 """
 
 from __future__ import annotations
@@ -10,24 +10,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
-
-import oslo_messaging
-from oslo_messaging.rpc import server as stock
+from concurrent.futures import Executor, Future
+from typing import Any
 
 from scheduler_service import errors, tracing
-from scheduler_service.engine.jobs import ReplyFuture, RequestReturned, is_late
-from scheduler_service.rpc.call_monitor import CallMonitor
-from scheduler_service.rpc.cast_replies import ReplyCallback
-from scheduler_service.rpc.delivery import Delivery, RedeliveryWorker
-from scheduler_service.rpc.incoming import deadline, has_copies
-from scheduler_service.rpc.reply_publisher import ReplyPublisher
+from scheduler_service.bus.wire import Consumer, Request
+from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
+from scheduler_service.rpc.cast_replies import CastReply
+from scheduler_service.rpc.delivery import (
+    AsFailure,
+    Delivery,
+    RedeliveryWorker,
+    ReplyPlan,
+)
+from scheduler_service.rpc.incoming import has_copies
 
 LOG = logging.getLogger(__name__)
-AsFailure = Callable[[errors.SchedulerError], Exception]
+# Replies for queues that are missing or full are waited for so long at a stop,
+# in seconds: another daemon sends them, if their messages are unacknowledged.
+_LINES_S = 2.0
+_CHECK_S = 0.01
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,8 +43,7 @@ class Pending:
         message back to its queue
     :ivar serializer: makes plain values of the result; None: the result is
         sent unchanged
-    :ivar on_reply: called with (result, error), either None, before the
-        reply; again if its destination does not exist yet
+    :ivar cast: the cast and the notification of the result; None: neither
     :ivar failure: makes the caller's error from an error; None: that of the
         dispatcher
     :ivar undo: called with a result that cannot reach the caller
@@ -47,18 +51,9 @@ class Pending:
 
     future: Future[Any]
     serializer: Callable[[Any], Any] | None = None
-    on_reply: ReplyCallback | None = None
+    cast: CastReply | None = None
     failure: AsFailure | None = None
     undo: Callable[[Any], None] | None = None
-
-
-class _Reply(NamedTuple):
-    """The fields of :class:`Pending` without the future."""
-
-    serializer: Callable[[Any], Any] | None
-    on_reply: ReplyCallback | None
-    failure: AsFailure | None
-    undo: Callable[[Any], None] | None
 
 
 class Dispatcher:
@@ -121,147 +116,151 @@ class Dispatcher:
             )
 
 
-class LateAckServer(stock.RPCServer):  # type: ignore[misc]
-    """oslo.messaging's server without its pool of waiting threads.
+class Server:
+    """Dispatches requests, and replies when they are done.
 
-    :param publisher: sends replies that the completing thread cannot send
     :param redelivery_worker: gets messages that were delivered before
-    :param monitor: sends heartbeats to callers that expect them
-    :ivar tracer: makes traces of messages; None: there are none
+    :param executor: for large replies, and for notifications
+    :param tracer: makes traces of messages; None: there are none
+    :ivar bus: takes the requests, and calls :meth:`take`
     """
+
+    bus: Consumer
 
     def __init__(
         self,
-        transport: Any,
-        target: Any,
-        dispatcher: Any,
-        publisher: ReplyPublisher,
+        dispatcher: Dispatcher,
         redelivery_worker: RedeliveryWorker,
-        monitor: CallMonitor,
+        executor: Executor,
+        tracer: tracing.Tracer | None = None,
     ) -> None:
-        super().__init__(transport, target, dispatcher, 'threading')
-        self.tracer: tracing.Tracer | None = None
-        self._publisher = publisher
+        self._dispatcher = dispatcher
         self._redelivery_worker = redelivery_worker
-        self._monitor = monitor
+        self._executor = executor
+        self._tracer = tracer
+        # Deliveries that are not done; the consumer's thread counts them.
+        self._delivering = 0
 
-    def _on_incoming(self, incoming: Any) -> None:
-        self._process_incoming(incoming)
-
-    def _process_incoming(self, incoming: Any) -> None:
-        """Dispatch a message; no exception may escape into the poller."""
-        message = incoming[0]
-        if self.tracer is not None:
-            self._begin_trace(message)
-        self._monitor.watch(message)
-        if getattr(message, 'redelivered', False):
-            self._redelivery_worker.put(
-                message, self._dispatch, self.dispatcher.failure
-            )
+    def take(self, request: Request) -> None:
+        """Process a request; called by the consumer's thread."""
+        if self._tracer is not None:
+            self._begin_trace(request, self._tracer)
+        if request.redelivered:
+            self._redelivery_worker.put(request, self._dispatch, self._refuse)
         else:
-            self._dispatch(message)
+            self._dispatch(request)
 
-    def _begin_trace(self, message: Any) -> None:
+    def finish(self, timeout: float) -> bool:
+        """Wait for replies; return whether all were sent.
+
+        :param timeout: seconds
+        """
+        start = time.monotonic()
+        while True:
+            left = self._left()
+            waited = time.monotonic() - start
+            only_lines = left <= self.bus.in_lines() and waited > _LINES_S
+            if not left or only_lines or waited > timeout:
+                return not left
+            time.sleep(_CHECK_S)
+
+    def _left(self) -> int:
+        """Return how many deliveries are left, after all work before."""
+        found: list[int] = []
+        done = threading.Event()
+
+        def count() -> None:
+            found.append(self._delivering)
+            done.set()
+
+        self.bus.call(count)
+        return found[0] if done.wait(_LINES_S) else 1
+
+    def _begin_trace(self, request: Request, tracer: tracing.Tracer) -> None:
         """Begin the trace of a message; the work for it has the same."""
-        assert self.tracer is not None
-        content = message.message
-        method = content.get('method') if isinstance(content, dict) else None
-        trace = self.tracer.begin(str(method)[:100], message.ctxt)
+        trace = tracer.begin(str(request.method)[:100], request.ctxt)
         if trace is not None:
-            message.trace = trace
-            if isinstance(message.ctxt, dict):
-                message.ctxt.update(trace.headers())
+            request.trace = trace
+            if isinstance(request.ctxt, dict):
+                request.ctxt.update(trace.headers())
 
-    def _dispatch(self, message: Any) -> Future[Any] | None:
-        """Dispatch a message; return its future; None: it is done."""
-        failure = self.dispatcher.failure
+    def _dispatch(self, request: Request) -> Future[Any] | None:
+        """Dispatch a request; return its future; None: it is done."""
         try:
-            result = self.dispatcher.dispatch(message)
+            result = self._dispatcher.dispatch(request)
         except errors.SchedulerError as error:
             LOG.warning('Rejected a request: %s: %s', error.name, error)
-            refusal = Delivery(message, None, error, failure=failure)
-            self._publisher.put(refusal)
+            self._refuse(request, error)
         except Exception as fault:
             LOG.exception('A request could not be dispatched')
             internal = errors.SchedulerError(
                 f'Internal error: {type(fault).__name__}'
             )
-            refusal = Delivery(message, None, internal, failure=failure)
-            self._publisher.put(refusal)
+            self._refuse(request, internal)
         else:
             if isinstance(result, Pending):
-                return self._wait(message, result, failure)
-            self._publisher.put(Delivery(message, result, None))
+                return self._wait(request, result)
+            self.bus.call(self._deliver, request, result, None, ReplyPlan())
         return None
 
-    def _wait(
-        self, message: Any, pending: Pending, failure: AsFailure | None
-    ) -> Future[Any]:
-        """Reply to a message when its future is done."""
+    def _refuse(self, request: Request, error: errors.SchedulerError) -> None:
+        """Reply with an error; any thread may call this."""
+        plan = ReplyPlan(failure=self._dispatcher.failure)
+        self.bus.call(self._deliver, request, None, error, plan)
+
+    def _wait(self, request: Request, pending: Pending) -> Future[Any]:
+        """Reply to a request when its future is done."""
         future = pending.future
         if isinstance(future, ReplyFuture):
-            future.returnable = getattr(message, 'shared', False)
-        reply = _Reply(
+            future.returnable = request.shared
+        plan = ReplyPlan(
             pending.serializer,
-            pending.on_reply,
-            pending.failure or failure,
+            pending.cast,
+            pending.failure or self._dispatcher.failure,
             pending.undo,
         )
         # Do not close over the future: that would be a reference cycle, and
         # replies would wait for the garbage collector.
         future.add_done_callback(
-            functools.partial(self._reply, message, reply)
+            functools.partial(self.bus.call, self._finish, request, plan)
         )
         return future
 
-    def _reply(self, message: Any, reply: _Reply, future: Future[Any]) -> None:
-        """Reply with the future's result; runs on the completing thread."""
+    def _finish(
+        self, request: Request, plan: ReplyPlan, future: Future[Any]
+    ) -> None:
+        """Reply with the future's result."""
         fault = future.exception()
-        trace = getattr(message, 'trace', None)
-        if trace is not None:
-            trace.replying_at = time.monotonic()
+        if request.trace is not None:
+            request.trace.replying_at = time.monotonic()
         if isinstance(fault, RequestReturned):
-            message.requeue()
-            if trace is not None:
-                trace.end('returned')
+            if request.trace is not None:
+                request.trace.end('returned')
+            request.requeue()
             return
-        if fault is None and is_late(deadline(message)):
+        if fault is None and request.is_late():
             # The caller has given up, so the claim would reach no caller. If
             # there is another copy, its reply may be in time.
-            if reply.undo is not None and not has_copies(message):
-                reply.undo(future.result())
+            if plan.undo is not None and not has_copies(request):
+                plan.undo(future.result())
             fault = errors.TooLate()
         if fault is None:
-            delivery = Delivery(
-                message,
-                future.result(),
-                None,
-                reply.on_reply,
-                reply.serializer,
-                undo=reply.undo,
-            )
+            self._deliver(request, future.result(), None, plan)
         else:
             error = errors.as_scheduler_error(fault)
-            delivery = Delivery(
-                message, None, error, reply.on_reply, failure=reply.failure
-            )
-        if not delivery.try_send_now():
-            self._publisher.put(delivery, delivery.refused)
+            self._deliver(request, None, error, plan)
 
+    def _deliver(
+        self,
+        request: Request,
+        result: Any,
+        error: errors.SchedulerError | None,
+        plan: ReplyPlan,
+    ) -> None:
+        self._delivering += 1
+        Delivery(
+            request, result, error, plan, self._executor, self._count_done
+        ).send()
 
-def new_server(
-    transport: Any,
-    target: oslo_messaging.Target,
-    dispatcher: Dispatcher,
-    publisher: ReplyPublisher,
-    redelivery_worker: RedeliveryWorker,
-    monitor: CallMonitor,
-) -> LateAckServer:
-    """Return a server on a target, not started yet.
-
-    :param target: exchange, topic and name of the server; with ``fanout`` it
-        also gets casts to every server of the topic
-    """
-    return LateAckServer(
-        transport, target, dispatcher, publisher, redelivery_worker, monitor
-    )
+    def _count_done(self) -> None:
+        self._delivering -= 1

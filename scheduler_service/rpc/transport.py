@@ -6,88 +6,41 @@ transport.
 
 from __future__ import annotations
 
-import bz2
-import contextlib
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
-from importlib import metadata
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
-import kombu
 import oslo_messaging
-from amqp.exceptions import AccessRefused, NotAllowed
-from kombu import compression
+import urllib3
 from oslo_concurrency import lockutils
 from oslo_config import cfg
-from oslo_messaging._drivers import common, impl_rabbit
-from oslo_messaging.transport import TransportURL
+from oslo_messaging import TransportURL, opts
 
 from scheduler_service import errors
-from scheduler_service.rpc import driver_range
-
-# The most bytes of an unpacked message: many times those of a request.
-MOST_BYTES = 64 * 2**20
-# Content type, as the library names it -> constructor of the unpacker.
-_UNPACKERS: dict[str, Callable[[], Any]] = {
-    'application/x-gzip': zlib.decompressobj,
-    'application/x-bz2': bz2.BZ2Decompressor,
-    'application/x-lzma': lzma.LZMADecompressor,
-}
-
-
-def limit_compression() -> None:
-    """Limit unpacked messages to ``MOST_BYTES`` in this process.
-
-    The library drops a message that cannot be unpacked.
-    """
-    for kind, unpacker in _UNPACKERS.items():
-        pack, _ = compression.get_encoder(kind)
-        compression.register(pack, _bounded(unpacker), kind)
-
-
-def _bounded(unpacker: Callable[[], Any]) -> Callable[[bytes], bytes]:
-    """Return a function that unpacks a whole body.
-
-    The function raises ValueError if the body is too large or incomplete.
-    """
-
-    def unpack(body: bytes) -> bytes:
-        work = unpacker()
-        content: bytes = work.decompress(body, MOST_BYTES)
-        if not work.eof:
-            raise ValueError(
-                f'the message is not complete, or has more than {MOST_BYTES} '
-                'bytes when it is unpacked'
-            )
-        return content
-
-    return unpack
-
+from scheduler_service.bus import connection, options
+from scheduler_service.bus.consumer import RabbitConsumer
+from scheduler_service.bus.inproc import InprocConsumer
+from scheduler_service.bus.options import GROUP, RabbitOptions
+from scheduler_service.bus.wire import Consumer, Request
+from scheduler_service.conf import effective
+from scheduler_service.engine.health import Health
 
 EXCEPTIONS = ['scheduler_service.errors']
-_RABBIT = 'oslo_messaging_rabbit'
-_LATE_ACK = 'rabbit_late_ack'
-_RABBIT_URLS = 'rabbit', _LATE_ACK
+RABBIT = 'rabbit'
+_INPROC = 'inproc'
 # oslo.messaging registers these on cfg.CONF alone, and reads them from the
 # object that it gets. Not every release has both.
-_GLOBAL_OPTIONS = {
-    'oslo_messaging_tracing': '_tracing.client',
-    'oslo_messaging_metrics': '_metrics.client',
-}
+_GLOBAL_GROUPS = 'oslo_messaging_tracing', 'oslo_messaging_metrics'
 # After how many seconds the broker deletes the reply queue of a command that
 # has ended.
 _COMMAND_QUEUE_TTL_S = 60
-# How often a command tries to connect, to each broker of the URL.
-_TRIES = 1
 
 
 def prepare(conf: Any) -> None:
     """Register on *conf* what oslo.messaging registers on cfg.CONF alone."""
-    for group, module in _GLOBAL_OPTIONS.items():
-        options = driver_range.part(module, group)
-        if options is not None:
-            conf.register_opts(options, group=group)
+    for group, option in effective.registered(cfg.CONF):
+        if group in _GLOBAL_GROUPS:
+            conf.register_opt(option, group=group)
 
 
 def for_client(conf: Any, url: str | None = None) -> Any:
@@ -109,10 +62,10 @@ def for_command(conf: Any) -> Any:
     group. Two commands at a time would read each other's replies, and its
     lock and counter files may belong to another user.
     """
-    conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
-    conf.set_override('use_queue_manager', False, _RABBIT)
+    options.register(conf)
+    conf.set_override('use_queue_manager', False, GROUP)
     conf.set_override(
-        'rabbit_transient_queues_ttl', _COMMAND_QUEUE_TTL_S, _RABBIT
+        'rabbit_transient_queues_ttl', _COMMAND_QUEUE_TTL_S, GROUP
     )
     return for_client(conf)
 
@@ -143,72 +96,66 @@ def address(conf: Any, url: str | None = None) -> Any:
             '[DEFAULT] transport_url is not an address such as '
             'rabbit://USER:PASSWORD@HOST:5672/VHOST'
         ) from None
-    drivers = metadata.entry_points(group='oslo.messaging.drivers')
-    if found.transport not in drivers.names:
+    if found.transport not in (RABBIT, _INPROC):
         raise errors.ConfigurationError(
-            f'[DEFAULT] transport_url: there is no driver {found.transport}'
+            f'[DEFAULT] transport_url: there is no driver {found.transport}, '
+            f'only {RABBIT} and {_INPROC}'
         )
-    try:
-        drivers[found.transport].load()
-    except ImportError as fault:
-        raise errors.ConfigurationError(
-            f'[DEFAULT] transport_url: the driver {found.transport} cannot be '
-            f'loaded: {fault}'
-        ) from None
     return found
 
 
-@contextlib.contextmanager
-def logins() -> Iterator[None]:
-    """Translate a refused login into an error that names the option.
-
-    :raises ConfigurationError: the broker refused the login
-    """
-    try:
-        yield
-    except (AccessRefused, NotAllowed) as refusal:
-        raise errors.ConfigurationError(
-            '[DEFAULT] transport_url: the broker refuses the login '
-            f'({refusal.reply_text}); check user, password and virtual host'
-        ) from None
-
-
-def connect(bus: Any) -> None:
+def connect(conf: Any) -> None:
     """Connect to the broker; a call would try for ever.
 
     :raises ConfigurationError: the broker refuses the login
     :raises MessageDeliveryFailure: the broker does not accept a connection
     """
-    driver = bus._driver
-    if not isinstance(driver, impl_rabbit.RabbitDriver):
-        return
-    try:
-        with (
-            logins(),
-            driver._get_connection(common.PURPOSE_SEND, retry=_TRIES),
-        ):
-            pass
-    except (kombu.exceptions.KombuError, OSError) as fault:
-        raise oslo_messaging.MessageDeliveryFailure(str(fault)) from fault
+    parsed = address(conf)
+    if parsed.transport == RABBIT:
+        connection.check(_options(conf, parsed))
 
 
-def for_server(conf: Any, url: str | None = None) -> Any:
-    """Return a transport that acknowledges requests after their work.
+def look(conf: Any, exchange: str, topic: str) -> None:
+    """Compare existing queues and exchanges with a daemon's declarations.
 
-    If oslo.messaging lacks parts that it needs, a warning is logged, and the
-    stock transport is returned.
+    :raises ConfigurationError: a queue or an exchange is of another kind, or
+        the broker refuses the login
+    :raises MessageDeliveryFailure: the broker does not accept a connection
+    """
+    parsed = address(conf)
+    if parsed.transport == RABBIT:
+        connection.look(_options(conf, parsed), exchange, topic)
 
-    :raises ConfigurationError: the queue manager has no folder for its lock
+
+def new_consumer(
+    conf: Any,
+    url: str | None,
+    target: Any,
+    take: Callable[[Request], None],
+    health: Health,
+) -> Consumer:
+    """Return a consumer of the requests to a server, not started yet.
+
+    :param take: called with each request, on the consumer's thread
+    :raises ConfigurationError: an option cannot be used
     """
     parsed = address(conf, url)
-    _prepare_driver(conf, parsed)
-    limit_compression()
-    if parsed.transport in _RABBIT_URLS:
-        usable = driver_range.is_usable()
-        parsed.transport = _LATE_ACK if usable else 'rabbit'
-    return oslo_messaging.get_rpc_transport(
-        conf, url=parsed, allowed_remote_exmods=EXCEPTIONS
-    )
+    if parsed.transport == _INPROC:
+        opts_of_library(conf)
+        return InprocConsumer(parsed, conf.control_exchange, target, take)
+    used = _options(conf, parsed)
+    used.log_unused()
+    return RabbitConsumer(used, target, take, health)
+
+
+def _options(conf: Any, url: Any) -> RabbitOptions:
+    opts_of_library(conf)
+    return RabbitOptions(conf, url)
+
+
+def opts_of_library(conf: Any) -> None:
+    """Register oslo.messaging's options of [DEFAULT]."""
+    conf.register_opts(dict(opts.list_opts())[None])
 
 
 def for_notifications(conf: Any, url: str | None = None) -> Any:
@@ -230,12 +177,57 @@ def _prepare_driver(conf: Any, url: Any) -> None:
     path = lockutils.get_lock_path(conf)
     if path and conf is not cfg.CONF:
         cfg.CONF.set_default('lock_path', path, 'oslo_concurrency')
-    if url.transport not in _RABBIT_URLS:
+    if url.transport != RABBIT:
         return
-    conf.register_opts(impl_rabbit.rabbit_opts, group=_RABBIT)
+    options.register(conf)
     wanted = conf.oslo_messaging_rabbit.use_queue_manager
     if wanted and not lockutils.get_lock_path(cfg.CONF):
         raise errors.ConfigurationError(
             '[oslo_messaging_rabbit] use_queue_manager needs a folder for '
             'its lock: set [oslo_concurrency] lock_path'
         )
+
+
+# The port for messages, and the usual offset of the management interface's.
+_PORT, _HIGHER = 5672, 10_000
+_MANAGEMENT_S = 5.0
+_FOUND, _NOT_FOUND = 200, 404
+
+
+def time_to_live(address: Any, queue: str) -> int | None:
+    """Return after how long messages of a queue expire, in milliseconds.
+
+    A policy sets the time, which only the management interface shows.
+
+    :param address: of the broker, with user, password and virtual host
+    :return: None: they never expire
+    :raises LookupError: the queue does not exist, or the interface does not
+        answer
+    """
+    host = address.hosts[0]
+    port = (host.port or _PORT) + _HIGHER
+    path = '/'.join(
+        quote(one, '') for one in (address.virtual_host or '/', queue)
+    )
+    try:
+        answer = urllib3.request(
+            'GET',
+            f'http://{host.hostname}:{port}/api/queues/{path}',
+            headers=urllib3.make_headers(
+                basic_auth=f'{host.username}:{host.password}'
+            ),
+            timeout=_MANAGEMENT_S,
+            retries=False,
+        )
+        found = answer.json()
+    except (urllib3.exceptions.HTTPError, ValueError):
+        raise LookupError(
+            'the management interface of the broker does not answer'
+        ) from None
+    if answer.status == _NOT_FOUND:
+        raise LookupError(f'there is no queue {queue} yet')
+    if answer.status != _FOUND:
+        raise LookupError(f'{host.username} may not look at queues')
+    # Without a policy the value is null, or an empty list.
+    policy = dict(found.get('effective_policy_definition') or {})
+    return policy.get('message-ttl')

@@ -44,7 +44,7 @@ class Function(NamedTuple):
 
 def is_plugin_or_rpc(module: str) -> bool:
     """Whether a module, inside the package, belongs to plug-ins or the bus."""
-    return module.partition('.')[0] in (*_PLUGINS, 'rpc')
+    return module.partition('.')[0] in (*_PLUGINS, 'rpc', 'bus')
 
 
 @dataclasses.dataclass
@@ -183,12 +183,8 @@ class Recorder:
 
 
 def thread_name() -> str:
-    """Return the name of this thread without numbers.
-
-    The threads of oslo.messaging, which have no names, are ``poller``.
-    """
-    name = threading.current_thread().name
-    return re.sub(r'[-_ ]*\d.*', '', name).replace('Thread', 'poller')
+    """Return the name of this thread without numbers."""
+    return re.sub(r'[-_ ]*\d.*', '', threading.current_thread().name)
 
 
 def _function(frame: types.FrameType, module: str) -> Function:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler_service import conf as options
-from scheduler_service import rpc  # noqa: F401 - chooses the bus's backend
+from scheduler_service.bus import options as bus_options
 from scheduler_service.cmd import adapters
 from scheduler_service.cmd.daemon import Daemon
 from scheduler_service.rpc import transport
@@ -33,6 +33,7 @@ def new_conf(**more: Any) -> Any:
     options.parse(conf, [], default_config_files=[], default_config_dirs=[])
     # Registers the options of notifications.
     transport.for_notifications(conf, 'inproc://')
+    bus_options.register(conf)
     for name, value in more.items():
         group, _, option = name.rpartition('__')
         conf.set_override(option, value, group=group or None)
@@ -99,7 +100,7 @@ class _AnswerEndpoint:
 
 @contextlib.contextmanager
 def connected(
-    bus: str, topic: str, timeout: float = 30, durable: bool = False
+    url: str, topic: str, timeout: float = 30, durable: bool = False
 ) -> Iterator[SchedulerClient]:
     """Give a client of a bus, which has to be there at the end as well.
 
@@ -107,8 +108,7 @@ def connected(
     :param durable: queues are of the kind that outlives the broker
     """
     conf = new_conf()
-    # Registers the options of the driver.
-    used = transport.for_client(conf, bus)
+    used = transport.for_client(conf, url)
     for name in clouds.DURABLE if durable else ():
         conf.set_override(name, True, 'oslo_messaging_rabbit')
     try:

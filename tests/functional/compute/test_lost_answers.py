@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy as sa
 
 from scheduler_service.compute import request
-from scheduler_service.rpc import reply_publisher
 from scheduler_service.store import schema
 from tests.support import nova_wire
 from tests.support.compute import CONTEXT, publish_request
@@ -96,10 +95,8 @@ def test_our_own_callers_get_heartbeats_too(make_compute):
     assert counted(compute, 'call_heartbeats')['sent'] >= 2
 
 
-@pytest.fixture
-def short_retries(monkeypatch):
-    """A lost reply is given up soon; a minute is too long for a test."""
-    monkeypatch.setattr(reply_publisher, '_GIVE_UP_S', 0.5)
+# A lost reply is given up soon; a minute is too long for a test.
+BRIEFLY = {'oslo_messaging_rabbit__kombu_missing_consumer_retry_timeout': 1}
 
 
 def publish(compute, instance, replies):
@@ -108,8 +105,8 @@ def publish(compute, instance, replies):
 
 
 @pytest.mark.broker
-def test_a_claim_whose_answer_is_lost_is_released(make_compute, short_retries):
-    compute = make_compute('rabbit')
+def test_a_claim_whose_answer_is_lost_is_released(make_compute):
+    compute = make_compute('rabbit', **BRIEFLY)
     publish(compute, str(uuid.uuid4()), f'reply_{uuid.uuid4().hex}')
     wait_until(lambda: counted(compute, 'answers_undone') == {'released': 1})
     assert claimed(compute) == []
@@ -117,9 +114,9 @@ def test_a_claim_whose_answer_is_lost_is_released(make_compute, short_retries):
 
 @pytest.mark.broker
 def test_a_lost_answer_does_not_undo_what_a_later_request_claimed(
-    make_compute, short_retries
+    make_compute,
 ):
-    compute = make_compute('rabbit')
+    compute = make_compute('rabbit', **BRIEFLY)
     instance = str(uuid.uuid4())
     publish(compute, instance, f'reply_{uuid.uuid4().hex}')
     wait_until(lambda: claimed(compute))
@@ -129,10 +126,8 @@ def test_a_lost_answer_does_not_undo_what_a_later_request_claimed(
 
 
 @pytest.mark.broker
-def test_what_another_caller_of_our_own_got_as_its_answer_stays(
-    make_compute, short_retries
-):
-    compute = make_compute('rabbit')
+def test_what_another_caller_of_our_own_got_as_its_answer_stays(make_compute):
+    compute = make_compute('rabbit', **BRIEFLY)
     instance = str(uuid.uuid4())
     publish(compute, instance, f'reply_{uuid.uuid4().hex}')
     wait_until(lambda: claimed(compute))

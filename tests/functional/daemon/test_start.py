@@ -104,7 +104,7 @@ def test_start_is_refused_when_an_option_cannot_be_used(
         ('postgresql+psycopg://u:s3cret@127.0.0.1:1/x?foo=bar', 'inproc://',
          '[database] connection: the driver does not take it'),
         ('sqlite://', 'kafka://u:s3cret@127.0.0.1',
-         'transport_url: the driver kafka cannot be loaded'),
+         'transport_url: there is no driver kafka, only rabbit and inproc'),
     ],
 )  # fmt: skip
 def test_start_is_refused_when_a_driver_cannot_use_an_address(

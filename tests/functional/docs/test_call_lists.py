@@ -20,7 +20,7 @@ LISTS = call_lists(ARCHITECTURE.read_text())
 DATABASES = {'inproc': 'sqlite', 'rabbit': 'postgresql'}
 # What is not called there.
 UNUSED = {
-    'inproc': ('rpc.rabbit:', 'store.claims.pg_'),
+    'inproc': ('bus.consumer:', 'store.claims.pg_'),
     'rabbit': ('store.claims.batch:claim_all',),
 }
 
@@ -55,8 +55,6 @@ def check(recorder, make_service, request):
             (name, thread)
             for name, thread in LISTS[title]
             if not name.startswith(UNUSED[bus])
-            # Over RabbitMQ a reply to a call needs no other thread.
-            and (thread != 'reply' or bus == 'inproc')
         ]
         assert len(rows) > 4
         try:

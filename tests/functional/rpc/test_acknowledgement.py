@@ -6,17 +6,13 @@ import json
 import signal
 import time
 import uuid
-from socket import SHUT_RDWR
 
 import kombu
-import oslo_messaging
 import pytest
 import sqlalchemy as sa
 
-from scheduler_service.rpc import transport
 from scheduler_service.store import schema
 from tests.support.documents import OWNER, SMALL
-from tests.support.services import new_conf
 from tests.support.stores import import_inventory
 from tests.support.waiting import wait_until
 
@@ -73,34 +69,3 @@ def test_a_request_is_kept_while_its_reply_cannot_be_sent(
         assert message.delivery_info['redelivered']
         assert instance in str(message.body)
         channel.basic_ack(message.delivery_tag)
-
-
-def test_a_request_is_lost_when_its_connection_closes(rabbitmq):
-    """The broker may give it to another daemon from then on."""
-    conf, topic = new_conf(), f't{uuid.uuid4().hex[:8]}'
-    bus = transport.for_server(conf, rabbitmq[1])
-    target = oslo_messaging.Target(
-        topic=topic, server='s', exchange='openstack'
-    )
-    listener = bus._driver.listen(target, 1, None)._poll_style_listener
-    url = rabbitmq[1].replace('rabbit://', 'amqp://')
-    with kombu.Connection(url) as conn:
-        conn.Producer().publish(
-            encoded('select_destinations', 'nobody'),
-            exchange='openstack', routing_key=topic,
-            content_type='application/json', content_encoding='utf-8',
-        )  # fmt: skip
-    first = wait_until(lambda: listener.poll(0.1))[0]
-    assert not first.is_lost()
-    sock = first.message._raw_message.channel.connection.sock
-    sock.shutdown(SHUT_RDWR)
-    again = wait_until(lambda: listener.poll(0.1))[0]
-    assert first.is_lost()
-    assert again.redelivered
-    assert not again.is_lost()
-    # kombu lets go of it without closing it; see clouds.clean.
-    sock.close()
-    again.acknowledge()
-    listener.poll(0.1)
-    listener.cleanup()
-    bus.cleanup()

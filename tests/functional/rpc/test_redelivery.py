@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import uuid
 
 import pytest
-from oslo_serialization import jsonutils
 
-from scheduler_service.rpc import inproc
+from tests.support import inproc_calls
 from tests.support.documents import CONTEXT, SMALL
 
 
@@ -27,13 +25,11 @@ def deliver(service, bus):
     """Give a function that delivers a message; it returns the reply."""
 
     def run(unique_id: str, redelivered: bool, method: str, **args: object):
-        replies: queue.Queue[tuple[str, object]] = queue.Queue()
         message = {'method': method, 'args': args, 'version': '1.0'}
-        text = jsonutils.dumps([CONTEXT, message])
-        exchange = service.client.transport._driver._default_exchange
-        name = f'{exchange}/{service.conf.scheduler.topic}'
-        sent = inproc.Envelope(unique_id, text, replies, redelivered)
-        inproc.broker(f'{bus}/').put(name, sent)
+        name = f'openstack/{service.conf.scheduler.topic}'
+        replies = inproc_calls.send(
+            f'{bus}/', name, CONTEXT, message, unique_id, redelivered
+        )
         return replies.get(timeout=30)
 
     return run

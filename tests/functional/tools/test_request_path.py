@@ -63,7 +63,7 @@ def test_it_runs_a_daemon_on_real_servers(capsys):
         text, totals = run(capsys)
     except ServerMissing as fault:
         requirements.missing(str(fault))
-    assert {'poller', 'engine', 'decision-recorder'} <= {*totals}
+    assert {'bus', 'engine', 'decision-recorder'} <= {*totals}
     paths = {path for path, _ in functions_of('engine', text)}
     assert {'pipeline/hosts.py', 'rpc/rabbit.py'} <= paths
     assert 'store/claims/pg_claims.py' in paths

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import types
 
 import pytest
 
 from scheduler_service import errors
-from scheduler_service.rpc import transport
-from scheduler_service.rpc.cast_replies import CastReplySender, new_notifier
+from scheduler_service.rpc.cast_replies import CastReply, new_notifier
 from scheduler_service.rpc.endpoints import ReplyTo
 from tests.support.services import new_conf
 
@@ -35,19 +33,16 @@ class Notifier:
         self.published.append((priority, event_type, payload))
 
 
-def callback(notifier, args, method='select_destinations'):
-    sender = CastReplySender(None, notifier)
-    return sender.callback_for(CONTEXT, method, args, reply_to=None)
-
-
-def test_there_is_no_callback_when_nobody_wants_a_reply():
-    sender = CastReplySender(None)
-    assert sender.callback_for(CONTEXT, 'ping', {}, reply_to=None) is None
+def publish(notifier, args, result, error=None):
+    """Publish the outcome of a message."""
+    cast = CastReply(CONTEXT, 'select_destinations', args, None, notifier)
+    cast.set_outcome(result, error)
+    cast.notify()
 
 
 def test_result_is_published_when_notifications_are_on():
     notifier = Notifier()
-    callback(notifier, {})({'request_id': 'req-1', 'hosts': 1}, None)
+    publish(notifier, {}, {'request_id': 'req-1', 'hosts': 1})
     ((priority, event, payload),) = notifier.published
     assert (priority, event) == ('info', 'scheduler.select_destinations.end')
     assert payload == {
@@ -61,7 +56,7 @@ def test_result_is_published_when_notifications_are_on():
 def test_error_has_the_id_of_the_request_when_it_cannot_be_parsed():
     notifier = Notifier()
     args = {'request': {'request_id': 'req-1', 'flavor': 'nonsense'}}
-    callback(notifier, args)(None, errors.InvalidRequest('no'))
+    publish(notifier, args, None, errors.InvalidRequest('no'))
     ((priority, event, payload),) = notifier.published
     assert (priority, event) == (
         'error',
@@ -74,14 +69,14 @@ def test_error_has_the_id_of_the_request_when_it_cannot_be_parsed():
 def test_error_has_no_id_when_the_arguments_are_no_object():
     notifier = Notifier()
     for args in (None, [], {'request': 5}, {'zone': {}}):
-        callback(notifier, args)(None, errors.InvalidRequest('no'))
+        publish(notifier, args, None, errors.InvalidRequest('no'))
     ids = [payload['request_id'] for _, _, payload in notifier.published]
     assert ids == [None] * 4
 
 
 def test_failure_is_logged_when_a_notification_is_not_published(caplog):
     with caplog.at_level(logging.WARNING):
-        callback(Notifier(OSError('no broker')), {})({'request_id': 'r'}, None)
+        publish(Notifier(OSError('no broker')), {}, {'request_id': 'r'})
     assert 'no broker' in caplog.text
 
 
@@ -91,37 +86,10 @@ def test_failure_is_logged_when_a_notification_is_not_published(caplog):
 )
 def test_there_is_a_notifier_when_a_driver_is_configured(drivers, made):
     conf = new_conf(oslo_messaging_notifications__driver=drivers)
-    bus = transport.for_server(conf, 'inproc://notifier/')
-    notifier = new_notifier(conf, bus, 'server')
+    notifier = new_notifier(conf, 'inproc://notifier/', 'server')
     assert (notifier is not None) is made
-    bus.cleanup()
-
-
-@pytest.mark.parametrize(
-    ('names', 'destination'),
-    [(('e', 't', 's'), 'e/t/s'), ((None, 't', None), '/t/')],
-)
-def test_destination_is_where_the_message_wants_its_reply(names, destination):
-    exchange, topic, server = names
-    wanted = types.SimpleNamespace(
-        exchange=exchange, topic=topic, server=server, method='done'
-    )
-    sender = CastReplySender(None)
-    made = sender.callback_for(CONTEXT, 'ping', {}, reply_to=wanted)
-    assert made is not None
-    assert made.destination == destination
-
-
-def test_clients_of_destinations_are_limited_in_number():
-    bus = transport.for_server(new_conf(), 'inproc://destinations/')
-    sender = CastReplySender(bus)
-    for at in range(1001):
-        wanted = types.SimpleNamespace(
-            exchange=None, topic=f't{at}', server=None, method='done'
-        )
-        sender.cast(CONTEXT, wanted, {'result': None})
-    assert len(sender._clients) == 1
-    bus.cleanup()
+    if made:
+        notifier.transport.cleanup()
 
 
 def test_a_destination_may_have_the_longest_name_there_is():

@@ -8,11 +8,11 @@ import pytest
 from oslo_context import context
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import sent_at
 from scheduler_service.rpc.context import (
     ContextSerializer,
     StampingSerializer,
     credentials,
-    sent_at,
 )
 
 

@@ -1,164 +1,229 @@
-"""One reply: the order of its steps, and what happens where one fails."""
+"""The delivery of a reply: the order of its steps, and steps that fail."""
 
 from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from scheduler_service import errors
+from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.jobs import BatchFuture
 from scheduler_service.model import HostsAnswer, Placement, Selection
-from scheduler_service.rpc.delivery import Delivery
+from scheduler_service.rpc.cast_replies import CastReply
+from scheduler_service.rpc.delivery import Delivery, ReplyPlan
+from scheduler_service.rpc.endpoints import ReplyTo
 
 
-class Message:
-    """A message that records what is done to it."""
+class Bus(Consumer):
+    """Records what is done, in place of a broker."""
 
-    def __init__(self, steps: list[str], fails: bool = False) -> None:
-        self.steps = steps
-        self.fails = fails
-        self.sent: list[tuple[object, object]] = []
+    def __init__(self) -> None:
+        super().__init__('openstack')
+        self.steps: list[str] = []
+        self.sent: list[Publication] = []
+        self.released = False
 
-    def reply(self, reply=None, failure=None) -> None:
-        self.steps.append('reply')
-        if self.fails:
-            self.fails = False
-            raise RuntimeError('no such queue')
-        self.sent.append((reply, failure))
+    def call(self, work, *args) -> None:
+        work(*args)
 
-    def acknowledge(self) -> None:
+    def publish(self, publication: Publication) -> None:
+        self.steps.append('cast' if publication.exchange else 'reply')
+        self.sent.append(publication)
+
+    def acknowledge(self, request: Request) -> None:
+        assert request.settled
         self.steps.append('acknowledge')
 
+    def confirm(self, accepted: bool = True) -> None:
+        """Confirm or give up the last publication."""
+        self.sent[-1].done(accepted)
 
-class DirectMessage(Message):
-    """A message of a driver that can send without waiting."""
-
-    encodes_structs = True
-
-    def __init__(self, steps: list[str], accepts: bool = True) -> None:
-        super().__init__(steps)
-        self.accepts = accepts
-        self.reply_refused = not accepts
-
-    def try_reply(self, reply=None, failure=None) -> bool:
-        self.steps.append('try_reply')
-        self.sent.append((reply, failure))
-        return self.accepts
+    def message(self) -> Any:
+        """Return the last message."""
+        return json.loads(json.loads(self.sent[-1].body)['oslo.message'])
 
 
-def test_on_reply_comes_before_the_reply_and_acknowledgement_last():
-    steps: list[str] = []
-    message = Message(steps)
-    Delivery(message, {'a': 1}, None, lambda *_: steps.append('on_reply'))()
-    assert steps == ['on_reply', 'reply', 'acknowledge']
-    assert message.sent == [({'a': 1}, None)]
+class Executor(ThreadPoolExecutor):
+    """Counts what is done elsewhere, and waits for it."""
+
+    count = 0
+
+    def submit(self, work, /, *args):
+        self.count += 1
+        done = super().submit(work, *args)
+        done.result()
+        return done
 
 
-def test_a_repeated_delivery_goes_on_with_the_step_that_failed():
-    steps: list[str] = []
-    serialized = []
+class Notifier:
+    """Records the step, in place of oslo.messaging's notifier."""
 
-    def serializer(result):
-        serialized.append(result)
-        return result
+    def __init__(self, steps: list[str]) -> None:
+        self._steps = steps
 
-    message = Message(steps, fails=True)
-    delivery = Delivery(
-        message, 1, None, lambda *_: steps.append('on_reply'), serializer
-    )
-    with pytest.raises(RuntimeError):
-        delivery()
-    delivery()
-    assert steps == ['on_reply', 'reply', 'reply', 'acknowledge']
-    assert serialized == [1]
+    def info(self, ctxt, event, payload) -> None:
+        self._steps.append(event)
 
 
-def test_destination_is_the_reply_queue_once_the_result_is_passed_on():
-    class OnReply:
-        destination = 'elsewhere'
-
-        def __call__(self, result, error) -> None:
-            pass
-
-    message = Message([], fails=True)
-    message.reply_q = 'reply_one'
-    assert Delivery(message, 1, None).destination == 'reply_one'
-    delivery = Delivery(message, 1, None, OnReply())
-    assert delivery.destination == 'elsewhere'
-    with pytest.raises(RuntimeError):
-        delivery()
-    assert delivery.destination == 'reply_one'
+@pytest.fixture
+def bus():
+    return Bus()
 
 
-def test_destination_is_not_known_when_the_message_names_no_queue():
-    assert Delivery(Message([]), 1, None).destination is None
+@pytest.fixture
+def executor():
+    with Executor(1) as made:
+        yield made
 
 
-def test_an_error_is_sent_as_the_bus_takes_it():
-    error = errors.NoValidHost()
-    message = Message([])
-    Delivery(message, None, error)()
-    assert message.sent == [(None, (errors.NoValidHost, error, None))]
+@pytest.fixture
+def deliver(bus, executor):
+    """Give a function that delivers the outcome of a request."""
+
+    def run(result=None, error=None, is_call=True, **plan) -> Request:
+        request = Request(bus, {}, {})
+        if is_call:
+            request.msg_id, request.reply_q = 'm', 'reply_1'
+        end = lambda: bus.steps.append('done')  # noqa: E731
+        Delivery(
+            request, result, error, ReplyPlan(**plan), executor, end
+        ).send()
+        return request
+
+    return run
 
 
-def test_try_send_now_acknowledges_what_was_sent():
-    steps: list[str] = []
-    assert Delivery(DirectMessage(steps), 1, None).try_send_now()
-    assert steps == ['try_reply', 'acknowledge']
+def cast_reply(reply_to=None, notifier=None):
+    context = {'user_id': 'u'}
+    return CastReply(context, 'select_destinations', {}, reply_to, notifier)
 
 
-def test_try_send_now_leaves_the_message_where_it_was_not_sent():
-    steps: list[str] = []
-    message = DirectMessage(steps, accepts=False)
-    delivery = Delivery(message, 1, None)
-    assert not delivery.try_send_now()
-    assert delivery.refused
-    assert steps == ['try_reply']
+def test_a_request_is_acknowledged_when_its_reply_is_confirmed(bus, deliver):
+    request = deliver({'a': 1})
+    assert bus.steps == ['reply']
+    assert request.settled
+    assert bus.sent[0].destination == 'reply_1'
+    assert bus.message()['result'] == {'a': 1}
+    bus.confirm()
+    assert bus.steps == ['reply', 'acknowledge', 'done']
 
 
-def test_try_send_now_leaves_the_message_where_sending_fails():
-    class Failing(DirectMessage):
-        def try_reply(self, reply=None, failure=None):
-            raise RuntimeError('no such queue')
-
-    steps: list[str] = []
-    assert not Delivery(Failing(steps), 1, None).try_send_now()
-    assert steps == []
+def test_a_cast_is_acknowledged_without_a_reply(bus, deliver):
+    deliver({'a': 1}, is_call=False)
+    assert bus.steps == ['acknowledge', 'done']
 
 
-@pytest.mark.parametrize('on_reply', [None, lambda *_: None])
-def test_try_send_now_sends_nothing_that_may_wait(on_reply):
-    steps: list[str] = []
-    kind = DirectMessage if on_reply else Message
-    assert not Delivery(kind(steps), 1, None, on_reply).try_send_now()
-    assert steps == []
+def test_cast_and_notification_come_before_the_reply(bus, deliver):
+    to = ReplyTo(topic='t', server='s')
+    cast = cast_reply(to, Notifier(bus.steps))
+    deliver({'request_id': 'r'}, cast=cast)
+    assert bus.steps == ['cast']
+    sent = bus.sent[0]
+    assert (sent.exchange, sent.key, sent.destination) == (
+        'openstack', 't.s', '/t/s',
+    )  # fmt: skip
+    assert bus.message()['method'] == 'scheduler_answer'
+    bus.confirm()
+    event = 'scheduler.select_destinations.end'
+    assert bus.steps == ['cast', event, 'reply']
+    bus.confirm()
+    assert bus.steps[3:] == ['acknowledge', 'done']
+
+
+def test_an_error_is_sent_in_the_form_that_the_caller_expects(bus, deliver):
+    made = KeyError('x')
+    deliver(error=errors.NoValidHost(), failure=lambda _: made)
+    failure = json.loads(bus.message()['failure'])
+    assert (failure['class'], failure['args']) == ('KeyError', ['x'])
+    deliver(error=errors.NoValidHost())
+    assert 'NoValidHost' in bus.message()['failure']
+
+
+def test_a_released_request_is_acknowledged_once(bus, deliver):
+    deliver({})
+    bus.sent[0].release()
+    bus.sent[0].release()
+    assert bus.steps == ['reply', 'acknowledge']
+    bus.confirm()
+    assert bus.steps == ['reply', 'acknowledge', 'done']
+
+
+def test_a_result_that_is_given_up_is_undone(bus, deliver):
+    undone: list[object] = []
+    deliver('r', undo=undone.append)
+    bus.confirm(False)
+    assert bus.steps == ['reply', 'acknowledge', 'done']
+    assert undone == ['r']
+
+
+def test_an_error_that_is_given_up_undoes_nothing(bus, deliver):
+    undone: list[object] = []
+    deliver(error=errors.NoValidHost(), undo=undone.append)
+    bus.confirm(False)
+    assert undone == []
+
+
+def test_a_result_that_was_cast_is_not_undone(bus, deliver):
+    undone: list[object] = []
+    cast = cast_reply(ReplyTo(topic='t'))
+    deliver({'request_id': 'r'}, cast=cast, undo=undone.append)
+    bus.confirm()
+    bus.confirm(False)
+    assert bus.steps == ['cast', 'reply', 'acknowledge', 'done']
+    assert undone == []
+
+
+def test_a_cast_that_is_given_up_ends_the_delivery(bus, deliver):
+    undone: list[object] = []
+    cast = cast_reply(ReplyTo(topic='t'))
+    deliver({'request_id': 'r'}, cast=cast, undo=undone.append)
+    bus.confirm(False)
+    assert bus.steps == ['cast', 'acknowledge', 'done']
+    assert undone == [{'request_id': 'r'}]
+
+
+def test_a_result_that_cannot_be_encoded_is_undone(bus, deliver, caplog):
+    undone: list[object] = []
+    result = {'a': object()}
+    deliver(result, undo=undone.append)
+    assert bus.steps == ['acknowledge', 'done']
+    assert undone == [result]
+    assert 'could not be sent' in caplog.text
 
 
 @pytest.mark.parametrize(
-    ('entries', 'each', 'prompt'),
-    [(1, 256, True), (1, 257, False), (16, 16, True), (17, 16, False)],
+    ('entries', 'each', 'elsewhere'),
+    [(1, 256, 0), (1, 257, 1), (16, 16, 0), (17, 16, 1)],
 )
-def test_a_reply_with_many_placements_is_left_to_the_publisher(
-    entries, each, prompt
+def test_a_large_result_is_encoded_elsewhere(
+    deliver, executor, entries, each, elsewhere
 ):
     batch = BatchFuture(entries)
     for item in batch.each:
         item.set_result(answer(each))
-    whole = batch.whole.result()
-    assert Delivery(DirectMessage([]), whole, None).try_send_now() is prompt
+
+    def serialize(items):
+        return [item.result() for item in items]
+
+    deliver(batch.whole.result(), serializer=serialize)
+    assert executor.count == elsewhere
     if entries == 1:
-        one = Delivery(DirectMessage([]), answer(each), None)
-        assert one.try_send_now() is prompt
+        deliver(answer(each))
+        assert executor.count == 2 * elsewhere
 
 
 @pytest.mark.parametrize('result', [7, {'pools': []}])
-def test_results_without_placements_are_sent_at_once_when_there_are_many(
-    result,
+def test_results_without_placements_are_encoded_at_once(
+    deliver, executor, result
 ):
     batch = BatchFuture(300)
     for item in batch.each:
         item.set_result(result)
-    delivery = Delivery(DirectMessage([]), batch.whole.result(), None)
-    assert delivery.try_send_now()
+    deliver(batch.whole.result(), serializer=lambda _: None)
+    assert executor.count == 0
 
 
 def answer(count: int) -> HostsAnswer:
@@ -171,55 +236,3 @@ def answer(count: int) -> HostsAnswer:
             for n in range(count)
         ],
     )
-
-
-def test_a_message_is_acknowledged_once_when_its_reply_comes_later():
-    steps: list[str] = []
-    delivery = Delivery(Message(steps), 1, None)
-    delivery.acknowledge()
-    delivery()
-    assert steps == ['acknowledge', 'reply']
-
-
-def test_an_abandoned_message_is_acknowledged_without_a_reply():
-    steps: list[str] = []
-    Delivery(Message(steps), 1, None).abandon()
-    assert steps == ['acknowledge']
-
-
-def test_a_result_that_cannot_be_delivered_is_undone_once():
-    undone: list[object] = []
-    delivery = Delivery(Message([]), 'r', None, undo=undone.append)
-    delivery.abandon()
-    delivery.abandon()
-    assert undone == ['r']
-
-
-def test_an_error_that_cannot_be_delivered_undoes_nothing():
-    undone: list[object] = []
-    error = errors.NoValidHost()
-    Delivery(Message([]), None, error, undo=undone.append).abandon()
-    assert undone == []
-
-
-def test_a_result_that_somebody_got_by_a_cast_is_not_undone():
-    undone: list[object] = []
-
-    class Cast:
-        destination = 'queue'
-
-        def __call__(self, result, error):
-            assert result == 'r'
-
-    message = Message([], fails=True)
-    delivery = Delivery(message, 'r', None, Cast(), undo=undone.append)
-    with pytest.raises(RuntimeError):
-        delivery()
-    delivery.abandon()
-    assert undone == []
-
-
-def test_the_caller_gets_what_is_made_of_an_error():
-    message, made = Message([]), KeyError('x')
-    Delivery(message, None, errors.NoValidHost(), failure=lambda _: made)()
-    assert message.sent == [(None, (KeyError, made, None))]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import queue
 import time
-import types
 import uuid
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from oslo_serialization import jsonutils
 
 from scheduler_service.engine.health import Health
 from scheduler_service.engine.jobs import ReplyFuture, RequestReturned
-from scheduler_service.rpc import inproc, transport
-from scheduler_service.rpc.call_monitor import CallMonitor
+from scheduler_service.rpc import transport
 from scheduler_service.rpc.delivery import RedeliveryWorker
-from scheduler_service.rpc.reply_publisher import ReplyPublisher
-from scheduler_service.rpc.server import Dispatcher, Pending, new_server
+from scheduler_service.rpc.server import Dispatcher, Pending, Server
 from scheduler_service.store.connection import Store
 from scheduler_service.store.ports.redeliveries import Quarantine
 from scheduler_service.tracing import Tracer
+from tests.support import inproc_calls
 from tests.support.collector import collector
 from tests.support.services import new_conf
 from tests.support.waiting import wait_until
@@ -56,36 +52,36 @@ class Bus:
         health = Health()
         self.endpoint = Endpoint()
         self._name = uuid.uuid4().hex
-        self._publisher = ReplyPublisher(health)
-        self._worker = RedeliveryWorker(
-            Quarantine(store, 1, health), self._publisher
-        )
-        self._bus = transport.for_server(new_conf(), f'inproc://{self._name}/')
-        self._server = new_server(
-            self._bus,
-            transport.target('e', 't', 's'),
+        self._worker = RedeliveryWorker(Quarantine(store, 1, health))
+        self._executor = ThreadPoolExecutor(1)
+        self.server = Server(
             Dispatcher([self.endpoint], '1.0'),
-            self._publisher,
             self._worker,
-            CallMonitor(health),
+            self._executor,
+            tracer,
         )
-        self._server.tracer = tracer
+        self.server.bus = transport.new_consumer(
+            new_conf(),
+            f'inproc://{self._name}/',
+            transport.target('e', 't', 's'),
+            self.server.take,
+            health,
+        )
 
     def __enter__(self):
-        self._publisher.start()
         self._worker.start()
-        self._server.start()
+        self.server.bus.start()
         return self
 
     def __exit__(self, *fault):
         for future in self.endpoint.futures.values():
             if not future.done():
                 future.set_result('the end')
-        self._server.stop()
-        self._server.wait()
+        self.server.bus.stop_consuming()
         self._worker.stop()
-        self._publisher.stop(5)
-        self._bus.cleanup()
+        assert self.server.finish(5)
+        self.server.bus.close()
+        self._executor.shutdown()
 
     def send(self, name, redelivered=False, timeout=None, context=()):
         """Send a message of a name; return the queue that its reply is for."""
@@ -97,16 +93,16 @@ class Bus:
     def send_message(
         self, message, name='', redelivered=False, timeout=None, context=None
     ):
-        """Send any message; return the queue that its reply is for."""
-        replies = queue.Queue()
-        text = jsonutils.dumps([context or {}, message])
-        sent = inproc.Envelope(name, text, replies, redelivered, timeout)
-        inproc.broker(f'{self._name}/').put('e/t', sent)
-        return replies
-
-    def watch_with(self, watch):
-        """Have messages watched by a function instead."""
-        self._server._monitor = types.SimpleNamespace(watch=watch)
+        """Send a message; return the queue that its reply is for."""
+        return inproc_calls.send(
+            f'{self._name}/',
+            'e/t',
+            context or {},
+            message,
+            name,
+            redelivered,
+            timeout,
+        )
 
     def wait_for(self, *names):
         """Wait until the endpoint was asked these names and no others."""
@@ -189,7 +185,7 @@ def test_result_is_undone_when_the_caller_has_left(bus, redelivered):
 @pytest.mark.parametrize(
     'message',
     [
-        pytest.param('ask', id='a text'),
+        pytest.param({}, id='nothing'),
         pytest.param({'method': 'other', 'args': {}}, id='no such method'),
         pytest.param({'method': None}, id='no method'),
         pytest.param(
@@ -214,18 +210,6 @@ def test_what_is_no_request_is_refused_and_not_passed_on(bus, message):
     _, failure = bus.send_message(message).get(timeout=30)
     assert 'InvalidRequest' in failure
     assert bus.endpoint.asked == []
-
-
-def test_each_message_is_watched_for_its_heartbeats(bus):
-    watched = []
-    bus.watch_with(watched.append)
-    for redelivered in (False, True):
-        name = str(redelivered)
-        replies = bus.send(name, redelivered=redelivered)
-        wait_until(lambda name=name: name in bus.endpoint.futures, 30)
-        bus.endpoint.futures[name].set_result('done')
-        replies.get(timeout=30)
-    assert [one.redelivered for one in watched] == [False, True]
 
 
 def test_trace_has_the_reply_as_its_last_stage(traced):
@@ -274,7 +258,7 @@ def test_trace_of_a_request_that_is_returned_says_so(traced):
 
 def test_message_that_is_no_request_has_a_trace_too(traced):
     bus, spans = traced
-    bus.send_message('text', context=SAMPLED).get(timeout=30)
+    bus.send_message({}, context=SAMPLED).get(timeout=30)
     found = spans.wait_for('None')['None']
     assert found.attributes['scheduler.outcome'] == 'InvalidRequest'
 

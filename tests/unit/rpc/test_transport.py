@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kombu import compression as library
 from oslo_config import cfg
 
 from scheduler_service import conf as options
 from scheduler_service import errors
 from scheduler_service.cmd import adapters
+from scheduler_service.engine.health import Health
 from scheduler_service.rpc import transport
 
 BUS = 'rabbit://guest:guest@127.0.0.1:1/'
@@ -38,7 +38,6 @@ QUEUE_MANAGER = '[oslo_messaging_rabbit]\nuse_queue_manager = true\n'
     'make',
     [
         transport.for_client,
-        transport.for_server,
         transport.for_notifications,
     ],
 )
@@ -48,9 +47,19 @@ def test_lock_path_is_handed_to_the_global_options(make, parse):
     assert cfg.CONF.oslo_concurrency.lock_path == '/locks'
 
 
+def new_consumer(conf, url=None):
+    """Return a consumer of requests, which is not started."""
+    target = transport.target('e', 't', 's')
+    return transport.new_consumer(conf, url, target, print, Health())
+
+
 def test_a_queue_manager_without_lock_path_is_a_configuration_error(parse):
     with pytest.raises(errors.ConfigurationError, match='lock_path'):
-        transport.for_server(parse(QUEUE_MANAGER), BUS)
+        transport.for_client(parse(QUEUE_MANAGER), BUS)
+
+
+def test_consumers_use_no_queue_manager(parse):
+    assert new_consumer(parse(QUEUE_MANAGER), BUS).is_connected()
 
 
 def test_a_queue_manager_needs_no_lock_path_on_another_bus(parse):
@@ -67,7 +76,8 @@ def test_commands_use_no_queue_manager(parse):
 @pytest.mark.parametrize(
     ('url', 'text'),
     [
-        ('bogus://user:secret@x', 'no driver bogus'),
+        ('bogus://user:secret@x', 'no driver bogus, only rabbit and inproc'),
+        ('kafka://user:secret@x', 'no driver kafka, only rabbit and inproc'),
         ('rabbit//user:secret@x', 'not an address'),
         ('rabbit://user:secret@x:port/', 'not an address'),
     ],
@@ -77,7 +87,8 @@ def test_commands_use_no_queue_manager(parse):
     [
         transport.address,
         transport.for_command,
-        transport.for_server,
+        new_consumer,
+        transport.connect,
         transport.for_notifications,
     ],
 )
@@ -88,34 +99,3 @@ def test_an_address_that_cannot_be_used_is_a_configuration_error(
     with pytest.raises(errors.ConfigurationError, match=text) as caught:
         make(conf)
     assert 'secret' not in str(caught.value)
-
-
-KINDS = ['gzip', 'bzip2', 'lzma']
-
-
-@pytest.fixture(autouse=True)
-def limited():
-    transport.limit_compression()
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_message_is_what_was_packed(kind):
-    content = bytes(range(256)) * 5000
-    packed, name = library.compress(content, kind)
-    assert library.decompress(packed, name) == content
-    assert library.decompress(*library.compress(b'', kind)) == b''
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_message_is_refused_when_it_is_too_large(kind):
-    packed, name = library.compress(bytes(transport.MOST_BYTES + 1), kind)
-    assert len(packed) < 100_000
-    with pytest.raises(ValueError, match='67108864 bytes'):
-        library.decompress(packed, name)
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_message_is_refused_when_a_part_is_missing(kind):
-    packed, name = library.compress(b'x' * 1000, kind)
-    with pytest.raises(ValueError, match='not complete'):
-        library.decompress(packed[:-1], name)

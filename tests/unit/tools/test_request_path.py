@@ -16,15 +16,15 @@ PLAN = Function('pipeline.filtering', 'pipeline/filtering.py',
                 'Filtering.plan', 90)  # fmt: skip
 INNER = PLAN._replace(name='Filtering.plan.<locals>.<listcomp>')
 FILTER = Function('filters', 'filters/__init__.py', 'named.<lambda>', 1)
-SERVER = Function('rpc.server', 'rpc/server.py', 'LateAckServer._reply', 1)
+SERVER = Function('rpc.server', 'rpc/server.py', 'Server._finish', 1)
 FOUND = Recording(
     [
-        ('poller', SERVER),
+        ('bus', SERVER),
         ('engine', PLAN),
         ('engine', FILTER),
         ('engine', INNER),
         ('engine', PLAN),
-        ('poller', PLAN),
+        ('bus', PLAN),
     ],
     {('rpc.server', 'Pending'): 1, ('pipeline.filtering', 'Funnel'): 2},
 )
@@ -33,8 +33,8 @@ FOUND = Recording(
 def test_functions_are_listed_once_for_each_thread():
     lines = [line.split() for line in request_path.function_lines(FOUND)]
     assert lines == [
-        ['poller:'],
-        ['rpc/server.py', 'LateAckServer._reply'],
+        ['bus:'],
+        ['rpc/server.py', 'Server._finish'],
         ['pipeline/filtering.py', 'Filtering.plan'],
         [],
         ['engine:'],
@@ -47,7 +47,7 @@ def test_functions_are_listed_once_for_each_thread():
 
 def test_totals_count_functions_once_and_also_without_plugins_and_rpc():
     assert [line.split() for line in request_path.total_lines(FOUND)][2:] == [
-        ['poller', '2', '2', '1', '1'],
+        ['bus', '2', '2', '1', '1'],
         ['engine', '3', '2', '2', '1'],
         ['all', 'threads', '4', '3', '2', '1'],
         ['classes', '2', '1'],
@@ -57,7 +57,7 @@ def test_totals_count_functions_once_and_also_without_plugins_and_rpc():
 def test_a_row_has_what_the_function_says_of_itself():
     row = list(request_path.row_lines(FOUND))[1]
     said = filtering.Filtering.plan.__doc__.partition('\n')[0]
-    assert row == f'   ``pipeline.filtering:Filtering.plan`` | poller | {said}'
+    assert row == f'   ``pipeline.filtering:Filtering.plan`` | bus | {said}'
     assert '<locals>' not in ''.join(request_path.row_lines(FOUND))
 
 
@@ -112,7 +112,7 @@ def test_instances_are_counted_that_were_not_there_before():
         ([(FILTER.label, 'engine')] * 2, [FILTER.label]),
         ([(SERVER.label, 'engine')], [SERVER.label]),
         ([(SERVER.label, 'reply')], [SERVER.label]),
-        ([(PLAN.label, 'poller'), (SERVER.label, 'poller')], [SERVER.label]),
+        ([(PLAN.label, 'bus'), (SERVER.label, 'bus')], [SERVER.label]),
     ],
 )
 def test_rows_that_are_not_called_in_turn_are_missing(rows, missing):

@@ -1,0 +1,329 @@
+"""A connection to a node of RabbitMQ: dialling, declaring, reading.
+
+One thread at a time uses a connection. Each attempt to connect has an object
+of its own, so that a certificate is checked against the name of its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import select
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kombu
+import oslo_messaging
+from amqp.exceptions import (
+    AccessRefused,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+)
+
+from scheduler_service.bus import options as bus_options
+from scheduler_service.bus.options import RabbitOptions, words
+
+LOG = logging.getLogger(__name__)
+# How long a node may take for the next byte, at most, in seconds.
+_IO_S = 10.0
+# How long it may take to close TLS, in seconds.
+_CLOSE_S = 0.5
+# The longest wait before the nodes are tried again, in seconds: a broker that
+# is back is noticed in time, whatever the options say.
+_LONGEST_WAIT_S = 5.0
+# Frames that are read before anything else is done.
+_MOST_FRAMES = 256
+_NOT_DURABLE = "inequivalent arg 'durable'"
+_LOGIN_REFUSALS = AccessRefused, NotAllowed
+
+
+class Connection:
+    """An open connection.
+
+    :param raw: the connection of the library for AMQP
+    :param host: the node
+    :param rate: heartbeats in the time after which a silent node is dead
+    :ivar blocked: whether the broker takes no messages, for want of memory
+    """
+
+    def __init__(self, raw: Any, host: str, rate: int) -> None:
+        self.host = host
+        self.blocked = False
+        self._raw = raw
+        self._rate = rate
+        self._socket = raw.sock
+        self._socket.settimeout(min(_IO_S, raw.heartbeat or _IO_S))
+        # TLS may have read more than was asked of it.
+        self._buffered: Callable[[], int] = getattr(
+            self._socket, 'pending', lambda: 0
+        )
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        interval = raw.heartbeat / max(rate, 1) / 2
+        self.heartbeat_s: float | None = interval or None
+
+    def fileno(self) -> int:
+        """Return the descriptor of its socket."""
+        return int(self._socket.fileno())
+
+    def has_buffered(self) -> bool:
+        """Whether anything was received and not read."""
+        return self._buffered() > 0
+
+    def read(self) -> None:
+        """Handle the frames that have arrived, or one frame.
+
+        :raises Exception: the connection or a channel is closed
+        """
+        for _ in range(_MOST_FRAMES):
+            self._raw.blocking_read()
+            if not (self._readable.poll(0) or self._buffered()):
+                return
+
+    def beat(self) -> None:
+        """Send a heartbeat if that is due.
+
+        :raises Exception: the node is silent for too long
+        """
+        self._raw.heartbeat_tick(self._rate)
+
+    def channel(self) -> Any:
+        """Open a channel, whose messages have bodies of bytes."""
+        channel = self._raw.channel()
+        channel.auto_decode = False
+        return channel
+
+    def declare(self, queue: kombu.Queue) -> None:
+        """Declare a queue and its exchange, and bind it.
+
+        :raises PreconditionFailed: either exists, and is of another kind
+        """
+        self.declare_exchange(queue.exchange)
+        try:
+            self.declare_queue(queue)
+        except NotFound:
+            # It is not durable, and on a node that is down.
+            with self._raw.channel() as channel:
+                channel.queue_delete(queue.name)
+            self.declare_queue(queue)
+        with self._raw.channel() as channel:
+            queue(channel).queue_bind()
+
+    def declare_queue(self, queue: kombu.Queue) -> None:
+        """Declare a queue, or use the one that is there, durable or not.
+
+        :raises PreconditionFailed: it is of another kind otherwise
+        """
+        with self._raw.channel() as channel:
+            declared = queue(channel)
+            _declare(declared, declared.queue_declare)
+
+    def declare_exchange(self, exchange: kombu.Exchange) -> None:
+        """Declare an exchange, or use the one that is there.
+
+        Another service may have declared a shared exchange, durable or not.
+
+        :raises PreconditionFailed: it is of another kind otherwise
+        """
+        with self._raw.channel() as channel:
+            declared = exchange(channel)
+            _declare(declared, declared.declare)
+
+    def exists(self, look: Callable[[Any], Any]) -> bool:
+        """Whether a passive declaration on a channel succeeds."""
+        try:
+            with self._raw.channel() as channel:
+                look(channel)
+        except NotFound:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close it, and wait until the node has closed it as well."""
+        try:
+            self._raw.close()
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Close its socket."""
+        with contextlib.suppress(OSError):
+            # TLS waits for the end of the other side, which may be dead.
+            self._socket.settimeout(_CLOSE_S)
+        self._raw.client = None
+        self._raw.collect()
+
+
+class Dialler:
+    """Connects to one node of the broker after the other.
+
+    :ivar fault: address and reason of the last failure; empty after a success
+    """
+
+    def __init__(self, options: RabbitOptions) -> None:
+        self._options = options
+        self._hosts = list(options.hosts)
+        random.shuffle(self._hosts)
+        self._next = 0
+        self.fault = ''
+
+    @property
+    def count(self) -> int:
+        """The number of nodes."""
+        return len(self._hosts)
+
+    def addresses(self) -> str:
+        """Return the addresses of all nodes."""
+        return ', '.join(map(_address, self._options.hosts))
+
+    def note(self, host: str, fault: BaseException) -> None:
+        """Keep why a connection failed."""
+        self.fault = f'{host}: {words(fault)}'
+        # The daemon's health logs it, once.
+        LOG.debug('A node of the broker does not answer: %s', self.fault)
+
+    def dial(self) -> Connection:
+        """Connect to the next node.
+
+        :raises Exception: it does not answer, or refuses; ``fault`` has why
+        """
+        if self._next >= len(self._hosts):
+            self._next = 0
+            if self._options.kombu_failover_strategy == 'shuffle':
+                random.shuffle(self._hosts)
+        host = self._hosts[self._next]
+        self._next += 1
+        try:
+            made = self._connect(host)
+        except Exception as fault:
+            self.note(_address(host), fault)
+            raise
+        self.fault = ''
+        return made
+
+    def _connect(self, host: Any) -> Connection:
+        options = self._options
+        name = host.hostname or 'localhost'
+        silence_s = options.heartbeat_timeout_threshold or 60
+        blocked: list[Connection] = []
+
+        def note_blocked(is_blocked: bool, reason: str = '') -> None:
+            for each in blocked:
+                each.blocked = is_blocked
+            if is_blocked:
+                LOG.error('The broker has blocked the connection: %s', reason)
+            else:
+                LOG.info('The broker has unblocked the connection')
+
+        raw = kombu.Connection(
+            hostname=f'[{name}]' if ':' in name else name,
+            port=host.port or 5672,
+            userid=host.username or None,
+            password=host.password or None,
+            virtual_host=options.virtual_host,
+            transport='amqp',
+            ssl=options.tls(name),
+            login_method=options.rabbit_login_method,
+            heartbeat=options.heartbeat_timeout_threshold,
+            transport_options={
+                'client_properties': {
+                    'connection_name': (
+                        f'scheduler-service:{os.getpid()}:{uuid.uuid4()}'
+                    )
+                },
+                'socket_settings': {socket.TCP_USER_TIMEOUT: 1000 * silence_s},
+                'on_blocked': lambda reason: note_blocked(True, reason),
+                'on_unblocked': lambda: note_blocked(False),
+            },
+        ).transport.establish_connection()
+        made = Connection(raw, _address(host), options.heartbeat_rate)
+        blocked.append(made)
+        return made
+
+    def wait_s(self, rounds: int) -> float:
+        """Return how long to wait after all nodes failed, in seconds.
+
+        :param rounds: how often they did
+        """
+        options = self._options
+        wait = options.rabbit_retry_interval
+        wait += rounds * options.rabbit_retry_backoff
+        return float(min(wait, options.rabbit_interval_max, _LONGEST_WAIT_S))
+
+
+def _declare(entity: Any, declare: Callable[[], Any]) -> None:
+    """Declare a queue or an exchange, or use the one that is there."""
+    try:
+        declare()
+    except PreconditionFailed as refusal:
+        if _NOT_DURABLE not in str(refusal):
+            raise
+        entity.durable = not entity.durable
+        declare()
+
+
+def _address(host: Any) -> str:
+    return f'{host.hostname or "localhost"}:{host.port or 5672}'
+
+
+@contextlib.contextmanager
+def connected(options: RabbitOptions) -> Iterator[Connection]:
+    """Give a connection to a node; each is tried once.
+
+    :raises ConfigurationError: the broker refuses the login
+    :raises MessageDeliveryFailure: no node accepts a connection
+    """
+    dialler = Dialler(options)
+    for left in reversed(range(dialler.count)):
+        try:
+            made = dialler.dial()
+            break
+        except _LOGIN_REFUSALS as refusal:
+            raise bus_options.login_refused(refusal) from None
+        except Exception as fault:
+            if not left:
+                raise oslo_messaging.MessageDeliveryFailure(
+                    words(fault)
+                ) from fault
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(Exception):
+            made.close()
+
+
+def check(options: RabbitOptions) -> None:
+    """Connect to the broker, and close the connection.
+
+    :raises ConfigurationError: the broker refuses the login
+    :raises MessageDeliveryFailure: no node accepts a connection
+    """
+    with connected(options):
+        pass
+
+
+def look(options: RabbitOptions, exchange: str, topic: str) -> None:
+    """Compare existing queues and exchanges with a daemon's declarations.
+
+    :raises ConfigurationError: a queue or an exchange is of another kind, or
+        the broker refuses the login
+    :raises MessageDeliveryFailure: no node accepts a connection
+    """
+    queue = options.shared_queue(exchange, topic)
+    with connected(options) as made:
+        try:
+            if made.exists(
+                lambda channel: queue.exchange(channel).declare(passive=True)
+            ):
+                made.declare_exchange(queue.exchange)
+            if made.exists(
+                lambda channel: channel.queue_declare(topic, passive=True)
+            ):
+                made.declare_queue(queue)
+        except PreconditionFailed as refusal:
+            raise bus_options.of_another_kind(refusal) from None

@@ -1,0 +1,659 @@
+"""Consumes requests from RabbitMQ, and acknowledges them after their work.
+
+A request may be delivered twice; its claim is keyed by the instance, so that
+it gets the same reply. One thread owns the connection and everything below
+it. Other threads append work for it, and wake it if it waits.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import os
+import random
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from amqp.exceptions import (
+    AccessRefused,
+    ConsumerCancelled,
+    NotAllowed,
+    PreconditionFailed,
+)
+
+from scheduler_service import errors
+from scheduler_service.bus import options as bus_options
+from scheduler_service.bus import wire
+from scheduler_service.bus.connection import Connection, Dialler
+from scheduler_service.bus.options import RabbitOptions, words
+from scheduler_service.bus.replies import CallHeartbeats, Publisher
+from scheduler_service.bus.wire import Consumer, Publication, Request
+from scheduler_service.engine.health import Health
+
+LOG = logging.getLogger(__name__)
+# How long an acknowledgement may wait for others, in seconds, and how many may
+# wait.
+_ACKNOWLEDGE_S = 0.01
+_MOST_WAITING = 32
+# How often a paused daemon checks whether others consume, in seconds.
+_LOOK_S = 0.5
+# The delivery limit of a quorum queue that was declared without any: the
+# broker's default since RabbitMQ 4.0. A limit by a policy is invisible here.
+_DELIVERY_LIMIT = 20
+# A first connection that takes longer counts as an unreachable broker.
+_CONNECT_S = 2.0
+# Requests that have their reply, and are remembered.
+_MOST_ANSWERED = 4096
+# The thread looks around after so many seconds at the latest.
+_LONGEST_WAIT_S = 60.0
+_Work = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+class RabbitConsumer(Consumer):
+    """Consumes the requests of a server.
+
+    :param target: exchange, topic and name of the server; with ``fanout`` it
+        also gets casts to every server of the topic
+    :param take: called with each request, on the consumer's thread
+    """
+
+    def __init__(
+        self,
+        options: RabbitOptions,
+        target: Any,
+        take: Callable[[Request], None],
+        health: Health,
+    ) -> None:
+        super().__init__(options.exchange)
+        self._options = options
+        self._topic = target.topic
+        self._sources = options.sources(target)
+        self._take = take
+        self._dialler = Dialler(options)
+        self._publisher = Publisher(
+            health,
+            options.topic_exchange,
+            options.kombu_missing_consumer_retry_timeout,
+        )
+        self._heartbeats = CallHeartbeats(self._publisher, health)
+        self._inbox: collections.deque[_Work] = collections.deque()
+        # Set while the thread waits: it has to be woken.
+        self._waiting = False
+        self._wake = os.eventfd(0)
+        weakref.finalize(self, os.close, self._wake)
+        self._poll = self._new_poll()
+        self._connection: Connection | None = None
+        self._channel: Any = None
+        # Of connections, the present one or the next.
+        self._number = 0
+        self._connecting_since: float | None = None
+        self._ready = threading.Event()
+        self._refusal: errors.ConfigurationError | None = None
+        self._ended = False
+        # Tag -> whether it may be acknowledged; in order.
+        self._unacknowledged: dict[int, bool] = {}
+        self._settled = 0
+        self._acknowledge_at = math.inf
+        # Consumer tags of the queues that are consumed from.
+        self._tags: dict[str, str] = {}
+        self._numbers = itertools.count()
+        self._offset: Any = 'last'
+        self._in_work: dict[Any, Request] = {}
+        self._answered: collections.OrderedDict[Any, None] = (
+            collections.OrderedDict()
+        )
+        self._stopping = self._paused = False
+        self._held: list[Request] = []
+        self._look_at = self._beat_at = math.inf
+        self._thread = threading.Thread(
+            target=self._run, name='bus', daemon=True
+        )
+
+    # Any thread:
+
+    def start(self) -> None:
+        """Consume; wait for a connection.
+
+        :raises ConfigurationError: the broker refuses the login, or a queue
+            or an exchange is of another kind
+        """
+        self._connecting_since = time.monotonic()
+        self._thread.start()
+        self._ready.wait()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def call(self, work: Callable[..., None], *args: Any) -> None:
+        """Run work on the consumer's thread, after earlier work."""
+        self._inbox.append((work, args))
+        if self._waiting:
+            self._waiting = False
+            os.eventfd_write(self._wake, 1)
+
+    def pause(self) -> None:
+        """Stop consuming from the queue that daemons share."""
+        self._paused = True
+        self.call(self._nothing)
+
+    def resume(self) -> None:
+        """Consume from the queue that daemons share again."""
+        self._paused = False
+        self.call(self._nothing)
+
+    def is_connected(self) -> bool:
+        """Whether it has a connection, or its first one is not late."""
+        if self._connection is not None or not self._thread.ident:
+            return True
+        since = self._connecting_since
+        return since is not None and time.monotonic() - since < _CONNECT_S
+
+    def fault(self) -> str:
+        """Return why there is no connection; empty if there is one."""
+        if self.is_connected():
+            return ''
+        return self._dialler.fault or self._dialler.addresses()
+
+    def stop_consuming(self) -> None:
+        """Consume nothing more, and wait until that is so."""
+        self._stopping = True
+        self._ready.set()
+        self._wait_for(self._cancel)
+        # What arrived before the consumers were cancelled is handed over.
+        self._wait_for(self._nothing)
+
+    def close(self) -> None:
+        """Delete the server's own queues, and close the connection."""
+        self._wait_for(self._end)
+        if self._thread.ident:
+            self._thread.join()
+
+    def _wait_for(self, work: Callable[[], None]) -> None:
+        """Run work on the thread; return when it is done."""
+        done = threading.Event()
+        self.call(self._then, work, done)
+        while self._thread.is_alive() and not done.wait(0.05):
+            pass
+
+    def is_lost(self, request: Request) -> bool:
+        """Whether the broker may deliver a request again."""
+        return request.connection != self._number
+
+    def is_unwanted(self, request: Request) -> bool:
+        """Whether a request must not be processed, since the daemon pauses."""
+        return self._paused and request.shared
+
+    def stuck(self) -> int:
+        """Return how many replies wait, if none are confirmed; else 0."""
+        return self._publisher.stuck()
+
+    def in_lines(self) -> int:
+        """Return how many replies wait for queues that refuse them."""
+        return self._publisher.in_lines
+
+    # The consumer's thread:
+
+    def publish(self, publication: Publication) -> None:
+        """Publish a reply or a cast, without waiting."""
+        self._publisher.put(publication)
+
+    def acknowledge(self, request: Request) -> None:
+        """Acknowledge a request soon: its work is done."""
+        self._forget(request)
+        key = _key(request)
+        if key is not None:
+            self._answered[key] = None
+            if len(self._answered) > _MOST_ANSWERED:
+                self._answered.popitem(last=False)
+        for tag in self._tags_of(request):
+            self._may_acknowledge(tag)
+
+    def hold(self, request: Request) -> None:
+        """Take a request back until it can be processed or returned."""
+        if self._tags_of(request):
+            self._held.append(request)
+        else:
+            # The broker has given it to some daemon.
+            self._forget(request)
+
+    def _tags_of(self, request: Request) -> list[int]:
+        """Return the tags of a request on the present connection."""
+        number, tags = request.tags
+        return tags if number == self._number else []
+
+    def _forget(self, request: Request) -> None:
+        key = _key(request)
+        if self._in_work.get(key) is request:
+            del self._in_work[key]
+
+    def _may_acknowledge(self, tag: int) -> None:
+        if not self._settled:
+            self._acknowledge_at = time.monotonic() + _ACKNOWLEDGE_S
+        self._settled += 1
+        self._unacknowledged[tag] = True
+
+    def _new_poll(self) -> select.poll:
+        """Return what waits for a wake-up."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        return poll
+
+    def _nothing(self) -> None:
+        """Let the thread look at what changed."""
+
+    @staticmethod
+    def _then(work: Callable[[], None], done: threading.Event) -> None:
+        try:
+            work()
+        finally:
+            done.set()
+
+    def _run(self) -> None:
+        rounds = 0
+        while not self._ended:
+            try:
+                if self._connection is None:
+                    rounds = 0 if self._connect() else rounds + 1
+                    if self._connection is None:
+                        self._rest(self._dialler.wait_s(rounds - 1))
+                else:
+                    self._turn()
+            except Exception as fault:
+                self._lose(fault)
+        self._waiting = False
+
+    def _connect(self) -> bool:
+        """Try each node once; return whether there is a connection."""
+        for _ in range(self._dialler.count):
+            self._work_off()
+            if self._ended:
+                return False
+            try:
+                self._open(self._dialler.dial())
+            except (AccessRefused, NotAllowed) as refusal:
+                if self._refuse_start(bus_options.login_refused(refusal)):
+                    return False
+            except PreconditionFailed as refusal:
+                if self._refuse_start(bus_options.of_another_kind(refusal)):
+                    return False
+            except Exception:
+                # The dialler keeps the reason.
+                LOG.debug('No connection', exc_info=True)
+            else:
+                self._connecting_since = None
+                self._ready.set()
+                return True
+        return False
+
+    def _refuse_start(self, error: errors.ConfigurationError) -> bool:
+        """Whether an error ends the start; later it is a fault as others."""
+        if self._ready.is_set():
+            return False
+        self._refusal = error
+        self._ended = True
+        self._ready.set()
+        return True
+
+    def _open(self, connection: Connection) -> None:
+        """Declare the queues and consume from them."""
+        try:
+            for source in self._sources:
+                connection.declare(source.queue)
+            channel = connection.channel()
+            channel.basic_qos(
+                0, self._options.rabbit_qos_prefetch_count, False
+            )
+            self._channel, self._tags = channel, {}
+            self._publisher.open(connection, channel)
+            if not self._stopping:
+                for source in self._sources:
+                    if not (self._paused and source.shared):
+                        self._consume(source)
+        except Exception as fault:
+            # Messages may have arrived already.
+            self._connection = connection
+            self._lose(fault)
+            raise
+        self._connection = connection
+        self._poll.register(connection, select.POLLIN)
+        self._look_at = time.monotonic()
+        if connection.heartbeat_s is not None:
+            self._beat_at = time.monotonic() + connection.heartbeat_s
+
+    def _consume(self, source: bus_options.Source) -> None:
+        """Consume from a queue."""
+        name = source.queue.name
+        arguments = dict(source.arguments)
+        if source.stream:
+            arguments['x-stream-offset'] = self._offset
+        tag = str(next(self._numbers))
+        self._channel.basic_consume(
+            name,
+            tag,
+            callback=functools.partial(self._on_message, name == self._topic),
+            arguments=arguments or None,
+        )
+        self._tags[name] = tag
+
+    def _lose(self, fault: Exception) -> None:
+        """Drop the connection; what was not acknowledged comes again."""
+        connection, self._connection = self._connection, None
+        self._poll = self._new_poll()
+        self._channel = None
+        self._number += 1
+        self._unacknowledged.clear()
+        self._settled = 0
+        self._acknowledge_at = self._beat_at = math.inf
+        self._publisher.lose()
+        # The broker gives them to any daemon.
+        held, self._held = self._held, []
+        for request in held:
+            self._forget(request)
+        if connection is None:
+            LOG.error(
+                'Work on the thread of the message bus failed', exc_info=fault
+            )
+            self._rest(self._dialler.wait_s(0))
+            return
+        self._dialler.note(connection.host, fault)
+        with contextlib.suppress(Exception):
+            connection.drop()
+        if isinstance(fault, ConsumerCancelled):
+            self._offset = 'last'
+            splay = random.uniform(0, self._options.kombu_reconnect_splay)  # noqa: S311
+            self._rest(self._options.kombu_reconnect_delay + splay)
+
+    def _rest(self, seconds: float) -> None:
+        """Do work of other threads while there is no connection."""
+        end = time.monotonic() + seconds
+        while not self._ended and (left := end - time.monotonic()) > 0:
+            self._await(None, left)
+            self._work_off()
+            self._run_timers()
+
+    def _turn(self) -> None:
+        """Wait for messages and work, and do what there is to do.
+
+        :raises Exception: the connection is lost
+        """
+        connection = self._connection
+        assert connection is not None
+        due = min(
+            self._acknowledge_at,
+            self._beat_at,
+            self._look_at if self._paused and not self._stopping else math.inf,
+            self._publisher.next_due(),
+            self._heartbeats.next_due(),
+        )
+        if self._await(connection, due - time.monotonic()):
+            self._read(connection)
+        self._work_off()
+        if self._connection is None:
+            return
+        self._follow_pause(connection)
+        self._run_timers()
+        now = time.monotonic()
+        if now >= self._beat_at and connection.heartbeat_s is not None:
+            self._beat_at = now + connection.heartbeat_s
+            connection.beat()
+        self._publisher.flush()
+        if self._settled:
+            if connection.blocked:
+                self._acknowledge_at = now + _LOOK_S
+            else:
+                self._flush_acknowledgements(now)
+
+    def _await(self, connection: Connection | None, seconds: float) -> bool:
+        """Wait for a message or work.
+
+        :return: whether something arrived over the connection
+        """
+        buffered = connection is not None and connection.has_buffered()
+        self._waiting = True
+        if self._inbox or buffered or seconds <= 0:
+            wait_ms = 0
+        else:
+            wait_ms = math.ceil(1000 * min(seconds, _LONGEST_WAIT_S))
+        ready = [descriptor for descriptor, _ in self._poll.poll(wait_ms)]
+        self._waiting = False
+        if self._wake in ready:
+            ready.remove(self._wake)
+            os.eventfd_read(self._wake)
+        return bool(ready) or buffered
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            connection.read()
+        except Exception as fault:
+            if not self._publisher.close_casts(fault):
+                raise
+
+    def _work_off(self) -> None:
+        """Do the work of other threads."""
+        for _ in range(len(self._inbox)):
+            work, args = self._inbox.popleft()
+            try:
+                work(*args)
+            except Exception:
+                LOG.exception('Work on the thread of the message bus failed')
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        self._publisher.run_due(now)
+        self._heartbeats.run_due(now)
+
+    def _on_message(self, shared: bool, message: Any) -> None:
+        """Keep a message that arrived until it is its turn."""
+        tag = message.delivery_info['delivery_tag']
+        self._unacknowledged[tag] = False
+        self._inbox.append(
+            (self._accept, (self._number, tag, shared, message))
+        )
+
+    def _accept(
+        self, number: int, tag: int, shared: bool, message: Any
+    ) -> None:
+        """Hand a message to the server, unless it was handed over before.
+
+        :param number: of the connection
+        """
+        if number != self._number:
+            return
+        properties = message.properties
+        headers = properties.get('application_headers') or {}
+        if 'x-stream-offset' in headers:
+            self._offset = headers['x-stream-offset'] + 1
+        try:
+            content = wire.read(message.body, properties)
+            request = wire.request(
+                self,
+                content,
+                properties,
+                bool(message.delivery_info.get('redelivered')),
+            )
+        except Exception as fault:
+            LOG.warning('Dropped a message that cannot be read: %s', fault)
+            del self._unacknowledged[tag]
+            self._channel.basic_reject(tag, requeue=False)
+            return
+        key = _key(request)
+        if key is not None and key in self._answered:
+            LOG.info('Dropped a redelivered request that has its reply')
+            self._may_acknowledge(tag)
+            return
+        earlier = self._in_work.get(key)
+        if earlier is not None:
+            # It is in work here: only its acknowledgement has a new tag.
+            earlier.tags = self._number, [*self._tags_of(earlier), tag]
+            return
+        request.shared = shared
+        request.connection = self._number
+        request.tags = self._number, [tag]
+        if key is not None:
+            self._in_work[key] = request
+        self._heartbeats.watch(request)
+        self._hand_over(request)
+
+    def _hand_over(self, request: Request) -> None:
+        """Let the server process a request, or hold it during a pause."""
+        if self.is_unwanted(request) and (
+            request.method not in wire.WITHOUT_DATABASE
+        ):
+            self.hold(request)
+        else:
+            self._take(request)
+
+    def _flush_acknowledgements(self, now: float) -> None:
+        """Acknowledge settled messages if enough wait, or for long enough."""
+        prefetch = self._options.rabbit_qos_prefetch_count or math.inf
+        most = min(_MOST_WAITING, prefetch / 4)
+        if self._settled < most and now < self._acknowledge_at:
+            return
+        self._acknowledge_at = math.inf
+        self._settled = 0
+        known = self._unacknowledged
+        first = [
+            tag
+            for tag, _ in itertools.takewhile(
+                lambda item: item[1], known.items()
+            )
+        ]
+        others = [
+            tag
+            for tag, settled in itertools.islice(
+                known.items(), len(first), None
+            )
+            if settled
+        ]
+        for tag in (*first, *others):
+            del known[tag]
+        if first:
+            self._channel.basic_ack(first[-1], multiple=len(first) > 1)
+        for tag in others:
+            self._channel.basic_ack(tag)
+
+    # Pausing:
+
+    def _follow_pause(self, connection: Connection) -> None:
+        """Stop or start consuming from the shared queue."""
+        if self._stopping:
+            return
+        if not self._paused:
+            if self._topic not in self._tags and not connection.blocked:
+                self._consume_shared()
+            if self._held:
+                self._process_held()
+            return
+        now = time.monotonic()
+        if connection.blocked:
+            self._look_at = now + _LOOK_S
+            return
+        # The broker would delete such a queue with its messages.
+        if self._topic in self._tags and not self._options.amqp_auto_delete:
+            self._cancel_shared()
+            self._look_at = now
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._look()
+
+    def _consume_shared(self) -> None:
+        for source in self._sources:
+            if source.shared:
+                self._consume(source)
+        LOG.info('Consuming from %s again', self._topic)
+
+    def _cancel_shared(self) -> None:
+        for source in self._sources:
+            if source.shared:
+                self._channel.basic_cancel(self._tags.pop(source.queue.name))
+        LOG.info('Stopped consuming from %s', self._topic)
+
+    def _process_held(self) -> None:
+        held, self._held = self._held, []
+        for request in held:
+            request.settled = False
+            self._hand_over(request)
+
+    def _look(self) -> None:
+        """Fetch messages if no daemon consumes, else return held ones."""
+        found = self._channel.queue_declare(
+            bus_options.presence_queue(self._topic), passive=True
+        )
+        own = 1 if self._topic in self._tags else 0
+        if found.consumer_count > own:
+            held, self._held = self._held, []
+            for request in held:
+                if self._may_return(request):
+                    self._return(request)
+                else:
+                    self._held.append(request)
+        elif not own:
+            self._fetch()
+
+    def _may_return(self, request: Request) -> bool:
+        """Whether a message is far from the delivery limit of its queue."""
+        limit = self._options.rabbit_quorum_delivery_limit or _DELIVERY_LIMIT
+        return bool(2 * request.returns < limit)
+
+    def _return(self, request: Request) -> None:
+        """Return a request to its queue."""
+        request.settled = True
+        self._forget(request)
+        for tag in self._tags_of(request):
+            del self._unacknowledged[tag]
+            self._channel.basic_reject(tag, requeue=True)
+
+    def _fetch(self) -> None:
+        most = self._options.rabbit_qos_prefetch_count or _MOST_ANSWERED
+        for _ in range(most - len(self._held)):
+            message = self._channel.basic_get(self._topic)
+            if message is None:
+                return
+            self._on_message(True, message)
+
+    # Stopping:
+
+    def _cancel(self) -> None:
+        """Consume nothing more; what has arrived is processed."""
+        if self._channel is None:
+            return
+        tags, self._tags = self._tags, {}
+        try:
+            for tag in tags.values():
+                self._channel.basic_cancel(tag)
+        except Exception as fault:
+            self._lose(fault)
+
+    def _end(self) -> None:
+        """Acknowledge, delete the server's own queues, and disconnect."""
+        self._ended = True
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            self._publisher.flush()
+            if self._settled:
+                self._flush_acknowledgements(math.inf)
+            for source in self._sources:
+                if not (source.shared or source.stream):
+                    self._channel.queue_delete(source.queue.name)
+            connection.close()
+        except Exception as fault:
+            LOG.info('The connection was not closed: %s', words(fault))
+            with contextlib.suppress(Exception):
+                connection.drop()
+
+
+def _key(request: Request) -> Any:
+    """Return what a message has in common with its redeliveries; or None."""
+    found = request.unique_id
+    if not (found and isinstance(found, str)):
+        return None
+    return found, request.msg_id

@@ -1,0 +1,447 @@
+"""The wire form of oslo.messaging: envelopes, requests, replies, failures.
+
+Unmodified clients of oslo.messaging send these messages and read the replies.
+Stateless; any thread may use the module.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import os
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler_service.engine.jobs import is_late
+from scheduler_service.tracing import Trace
+
+# The most bytes of an unpacked message: many times those of a request.
+MOST_BYTES = 64 * 2**20
+# Of a queue or an exchange, in bytes.
+LONGEST_NAME = 255
+# Methods that need no database.
+WITHOUT_DATABASE = frozenset(('ping',))
+# Of every message.
+PROPERTIES = {'content_type': 'application/json', 'content_encoding': 'utf-8'}
+_CONTEXT = '_context_'
+_UNIQUE_ID = '_unique_id'
+# Suffix of the classes that clients make for remote errors.
+_REMOTE = '_Remote'
+# When the caller sent a message, by its clock, in seconds since the epoch.
+SENT_AT = 'scheduler_sent_at'
+# An upper bound of valid times, in seconds.
+_NO_TIME = 1e15
+# Content type, as kombu names it -> constructor of the unpacker.
+_UNPACKERS: dict[str, Callable[[], Any]] = {
+    'application/x-gzip': zlib.decompressobj,
+    'application/x-bz2': bz2.BZ2Decompressor,
+    'application/x-lzma': lzma.LZMADecompressor,
+}
+# A request without an expiration has no deadline.
+_MAX_DIGITS = 15
+
+
+class UnreadableMessage(ValueError):
+    """A message that is not in the wire form."""
+
+
+class Consumer:
+    """Takes requests from a bus, and publishes replies and casts on it.
+
+    The methods that do nothing are those of a bus that is always there.
+
+    :param exchange: of casts that name no exchange
+    """
+
+    def __init__(self, exchange: str) -> None:
+        self.exchange = exchange
+
+    def start(self) -> None:
+        """Begin to consume.
+
+        :raises ConfigurationError: the bus cannot be used
+        """
+        raise NotImplementedError
+
+    def call(self, work: Callable[..., None], *args: Any) -> None:
+        """Run work on the consumer's thread, after earlier work."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Stop consuming what other daemons may consume."""
+
+    def resume(self) -> None:
+        """Consume again."""
+
+    def is_connected(self) -> bool:
+        """Whether requests can arrive."""
+        return True
+
+    def fault(self) -> str:
+        """Return why none can; empty if they can."""
+        return ''
+
+    def stuck(self) -> int:
+        """Return how many replies wait, if none are accepted; else 0."""
+        return 0
+
+    def in_lines(self) -> int:
+        """Return how many replies wait for queues that refuse them."""
+        return 0
+
+    def stop_consuming(self) -> None:
+        """Consume nothing more, and wait until that is so."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Disconnect, and end the thread."""
+        raise NotImplementedError
+
+    def is_lost(self, request: Request) -> bool:
+        """Whether the bus may deliver a request again."""
+        return False
+
+    def is_unwanted(self, request: Request) -> bool:
+        """Whether a request must not be processed, since the daemon pauses."""
+        return False
+
+    # The consumer's thread alone:
+
+    def publish(self, publication: Publication) -> None:
+        """Publish a reply or a cast, without waiting."""
+        raise NotImplementedError
+
+    def acknowledge(self, request: Request) -> None:
+        """Acknowledge a request soon: its work is done."""
+        raise NotImplementedError
+
+    def hold(self, request: Request) -> None:
+        """Take a request back until it can be processed or returned."""
+        raise NotImplementedError
+
+
+class Request:
+    """A request, which stays unacknowledged until its work is done.
+
+    :ivar message: method, arguments and version, as the caller sent them; a
+        dict, but for what is no request at all
+    :ivar ctxt: the caller's context
+    :ivar unique_id: of the message, the same with each delivery
+    :ivar msg_id: of the call; None: a cast, or no reply is possible
+    :ivar reply_q: queue of the caller; None without ``msg_id``
+    :ivar timeout: after how many seconds without a heartbeat the caller gives
+        up; None: it expects no heartbeats
+    :ivar deadline: monotonic time at which the caller gives up; None: never
+    :ivar redelivered: whether it was delivered before, to any daemon, and may
+        have been processed
+    :ivar shared: whether it came from the queue that daemons share
+    :ivar returns: how often it was returned to its queue, or its connection
+        was lost; only quorum queues count that
+    :ivar settled: whether it has its reply, or is no longer processed
+    :ivar trace: of the request; None: it is not traced
+    :ivar connection: number of the connection that it came over first
+    :ivar tags: number of a connection, and tags of the message there
+    """
+
+    def __init__(self, consumer: Consumer, message: Any, ctxt: Any) -> None:
+        self.consumer = consumer
+        self.message = message
+        self.ctxt = ctxt
+        self.unique_id: Any = None
+        self.msg_id: str | None = None
+        self.reply_q: str | None = None
+        self.timeout: Any = None
+        self.deadline: float | None = None
+        self.redelivered = self.shared = self.settled = False
+        self.returns = 0
+        self.trace: Trace | None = None
+        self.connection = 0
+        self.tags: tuple[int, list[int]] = 0, []
+
+    @property
+    def method(self) -> Any:
+        """The method's name; None: the message names no method."""
+        found = self.message
+        return found.get('method') if isinstance(found, dict) else None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether a caller waits for a reply."""
+        return self.msg_id is not None
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it must not be processed, since the daemon pauses."""
+        return self.consumer.is_unwanted(self)
+
+    def is_lost(self) -> bool:
+        """Whether its connection is closed: the broker delivers it again."""
+        return self.consumer.is_lost(self)
+
+    def is_late(self) -> bool:
+        """Whether its caller has given up."""
+        return is_late(self.deadline)
+
+    def requeue(self) -> None:
+        """Give it back, for other daemons or for later.
+
+        It may have been processed, so it counts as delivered before.
+        """
+        self.settled = self.redelivered = True
+        self.consumer.call(self.consumer.hold, self)
+
+
+class Publication:
+    """A message to publish until its queue has it.
+
+    :param destination: names the queue in the log; publications of the same
+        destination keep their order
+    :param exchange: empty: the default exchange
+    :param done: called once with whether the queue has the message
+    :param release: called if the message may have to wait for long
+    :param repeated: whether it is published again if its queue is missing or
+        full
+    """
+
+    __slots__ = (
+        'body', 'destination', 'done', 'exchange', 'expires', 'key',
+        'published', 'release', 'repeated', 'returned',
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        destination: str,
+        body: bytes,
+        done: Callable[[bool], None],
+        release: Callable[[], None] | None = None,
+        exchange: str = '',
+        key: str = '',
+        repeated: bool = True,
+    ) -> None:
+        self.destination = destination
+        self.body = body
+        self.done = done
+        self.release = release
+        self.exchange = exchange
+        self.key = key or destination
+        self.repeated = repeated
+        self.expires = 0.0
+        self.published = 0.0
+        self.returned = False
+
+
+class _Envelope(msgspec.Struct):
+    version: str = msgspec.field(name='oslo.version')
+    message: str = msgspec.field(name='oslo.message')
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read(body: bytes, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message inside a body.
+
+    :param properties: of the AMQP message
+    :raises UnreadableMessage: it is not in the wire form
+    """
+    if properties.get('content_type') != PROPERTIES['content_type']:
+        raise UnreadableMessage('its content type is not application/json')
+    headers = properties.get('application_headers') or {}
+    packed = headers.get('compression')
+    try:
+        message = _opened(unpack(body, packed) if packed else body)
+    except (ValueError, RecursionError) as fault:
+        text = str(fault) or 'it is nested too deeply'
+        raise UnreadableMessage(text) from None
+    if not isinstance(message, dict):
+        raise UnreadableMessage('it is not an object')
+    return message
+
+
+def _opened(body: bytes) -> Any:
+    """Return the message in an envelope, or what has no envelope."""
+    try:
+        envelope = _decode_envelope(body)
+    except msgspec.ValidationError:
+        found = _parse(body)
+        if isinstance(found, dict) and 'oslo.message' in found:
+            raise
+        return found
+    if envelope.version.split('.')[:2] != ['2', '0']:
+        raise UnreadableMessage(f'its version is {envelope.version[:20]}')
+    return _parse(envelope.message)
+
+
+def _parse(text: bytes | str) -> Any:
+    """Return what is encoded as JSON, also numbers that JSON has not."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)
+
+
+def unpack(body: bytes, kind: str) -> bytes:
+    """Return a compressed body unpacked.
+
+    :param kind: content type of the compression
+    :raises ValueError: it is too large or incomplete
+    """
+    unpacker = _UNPACKERS.get(kind)
+    if unpacker is None:
+        raise ValueError(f'it is compressed as {str(kind)[:50]}')
+    work = unpacker()
+    try:
+        content: bytes = work.decompress(body, MOST_BYTES)
+    except (zlib.error, lzma.LZMAError, OSError) as fault:
+        raise ValueError(f'it cannot be unpacked: {fault}') from None
+    if not work.eof:
+        raise ValueError(
+            f'the message is not complete, or has more than {MOST_BYTES} '
+            'bytes when it is unpacked'
+        )
+    return content
+
+
+def request(
+    consumer: Consumer,
+    message: dict[str, Any],
+    properties: Mapping[str, Any],
+    redelivered: bool,
+) -> Request:
+    """Return the request of a message.
+
+    :param message: its parts that the bus adds are removed
+    :param redelivered: whether the broker delivered it before
+    """
+    context = {
+        key[len(_CONTEXT) :]: message.pop(key)
+        for key in list(message)
+        if key.startswith(_CONTEXT)
+    }
+    made = Request(consumer, message, context)
+    made.unique_id = message.pop(_UNIQUE_ID, None)
+    made.msg_id, made.reply_q = reply_address(message)
+    made.timeout = message.pop('_timeout', None)
+    # Redelivered messages are counted in the database first.
+    made.redelivered = redelivered and made.method not in WITHOUT_DATABASE
+    made.deadline = deadline_of(
+        properties, sent_at(context) if redelivered else None
+    )
+    headers = properties.get('application_headers') or {}
+    count = headers.get('x-delivery-count')
+    made.returns = count if isinstance(count, int) else 0
+    return made
+
+
+def is_name(text: str) -> bool:
+    """Whether the text is a valid name of a queue or an exchange."""
+    return 0 < len(text.encode(errors='replace')) <= LONGEST_NAME
+
+
+def reply_address(
+    message: dict[str, Any],
+) -> tuple[str | None, str | None]:
+    """Remove the caller's id and reply queue from a message; return them.
+
+    :return: (None, None) for a cast, and if either is not a valid name on the
+        broker, so that no reply is possible
+    """
+    found, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
+    if not (isinstance(found, str) and isinstance(queue, str)):
+        return None, None
+    return (found, queue) if is_name(queue) else (None, None)
+
+
+def sent_at(ctxt: Any) -> float | None:
+    """Return when a message was sent; None: unknown."""
+    value = ctxt.get(SENT_AT) if isinstance(ctxt, Mapping) else None
+    # An integer of JSON may be too large for a float, and NaN compares false.
+    if not isinstance(value, int | float) or not abs(value) < _NO_TIME:
+        return None
+    return float(value)
+
+
+def deadline_of(properties: Any, sent_at: float | None = None) -> float | None:
+    """Return when a message that is delivered now expires, monotonic.
+
+    Its time to live is in milliseconds, as text; like the broker's, it starts
+    anew in each queue.
+
+    :param sent_at: seconds since the epoch from which the time to live counts
+        for a redelivered message, whose caller may have given up and called
+        again; None: from now
+    """
+    text = str((properties or {}).get('expiration'))
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+        return None
+    since = 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
+    return time.monotonic() + int(text) / 1000 - since
+
+
+def reply(
+    msg_id: str | None,
+    result: Any,
+    error: BaseException | None = None,
+    ending: bool = True,
+) -> bytes:
+    """Return the encoded reply to a call, or a heartbeat to its caller.
+
+    :param result: plain values or typed documents; None with an error
+    :param ending: false: a heartbeat
+    """
+    message = {
+        'result': result,
+        'failure': None if error is None else failure(error),
+        'ending': ending,
+        '_msg_id': msg_id,
+        _UNIQUE_ID: os.urandom(16).hex(),
+    }
+    return encode(message)
+
+
+def cast(
+    ctxt: Mapping[str, Any], content: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """Return the message of a cast.
+
+    :param content: method, arguments and version
+    :param more: parts of a call
+    """
+    return {
+        **content,
+        _UNIQUE_ID: os.urandom(16).hex(),
+        **{f'{_CONTEXT}{name}': value for name, value in ctxt.items()},
+        **more,
+    }
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return an encoded message of plain values."""
+    return enclose(_encode(message).decode())
+
+
+def enclose(text: str) -> bytes:
+    """Return a message, which is JSON, in an envelope."""
+    return _encode({'oslo.version': '2.0', 'oslo.message': text})
+
+
+def failure(error: BaseException) -> str:
+    """Return an error as text, from which clients make an exception again."""
+    kind = type(error)
+    data = {
+        'class': kind.__name__.removesuffix(_REMOTE),
+        'module': kind.__module__.removesuffix(_REMOTE),
+        'message': str(error),
+        'tb': traceback.format_exception(kind, error, None),
+        'args': error.args,
+        'kwargs': getattr(error, 'kwargs', {}),
+    }
+    return json.dumps(data, default=str)

@@ -1,0 +1,410 @@
+"""What a consumer takes from RabbitMQ, and what it acknowledges."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import kombu
+import pytest
+
+from scheduler_service.bus import consumer as consumers
+from tests.functional.bus.conftest import Consuming, sender
+from tests.support import clouds, servers
+from tests.support.tcp_proxy import Mode, tcp_proxy
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def ready(channel: Any, queue: str) -> int:
+    """Return how many messages a queue has for the next consumer."""
+    return int(channel.queue_declare(queue, passive=True).message_count)
+
+
+def cut(consumer: Any) -> None:
+    """Close a consumer's socket, as a broken network does."""
+    consumer.bus._connection._socket.shutdown(2)
+
+
+def test_messages_are_left_to_others_when_many_are_in_work(
+    consumer, send, channel, topic
+):
+    for _ in range(140):
+        send('ping')
+    taken = [consumer.take() for _ in range(128)]
+    assert consumer.none_comes()
+    assert ready(channel, topic) == 12
+    consumer.acknowledge(taken[0])
+    assert consumer.take().method == 'ping'
+
+
+def test_a_message_is_acknowledged_soon_when_no_other_comes(
+    consumer, send, channel, topic
+):
+    send('ping')
+    consumer.acknowledge(consumer.take())
+    time.sleep(0.5)
+    cut(consumer)
+    # Unacknowledged, it would come again.
+    assert consumer.none_comes(3.0)
+    assert ready(channel, topic) == 0
+
+
+def test_messages_are_acknowledged_in_any_order(
+    consumer, send, channel, topic
+):
+    """All but one, whose place is in the middle."""
+    for number in range(100):
+        send('m', str(number))
+    taken = [consumer.take() for _ in range(100)]
+    for request in (*taken[60:], *reversed(taken[:50]), *taken[51:60]):
+        consumer.acknowledge(request)
+    time.sleep(0.5)
+    cut(consumer)
+    send('last')
+    last = consumer.take()
+    assert last.method == 'last'
+    assert consumer.none_comes()
+    # It is in work, and has only a new tag.
+    consumer.acknowledge(taken[50])
+    consumer.acknowledge(last)
+    time.sleep(0.5)
+    cut(consumer)
+    assert consumer.none_comes(2.0)
+    assert ready(channel, topic) == 0
+
+
+def test_waiting_costs_little_when_no_message_comes(consumer):
+    time.sleep(0.5)
+    before = time.process_time()
+    time.sleep(1.0)
+    assert time.process_time() - before < 0.1
+
+
+def test_a_message_is_dropped_when_it_had_its_reply(consumer, send):
+    """Its acknowledgement may be lost together with a connection."""
+    for text in ('same', 'same', 'other'):
+        send('ping', text)
+    first = consumer.take()
+    # The second came before the first was done: it is the same request.
+    assert consumer.take().unique_id == 'other'
+    consumer.acknowledge(first)
+    send('again', 'same')
+    send('last')
+    assert consumer.take().method == 'last'
+    assert consumer.none_comes()
+
+
+def test_a_message_is_taken_again_when_it_was_returned(consumer, send):
+    send('ping', 'same')
+    consumer.take().requeue()
+    again = consumer.take()
+    assert (again.unique_id, again.redelivered) == ('same', True)
+
+
+def test_a_request_in_work_is_not_taken_again_after_a_lost_connection(
+    consumer, send, channel, topic
+):
+    send('m', 'same')
+    first = consumer.take()
+    assert not first.is_lost()
+    cut(consumer)
+    wait_until(first.is_lost)
+    assert consumer.none_comes(2.0)
+    # Another daemon may have had it meanwhile.
+    assert first.is_lost()
+    consumer.acknowledge(first)
+    time.sleep(0.5)
+    cut(consumer)
+    assert consumer.none_comes(2.0)
+    assert ready(channel, topic) == 0
+
+
+def test_nothing_but_ping_is_taken_when_the_consumer_pauses(
+    consumer, send, channel, topic
+):
+    consumer.bus.pause()
+    send('select_destinations')
+    send('ping')
+    assert consumer.take().method == 'ping'
+    assert consumer.none_comes()
+    # What comes goes to daemons that do not pause.
+    assert channel.queue_declare(topic, passive=True).consumer_count == 0
+    consumer.bus.resume()
+    assert consumer.take().method == 'select_destinations'
+
+
+def test_a_returned_ping_is_answered_when_the_consumer_pauses(
+    consumer, send, channel, topic
+):
+    """Redelivered requests wait for the database, of which pings tell."""
+    consumer.bus.pause()
+    wait_until(
+        lambda: channel.queue_declare(topic, passive=True).consumer_count == 0
+    )
+    channel.basic_qos(0, 1, False)
+    found: list[Any] = []
+    channel.basic_consume(topic, 'other', callback=found.append)
+    send('ping')
+    wait_until(lambda: channel.connection.drain_events(timeout=5) or found)
+    channel.basic_cancel('other')
+    channel.basic_reject(found[0].delivery_tag, requeue=True)
+    request = consumer.take()
+    assert request.method == 'ping'
+    assert not request.redelivered
+
+
+def test_what_is_held_is_returned_when_another_daemon_consumes(
+    consumer, send, channel, topic
+):
+    consumer.bus.pause()
+    send('select_destinations')
+    # However often it looks, it does not take itself for another daemon.
+    assert consumer.none_comes(2.0)
+    assert ready(channel, topic) == 0
+    channel.basic_consume(f'{topic}.consuming', no_ack=True)
+    wait_until(lambda: ready(channel, topic) == 1)
+
+
+def test_what_the_engine_gave_back_is_processed_when_the_consumer_resumes(
+    consumer, send, channel, topic
+):
+    send('select_destinations')
+    request = consumer.take()
+    consumer.bus.pause()
+    assert not request.unwanted or request.shared
+    request.requeue()
+    assert consumer.none_comes()
+    assert request.settled
+    assert ready(channel, topic) == 0
+    consumer.bus.resume()
+    assert consumer.take() is request
+    assert (request.redelivered, request.settled) == (True, False)
+
+
+def test_what_is_held_is_forgotten_when_its_connection_is_lost(consumer, send):
+    """The broker gives it to any daemon, so it comes once."""
+    send('select_destinations')
+    request = consumer.take()
+    consumer.bus.pause()
+    request.requeue()
+    assert consumer.none_comes()
+    cut(consumer)
+    wait_until(request.is_lost)
+    consumer.bus.resume()
+    again = consumer.take()
+    assert again is not request
+    assert again.unique_id == request.unique_id
+    assert consumer.none_comes()
+
+
+def test_a_message_stays_when_it_was_returned_half_as_often_as_allowed(
+    quorum_bus, topic, consume
+):
+    """A quorum queue drops what comes back more often than its limit says."""
+    url = quorum_bus.replace('rabbit://', 'amqp://')
+    limited = {**clouds.DURABLE, 'rabbit_quorum_delivery_limit': 4}
+    consumer = consume(quorum_bus, **limited)
+    with kombu.Connection(url) as connection:
+        channel = connection.channel()
+        channel.basic_consume(f'{topic}.consuming', no_ack=True)
+        sender(channel, topic)('select_destinations')
+        for returns in range(2):
+            request = consumer.take()
+            assert request.returns == returns
+            consumer.bus.pause()
+            request.requeue()
+            wait_until(lambda: ready(channel, topic) == 1, 30)
+            consumer.bus.resume()
+        request = consumer.take()
+        consumer.bus.pause()
+        request.requeue()
+        assert consumer.none_comes(1.5)
+        assert ready(channel, topic) == 0
+        consumer.bus.resume()
+        assert consumer.take() is request
+
+
+def test_casts_to_all_servers_and_to_this_server_are_taken(
+    consume, channel, topic
+):
+    consumer = consume(fanout=True)
+    producer = kombu.Producer(channel)
+    body = {'oslo.version': '2.0', 'oslo.message': '{"method": "m"}'}
+    producer.publish(body, exchange=f'{topic}_fanout')
+    assert not consumer.take().shared
+    producer.publish(body, exchange='openstack', routing_key=f'{topic}.s')
+    assert not consumer.take().shared
+
+
+@pytest.mark.slow
+def test_casts_to_all_servers_come_from_a_stream(quorum_bus, topic, consume):
+    """Also those that were sent while there was no connection."""
+    options = {**clouds.DURABLE, 'rabbit_stream_fanout': True}
+    consumer = consume(quorum_bus, fanout=True, **options)
+    url = quorum_bus.replace('rabbit://', 'amqp://')
+
+    def cast(number: int) -> None:
+        text = f'{{"method": "{number}"}}'
+        with kombu.Connection(url) as connection:
+            kombu.Producer(connection.channel()).publish(
+                {'oslo.version': '2.0', 'oslo.message': text},
+                exchange=f'{topic}_fanout',
+            )
+
+    cast(1)
+    consumer.acknowledge(consumer.take())
+    cut(consumer)
+    cast(2)
+    assert consumer.take().method == '2'
+    assert consumer.none_comes()
+
+
+def test_a_paused_consumer_takes_nothing_when_it_starts(
+    consume, channel, topic
+):
+    first = consume()
+    first.bus.pause()
+    cut(first)
+    wait_until(
+        lambda: channel.queue_declare(topic, passive=True).consumer_count == 0
+    )
+    wait_until(first.bus.is_connected)
+    first.bus.resume()
+    wait_until(
+        lambda: channel.queue_declare(topic, passive=True).consumer_count == 1
+    )
+
+
+def test_a_deleted_queue_is_declared_again(consumer, send, channel, topic):
+    channel.queue_delete(topic)
+    wait_until(lambda: consumer.bus._number)
+    wait_until(lambda: consumer.bus._connection is not None)
+    send('m')
+    assert consumer.take().method == 'm'
+
+
+@pytest.mark.parametrize(
+    ('lost', 'reason'),
+    [
+        (Mode.REFUSE, 'Connection refused'),
+        # The proxy takes connections, so that it is the broker that is late.
+        (Mode.BLACK_HOLE, 'timed out'),
+    ],
+)
+def test_the_reason_of_a_lost_connection_is_named(
+    rabbitmq, consume, lost, reason
+):
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        address = f'127.0.0.1:{proxy.port}'
+        bus = consume(f'rabbit://guest:guest@{address}').bus
+        assert (bus.is_connected(), bus.fault()) == (True, '')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not bus.is_connected())
+        assert bus.fault().startswith(f'{address}: ')
+        if lost is not Mode.REFUSE:
+            proxy.become(lost)
+        wait_until(lambda: reason in bus.fault(), 30)
+        assert bus.fault().startswith(f'{address}: ')
+        proxy.become(Mode.FORWARD)
+        wait_until(bus.is_connected, 30)
+        assert bus.fault() == ''
+
+
+def test_a_first_connection_that_is_late_is_a_fault(
+    rabbitmq, topic, monkeypatch
+):
+    monkeypatch.setattr(consumers, '_CONNECT_S', 0.2)
+    with tcp_proxy(rabbitmq[0].port) as proxy:
+        proxy.become(Mode.REFUSE)
+        address = f'127.0.0.1:{proxy.port}'
+        made = Consuming(f'rabbit://guest:guest@{address}', topic, False, {})
+        assert made.bus.is_connected()
+        made.bus._connecting_since = time.monotonic()
+        made.bus._thread.start()
+        wait_until(lambda: made.bus.fault().startswith(address))
+        proxy.become(Mode.FORWARD)
+        wait_until(made.bus.is_connected, 30)
+        made.bus.close()
+
+
+def test_the_next_node_is_used_when_one_does_not_answer(rabbitmq, consume):
+    with (
+        tcp_proxy(rabbitmq[0].port) as first,
+        tcp_proxy(rabbitmq[0].port) as second,
+    ):
+        first.become(Mode.BLACK_HOLE)
+        url = 'rabbit://' + ','.join(
+            f'guest:guest@127.0.0.1:{proxy.port}' for proxy in (first, second)
+        )
+        consumer = consume(url)
+        first.become(Mode.FORWARD)
+        second.become(Mode.REFUSE)
+        wait_until(lambda: consumer.bus._number > 0, 10)
+        wait_until(lambda: consumer.bus._connection is not None, 30)
+
+
+def test_a_refused_login_is_a_fault_without_the_password(
+    rabbitmq, topic, consume
+):
+    server = rabbitmq[0]
+
+    def set_password(password: str, change: str = 'change_password') -> None:
+        function = f'{servers.USERS}:{change}'
+        servers.call(server, function, topic, password, 'guest')
+
+    set_password('hunter2', 'add_user')
+    servers.permit(server, topic)
+    with tcp_proxy(server.port) as proxy:
+        bus = consume(f'rabbit://{topic}:hunter2@127.0.0.1:{proxy.port}').bus
+        set_password('other')
+        proxy.become(Mode.REFUSE)
+        wait_until(lambda: not bus.is_connected())
+        proxy.become(Mode.FORWARD)
+        wait_until(lambda: 'ACCESS_REFUSED' in bus.fault(), 30)
+        assert 'hunter2' not in bus.fault()
+        set_password('hunter2')
+        wait_until(bus.is_connected, 30)
+    servers.call(server, f'{servers.USERS}:delete_user', topic, 'guest')
+
+
+def test_what_has_arrived_is_taken_before_consuming_ends(consumer, send):
+    """A server that stops refuses what it gets afterwards."""
+    for _ in range(120):
+        send('m')
+    consumer.bus.stop_consuming()
+    count = consumer.taken.qsize()
+    assert consumer.none_comes() is not bool(count)
+    time.sleep(0.3)
+    assert consumer.taken.qsize() == max(0, count - 1)
+
+
+def test_own_queues_are_deleted_at_an_orderly_end(rabbitmq, topic, consume):
+    url = servers.new_vhost(*rabbitmq)
+    consumer = consume(url, fanout=True)
+    names = servers.names_in(rabbitmq[0], url, 'queues')
+    assert len(names) == 4
+    consumer.bus.stop_consuming()
+    consumer.bus.close()
+    left = servers.names_in(rabbitmq[0], url, 'queues')
+    assert left == {topic, f'{topic}.consuming'}
+
+
+def test_closed_connections_leave_nothing_behind(rabbitmq, consume):
+    """No thread and no descriptor, after many of them."""
+    consumer = consume()
+
+    def descriptors() -> int:
+        return len(os.listdir('/proc/self/fd'))
+
+    before = descriptors(), threading.active_count()
+    for count in range(30):
+        cut(consumer)
+        wait_until(lambda count=count: consumer.bus._number > count)
+        wait_until(lambda: consumer.bus._connection is not None)
+    after = descriptors(), threading.active_count()
+    assert after[0] <= before[0]
+    assert after[1] == before[1]
