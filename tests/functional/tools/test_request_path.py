@@ -65,5 +65,5 @@ def test_it_runs_a_daemon_on_real_servers(capsys):
         requirements.missing(str(fault))
     assert {'bus', 'engine', 'decision-recorder'} <= {*totals}
     paths = {path for path, _ in functions_of('engine', text)}
-    assert {'pipeline/hosts.py', 'rpc/rabbit.py'} <= paths
+    assert {'pipeline/hosts.py', 'bus/consumer.py'} <= paths
     assert 'store/claims/pg_claims.py' in paths
