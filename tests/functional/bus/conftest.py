@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import queue
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,63 +10,7 @@ from typing import Any
 import kombu
 import pytest
 
-from scheduler_service.bus import wire
-from scheduler_service.bus.consumer import RabbitConsumer
-from scheduler_service.bus.options import GROUP
-from scheduler_service.bus.wire import Publication, Request
-from scheduler_service.engine.health import Health
-from scheduler_service.rpc import transport
-from tests.support.services import new_conf
-
-
-class Consuming:
-    """A consumer, and the requests that it took."""
-
-    def __init__(self, url: str, topic: str, fanout: bool, options: Any):
-        conf = new_conf()
-        for name, value in options.items():
-            conf.set_override(name, value, GROUP)
-        self.taken: queue.Queue[Request] = queue.Queue()
-        self.health = Health()
-        target = transport.target('openstack', topic, 's', fanout)
-        made = transport.new_consumer(
-            conf, url, target, self.taken.put, self.health
-        )
-        assert isinstance(made, RabbitConsumer)
-        self.bus = made
-
-    def take(self, timeout: float = 30) -> Request:
-        """Wait for a request."""
-        return self.taken.get(timeout=timeout)
-
-    def none_comes(self, seconds: float = 0.7) -> bool:
-        """Whether no request comes for a while."""
-        try:
-            self.taken.get(timeout=seconds)
-        except queue.Empty:
-            return True
-        return False
-
-    def acknowledge(self, request: Request) -> None:
-        """Acknowledge a request."""
-        self.bus.call(self.bus.acknowledge, request)
-
-    def publish(self, destination: str, body: bytes, **how: Any) -> Any:
-        """Publish a message; return the queue that gets what became of it."""
-        found: queue.Queue[bool] = queue.Queue()
-        made = Publication(destination, body, found.put, **how)
-        self.bus.call(self.bus.publish, made)
-        return found
-
-    def reply(self, request: Request, result: Any = None) -> None:
-        """Reply to a call, and acknowledge it when that is confirmed."""
-        body = wire.reply(request.msg_id, result)
-
-        def done(accepted: bool) -> None:
-            self.bus.acknowledge(request)
-
-        made = Publication(str(request.reply_q), body, done)
-        self.bus.call(self.bus.publish, made)
+from tests.support.bus_consumers import Consuming, sender
 
 
 @pytest.fixture
@@ -110,22 +52,3 @@ def consumer(consume: Any) -> Consuming:
 def send(channel: Any, topic: str, consumer: Consuming) -> Any:
     """Give a function that sends a message to the topic."""
     return sender(channel, topic)
-
-
-def sender(channel: Any, topic: str) -> Callable[..., None]:
-    """Return a function that sends a cast to a topic."""
-    producer = kombu.Producer(channel)
-
-    def run(method: str, unique_id: str = '', **more: Any) -> None:
-        message = {
-            'method': method,
-            '_unique_id': unique_id or uuid.uuid4().hex,
-            **more,
-        }
-        producer.publish(
-            {'oslo.version': '2.0', 'oslo.message': json.dumps(message)},
-            exchange='openstack',
-            routing_key=topic,
-        )
-
-    return run

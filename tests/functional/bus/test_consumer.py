@@ -11,22 +11,12 @@ import kombu
 import pytest
 
 from scheduler_service.bus import consumer as consumers
-from tests.functional.bus.conftest import Consuming, sender
 from tests.support import clouds, servers
+from tests.support.bus_consumers import Consuming, cut, ready, sender
 from tests.support.tcp_proxy import Mode, tcp_proxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-
-def ready(channel: Any, queue: str) -> int:
-    """Return how many messages a queue has for the next consumer."""
-    return int(channel.queue_declare(queue, passive=True).message_count)
-
-
-def cut(consumer: Any) -> None:
-    """Close a consumer's socket, as a broken network does."""
-    consumer.bus._connection._socket.shutdown(2)
 
 
 def test_messages_are_left_to_others_when_many_are_in_work(

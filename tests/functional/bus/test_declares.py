@@ -13,8 +13,8 @@ import pytest
 from scheduler_service import errors
 from scheduler_service.bus.options import GROUP
 from scheduler_service.rpc import transport
-from tests.functional.bus.conftest import Consuming
 from tests.support import clouds, servers
+from tests.support.bus_consumers import Consuming
 from tests.support.services import new_conf
 
 import oslo_messaging  # isort: skip

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduler_service.bus import replies
-from tests.functional.bus.test_consumer import cut, ready
 from tests.support import servers
+from tests.support.bus_consumers import cut, ready
 from tests.support.tcp_proxy import Mode, tcp_proxy
 from tests.support.waiting import wait_until
 

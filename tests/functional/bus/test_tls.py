@@ -12,8 +12,8 @@ import pytest
 from scheduler_service.bus import connection
 from scheduler_service.bus.options import RabbitOptions
 from scheduler_service.rpc import transport
-from tests.functional.bus.conftest import sender
 from tests.support import servers
+from tests.support.bus_consumers import sender
 from tests.support.extenders import certificates
 from tests.support.services import new_conf
 
