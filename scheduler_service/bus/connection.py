@@ -26,7 +26,7 @@ from amqp.exceptions import (
 )
 
 from scheduler_service.bus import options as bus_options
-from scheduler_service.bus.options import RabbitOptions, words
+from scheduler_service.bus.options import RabbitOptions, error_text
 
 LOG = logging.getLogger(__name__)
 # How long a node may take for the next byte, at most, in seconds.
@@ -183,7 +183,7 @@ class Dialler:
 
     def note(self, host: str, fault: BaseException) -> None:
         """Keep why a connection failed."""
-        self.fault = f'{host}: {words(fault)}'
+        self.fault = f'{host}: {error_text(fault)}'
         # The daemon's health logs it, once.
         LOG.debug('A node of the broker does not answer: %s', self.fault)
 
@@ -288,7 +288,7 @@ def connected(options: RabbitOptions) -> Iterator[Connection]:
         except Exception as fault:
             if not left:
                 raise oslo_messaging.MessageDeliveryFailure(
-                    words(fault)
+                    error_text(fault)
                 ) from fault
     try:
         yield made

@@ -33,7 +33,7 @@ from scheduler_service import errors
 from scheduler_service.bus import options as bus_options
 from scheduler_service.bus import wire
 from scheduler_service.bus.connection import Connection, Dialler
-from scheduler_service.bus.options import RabbitOptions, words
+from scheduler_service.bus.options import RabbitOptions, error_text
 from scheduler_service.bus.replies import CallHeartbeats, Publisher
 from scheduler_service.bus.wire import Consumer, Publication, Request
 from scheduler_service.engine.health import Health
@@ -518,22 +518,22 @@ class RabbitConsumer(Consumer):
             return
         self._acknowledge_at = math.inf
         self._settled = 0
-        known = self._unacknowledged
+        tags = self._unacknowledged
         first = [
             tag
             for tag, _ in itertools.takewhile(
-                lambda item: item[1], known.items()
+                lambda item: item[1], tags.items()
             )
         ]
         others = [
             tag
             for tag, settled in itertools.islice(
-                known.items(), len(first), None
+                tags.items(), len(first), None
             )
             if settled
         ]
         for tag in (*first, *others):
-            del known[tag]
+            del tags[tag]
         if first:
             self._channel.basic_ack(first[-1], multiple=len(first) > 1)
         for tag in others:
@@ -583,11 +583,11 @@ class RabbitConsumer(Consumer):
 
     def _look(self) -> None:
         """Fetch messages if no daemon consumes, else return held ones."""
-        found = self._channel.queue_declare(
+        declared = self._channel.queue_declare(
             bus_options.presence_queue(self._topic), passive=True
         )
         own = 1 if self._topic in self._tags else 0
-        if found.consumer_count > own:
+        if declared.consumer_count > own:
             held, self._held = self._held, []
             for request in held:
                 if self._may_return(request):
@@ -646,14 +646,14 @@ class RabbitConsumer(Consumer):
                     self._channel.queue_delete(source.queue.name)
             connection.close()
         except Exception as fault:
-            LOG.info('The connection was not closed: %s', words(fault))
+            LOG.info('The connection was not closed: %s', error_text(fault))
             with contextlib.suppress(Exception):
                 connection.drop()
 
 
 def _key(request: Request) -> Any:
     """Return what a message has in common with its redeliveries; or None."""
-    found = request.unique_id
-    if not (found and isinstance(found, str)):
+    unique_id = request.unique_id
+    if not (unique_id and isinstance(unique_id, str)):
         return None
-    return found, request.msg_id
+    return unique_id, request.msg_id

@@ -140,6 +140,12 @@ class InprocConsumer(Consumer):
             self._inbox.append(functools.partial(work, *args))
             self._bus.changed.notify_all()
 
+    def pause(self) -> None:
+        """Do nothing: there is no other daemon."""
+
+    def resume(self) -> None:
+        """Do nothing: it never pauses."""
+
     def stop_consuming(self) -> None:
         """Consume nothing more."""
         with self._bus.changed:

@@ -43,7 +43,7 @@ _TLS_VERSIONS = {
 }
 
 
-def words(fault: BaseException) -> str:
+def error_text(fault: BaseException) -> str:
     """Return the text of an error as a line without passwords."""
     text = _USER_INFO.sub('//', ' '.join(str(fault).split()))
     # The library for AMQP invents a text where an error has none.
@@ -174,19 +174,19 @@ class RabbitOptions:
         """
         if not self.ssl:
             return False
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         if self.ssl_version:
             name = _TLS_VERSIONS[self.ssl_version.lower()]
-            found['ssl_version'] = getattr(ssl, name)
+            settings['ssl_version'] = getattr(ssl, name)
         if self.ssl_key_file:
-            found['keyfile'] = self.ssl_key_file
+            settings['keyfile'] = self.ssl_key_file
         if self.ssl_cert_file:
-            found['certfile'] = self.ssl_cert_file
+            settings['certfile'] = self.ssl_cert_file
         if self.ssl_ca_file:
-            found['ca_certs'] = self.ssl_ca_file
-            found['cert_reqs'] = ssl.CERT_REQUIRED
-            found['server_hostname'] = hostname
-        return found or True
+            settings['ca_certs'] = self.ssl_ca_file
+            settings['cert_reqs'] = ssl.CERT_REQUIRED
+            settings['server_hostname'] = hostname
+        return settings or True
 
     def topic_exchange(self, name: str) -> kombu.Exchange:
         """Return an exchange that routes by topics."""
@@ -219,7 +219,7 @@ class RabbitOptions:
             key,
             self.rabbit_transient_queues_ttl,
         )
-        found = [
+        sources = [
             Source(self.shared_queue(exchange, topic), True, arguments),
             Source(
                 self.shared_queue(exchange, presence_queue(topic)),
@@ -229,8 +229,8 @@ class RabbitOptions:
             Source(own, False, arguments),
         ]
         if target.fanout:
-            found.append(self._fanout(topic, arguments))
-        return found
+            sources.append(self._fanout(topic, arguments))
+        return sources
 
     def _fanout(self, topic: str, arguments: dict[str, Any]) -> Source:
         """Return the queue of casts to all servers of a topic."""
@@ -276,20 +276,22 @@ class RabbitOptions:
 
         :param ttl: seconds without a consumer until it is deleted; 0: never
         """
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if self.rabbit_ha_queues:
-            found['x-ha-policy'] = 'all'
+            arguments['x-ha-policy'] = 'all'
         if quorum:
-            found['x-queue-type'] = 'quorum'
+            arguments['x-queue-type'] = 'quorum'
             limits = {
                 'x-delivery-limit': self.rabbit_quorum_delivery_limit,
                 'x-max-in-memory-length': self.rabbit_quorum_max_memory_length,
                 'x-max-in-memory-bytes': self.rabbit_quorum_max_memory_bytes,
             }
-            found.update({key: each for key, each in limits.items() if each})
+            arguments.update(
+                {key: each for key, each in limits.items() if each}
+            )
         if ttl:
-            found['x-expires'] = ttl * 1000
-        return found
+            arguments['x-expires'] = ttl * 1000
+        return arguments
 
 
 def _of_query(query: dict[str, str]) -> Iterator[tuple[str, Any]]:
@@ -298,15 +300,15 @@ def _of_query(query: dict[str, str]) -> Iterator[tuple[str, Any]]:
     :raises ConfigurationError: an option does not exist, or its value is not
         valid
     """
-    known = {option.dest: option for option in dict(opts.list_opts())[GROUP]}
+    by_name = {option.dest: option for option in dict(opts.list_opts())[GROUP]}
     for name, text in query.items():
-        if name not in known:
+        if name not in by_name:
             raise errors.ConfigurationError(
                 f'[DEFAULT] transport_url: there is no option {name} of '
                 f'[{GROUP}]'
             )
         try:
-            yield name, known[name].type(text)
+            yield name, by_name[name].type(text)
         except ValueError as fault:
             raise errors.ConfigurationError(
                 f'[DEFAULT] transport_url: {name}: {fault}'

@@ -6,6 +6,7 @@ Stateless; any thread may use the module.
 
 from __future__ import annotations
 
+import abc
 import bz2
 import json
 import lzma
@@ -51,10 +52,10 @@ class UnreadableMessage(ValueError):
     """A message that is not in the wire form."""
 
 
-class Consumer:
+class Consumer(abc.ABC):
     """Takes requests from a bus, and publishes replies and casts on it.
 
-    The methods that do nothing are those of a bus that is always there.
+    What it says by itself holds for a bus that is always there.
 
     :param exchange: of casts that name no exchange
     """
@@ -62,20 +63,22 @@ class Consumer:
     def __init__(self, exchange: str) -> None:
         self.exchange = exchange
 
+    @abc.abstractmethod
     def start(self) -> None:
         """Begin to consume.
 
         :raises ConfigurationError: the bus cannot be used
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def call(self, work: Callable[..., None], *args: Any) -> None:
         """Run work on the consumer's thread, after earlier work."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def pause(self) -> None:
         """Stop consuming what other daemons may consume."""
 
+    @abc.abstractmethod
     def resume(self) -> None:
         """Consume again."""
 
@@ -95,13 +98,13 @@ class Consumer:
         """Return how many replies wait for queues that refuse them."""
         return 0
 
+    @abc.abstractmethod
     def stop_consuming(self) -> None:
         """Consume nothing more, and wait until that is so."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Disconnect, and end the thread."""
-        raise NotImplementedError
 
     def is_lost(self, request: Request) -> bool:
         """Whether the bus may deliver a request again."""
@@ -113,17 +116,17 @@ class Consumer:
 
     # The consumer's thread alone:
 
+    @abc.abstractmethod
     def publish(self, publication: Publication) -> None:
         """Publish a reply or a cast, without waiting."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def acknowledge(self, request: Request) -> None:
         """Acknowledge a request soon: its work is done."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def hold(self, request: Request) -> None:
         """Take a request back until it can be processed or returned."""
-        raise NotImplementedError
 
 
 class Request:
@@ -167,8 +170,8 @@ class Request:
     @property
     def method(self) -> Any:
         """The method's name; None: the message names no method."""
-        found = self.message
-        return found.get('method') if isinstance(found, dict) else None
+        content = self.message
+        return content.get('method') if isinstance(content, dict) else None
 
     @property
     def is_call(self) -> bool:
@@ -271,10 +274,10 @@ def _opened(body: bytes) -> Any:
     try:
         envelope = _decode_envelope(body)
     except msgspec.ValidationError:
-        found = _parse(body)
-        if isinstance(found, dict) and 'oslo.message' in found:
+        message = _parse(body)
+        if isinstance(message, dict) and 'oslo.message' in message:
             raise
-        return found
+        return message
     if envelope.version.split('.')[:2] != ['2', '0']:
         raise UnreadableMessage(f'its version is {envelope.version[:20]}')
     return _parse(envelope.message)
@@ -354,10 +357,10 @@ def reply_address(
     :return: (None, None) for a cast, and if either is not a valid name on the
         broker, so that no reply is possible
     """
-    found, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
-    if not (isinstance(found, str) and isinstance(queue, str)):
+    call, queue = message.pop('_msg_id', None), message.pop('_reply_q', None)
+    if not (isinstance(call, str) and isinstance(queue, str)):
         return None, None
-    return (found, queue) if is_name(queue) else (None, None)
+    return (call, queue) if is_name(queue) else (None, None)
 
 
 def sent_at(ctxt: Any) -> float | None:

@@ -19,7 +19,7 @@ from scheduler_service.pipeline.selection import Bonuses
 from scheduler_service.pipeline.weighing import Weighing
 from scheduler_service.request_filters import short_query
 
-# Plans of so many shapes of requests are kept for a table, of 3 kB each.
+# Plans of so many shapes of requests are kept for a table, of 4 kB each.
 _PLANS_KEPT = 2048
 
 

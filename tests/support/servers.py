@@ -113,6 +113,9 @@ class Server:
             'env': {
                 **os.environ,
                 'HOME': str(self.folder),
+                # MariaDB removes temporary tables of others from a folder
+                # that it shares with them.
+                'TMPDIR': str(self.folder),
                 'LC_ALL': 'C.UTF-8',
                 **env,
             },

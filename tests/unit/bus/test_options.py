@@ -52,7 +52,7 @@ def queues(found, fanout=True):
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line_without_passwords(fault, text):
-    assert options.words(fault) == text
+    assert options.error_text(fault) == text
 
 
 def test_an_option_of_the_url_comes_before_that_of_the_file():

@@ -29,6 +29,11 @@ class Bus(Consumer):
     def call(self, work, *args) -> None:
         work(*args)
 
+    def _no_step(self, *args) -> None:
+        raise AssertionError('a delivery has no such step')
+
+    start = pause = resume = stop_consuming = close = hold = _no_step
+
     def publish(self, publication: Publication) -> None:
         self.steps.append('cast' if publication.exchange else 'reply')
         self.sent.append(publication)
