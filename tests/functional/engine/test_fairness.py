@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 
 import pytest
@@ -100,13 +99,12 @@ def test_a_release_does_not_overtake_the_selection_of_its_instance(
 def test_callers_are_answered_while_requests_are_explained(scheduler):
     explained = [scheduler.explain(request(1000)) for _ in range(8)]
     for _ in range(3):
-        start = time.monotonic()
         one = scheduler.select_destinations(
             request(), message=sent_by('other')
         )
         assert len(one.result(10).placements) == 1
-        assert time.monotonic() - start < 1
-    assert not all(one.done() for one in explained)
+        # The order is checked: a clock fails where the machine pauses.
+        assert not all(one.done() for one in explained)
     for one in explained:
         assert len(one.result(60)['placements']) == 1000
     with scheduler._store.reading() as conn:
